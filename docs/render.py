@@ -30,7 +30,9 @@ import rendering  # noqa: E402
 from rendering import checks, course, faults, marks, notebooks, pipelines, plots  # noqa: E402
 from rendering.registry import FIGURES, ROOT, Page, RenderError  # noqa: E402
 
-for module in pkgutil.iter_modules(rendering.__path__):  # every module there adds its own renderers and figures
+for module in pkgutil.iter_modules(
+    rendering.__path__
+):  # every module there adds its own renderers and figures
     importlib.import_module(f"rendering.{module.name}")
 
 
@@ -64,7 +66,9 @@ def check_page(path, text, problems):
     checks.commands_of(path, text)
     if path.startswith("lessons/"):
         problems += [f"{path}: it never links {what}" for what in marks.unmentioned_anchors(Page(path), text)]
-        problems += [f"{path}: it never names tests/faults/{what}" for what in faults.unlisted(Page(path), text)]
+        problems += [
+            f"{path}: it never names tests/faults/{what}" for what in faults.unlisted(Page(path), text)
+        ]
 
 
 def write_or_name(name, text, check):
@@ -75,7 +79,9 @@ def write_or_name(name, text, check):
         return False
     if check:
         print(f"stale: {name}; fix: python3 docs/render.py")
-        sys.stdout.writelines(list(difflib.unified_diff(old.splitlines(True), text.splitlines(True), "is", "should be"))[:40])
+        sys.stdout.writelines(
+            list(difflib.unified_diff(old.splitlines(True), text.splitlines(True), "is", "should be"))[:40]
+        )
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -84,7 +90,9 @@ def write_or_name(name, text, check):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--program", default=str(ROOT / "pipedream/run.sh"))
     options = parser.parse_args()
@@ -100,8 +108,11 @@ def main():
         problems += checks.broken_claims()
         problems += course.problems_of(dict(written))
         drawn = {name for name, _ in written}
-        problems += [f"docs/figures/{path.name}: nothing draws it, or its record is not there" for path in sorted((ROOT / "docs/figures").iterdir())
-                     if f"docs/figures/{path.name}" not in drawn and not (plots.missing() and path.stem in FIGURES)]
+        problems += [
+            f"docs/figures/{path.name}: nothing draws it, or its record is not there"
+            for path in sorted((ROOT / "docs/figures").iterdir())
+            if f"docs/figures/{path.name}" not in drawn and not (plots.missing() and path.stem in FIGURES)
+        ]
     except RenderError as error:
         problems.append(str(error))
     for problem in problems:

@@ -7,8 +7,8 @@
 
 namespace sc {
 
-/// Each lesson as it is, and with the settings that change where things are or when they are updated; in the order of the
-/// lessons, of which each divides more than the one before. Some want several ranks, or four.
+/// Each lesson as it is, and with the settings that change where things are or when they are updated; in the
+/// order of the lessons, of which each divides more than the one before. Some want several ranks, or four.
 std::vector<StrategyPlans> lesson_plans();
 /// The one of that folder with these settings.
 ///   Errors  InputError (exit 64) for a value that a key does not take.

@@ -43,7 +43,7 @@ place=${STAGECRAFT_CACHE:-$prefix.cache}/real_model
 
 real_model() { "$1" -B "$root/common/data/prepare/real_model.py" "${@:2}"; }
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 if ((do_build)); then
   "$root/common/setup/setup.sh" --quiet
@@ -85,7 +85,7 @@ for split in train valid test; do
 done
 if ((fetch_only)); then exit 0; fi
 
-# --- before and after ------------------------------------------------------------------------------------------------
+# --- before and after ---------------------------------------------------------------------------------------
 
 weights=$place/$size
 out=${prefix}runs/real_model/$size/$(date +%Y-%m-%dT%H-%M-%S)-$$

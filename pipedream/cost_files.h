@@ -10,8 +10,9 @@ namespace sc::pipedream {
 
 /// { "times": [{ "forward": 1, "backward_input": 1, "backward_weights": 1, "step": 0 }, ...],
 ///   "bytes": [{ "activations": 0, "weights": 0 }, ...], "message_bytes": 0, "latency": 0, "bandwidth": 0 }
-/// times: one entry for all stages or one a stage; all other keys may be left out, as may "step". "bandwidths": [...] instead of
-/// "bandwidth": of each stage's link to the next one, the last one's to the first.
+/// times: one entry for all stages or one a stage; all other keys may be left out, as may "step".
+/// "bandwidths": [...] instead of "bandwidth": of each stage's link to the next one, the last one's to the
+/// first.
 /// Throws InputError (data) with the key, (usage) if the file cannot be read.
 Costs read_costs(const std::string& path);
 Costs costs_from_json(const std::string& text, const std::string& where);

@@ -19,16 +19,17 @@ namespace sc::pipedream {
 std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
 
 /// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s +
-/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v
+/// M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
 std::optional<int> formula_activations(const GenerateOptions& options, int stage);
 
 /// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
 /// gradient to the one before, for each of m microbatches; 2 bytes an element: 4 m b s h.
 double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
-/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element. At
-/// most two all-gathers and a reduce-scatter of P parameters in each: 6 g P (N - 1) / N. What is still in a
-/// buffer is not gathered again; at least, every parameter is gathered once a step and its gradient reduced in
-/// each accumulation step: (2 g + 2) P (N - 1) / N.
+/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element.
+/// At most two all-gathers and a reduce-scatter of P parameters in each: 6 g P (N - 1) / N. What is still in
+/// a buffer is not gathered again; at least, every parameter is gathered once a step and its gradient reduced
+/// in each accumulation step: (2 g + 2) P (N - 1) / N.
 double zero3_most_bytes(double accumulation, double parameters, double ranks);
 double zero3_least_bytes(double accumulation, double parameters, double ranks);
 

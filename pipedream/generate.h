@@ -54,7 +54,8 @@ int most_warmup(const GenerateOptions& options);
 ///   PipeDream    stage s keeps S - s microbatches in flight. none: forward and backward read the newest
 ///                weights; stash: the backward of a microbatch reads what its forward read; vertical_sync:
 ///                every stage reads version max(0, k - S + 1) / update_every for microbatch k.
-///   2BW          with M microbatches a step: those of step t read version max(0, t - 1) everywhere; needs M >= S.
+///   2BW          with M microbatches a step: those of step t read version max(0, t - 1) everywhere; needs M
+///                >= S.
 ///   Errors       InputError (usage) for numbers out of range and combinations that have no meaning.
 Schedule generate(const GenerateOptions& options);
 

@@ -12,8 +12,8 @@
 
 namespace sc::pipedream {
 
-/// Throws InputError (data) with line and column where the text is no JSON, out of bounds (common/input/json_text.h), or repeats
-/// a key.
+/// Throws InputError (data) with line and column where the text is no JSON, out of bounds
+/// (common/input/json_text.h), or repeats a key.
 nlohmann::json parse_json(const std::string& text, const std::string& where);
 
 /// A JSON object of which every key must be asked for before finish().

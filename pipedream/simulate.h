@@ -37,9 +37,8 @@ struct Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
-/// Throws InputError (data): there is not one entry of times and of bytes for all or for each stage, bandwidths are not of each stage
-/// or stand beside a bandwidth, or a number is
-/// negative or not finite.
+/// Throws InputError (data): there is not one entry of times and of bytes for all or for each stage,
+/// bandwidths are not of each stage or stand beside a bandwidth, or a number is negative or not finite.
 void require_costs(const Costs& costs, int stages);
 /// How long a compute action or a step of that schedule takes; 0 for all others.
 double duration_of(const Schedule& schedule, const Costs& costs, const Action& action);

@@ -13,8 +13,8 @@ namespace sc::pipedream {
 ///            somebody will, step. So the copies in memory are never more than the versions alive.
 Schedule with_versions(const Schedule& compute, int every);
 
-/// The version that `microbatch` reads under vertical_sync with a step every `every` microbatches: what stage 0
-/// has when it enters.
+/// The version that `microbatch` reads under vertical_sync with a step every `every` microbatches: what stage
+/// 0 has when it enters.
 int vertical_version(int microbatch, int stages, int every = 1);
 /// The version that `microbatch` reads under two_buffers with a step every `every` microbatches.
 int two_buffer_version(int microbatch, int every);

@@ -19,8 +19,8 @@ void append(std::vector<Action>& to, const std::vector<Action>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// Of what follows the cut, what belongs to the first `microbatches` and their `steps`. Versions that nobody reads
-// any more are dropped at the end.
+// Of what follows the cut, what belongs to the first `microbatches` and their `steps`. Versions that nobody
+// reads any more are dropped at the end.
 std::vector<Action> only(const std::vector<Action>& list, int microbatches, int steps, std::set<int> kept) {
   std::vector<Action> rest;
   for (const Action& action : list) {

@@ -1,5 +1,5 @@
-// A schedule without a flush has no end. Here it is in windows of one batch each: what a stage does in one call of
-// whoever executes it, for as many batches as there are.
+// A schedule without a flush has no end. Here it is in windows of one batch each: what a stage does in one
+// call of whoever executes it, for as many batches as there are.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,25 @@
 
 namespace sc::pipedream {
 
-/// One stage's list, cut before the first forward of every batch but the first; `microbatches` of them a batch.
-/// Receives of a later batch's activations move behind the cut: where that batch never comes, nobody sends them.
+/// One stage's list, cut before the first forward of every batch but the first; `microbatches` of them a
+/// batch.
+/// Receives of a later batch's activations move behind the cut: where that batch never comes, nobody sends
+/// them.
 /// Receives of gradients stay: they are of microbatches that are on their way.
 std::vector<std::vector<Action>> cut_at_batches(const std::vector<Action>& list, int microbatches);
 
 /// The endless schedule of an asynchronous family.
-///   Window t   on every stage the forwards of batch t; and the backwards and steps up to those of the microbatch
-///              that is S - 1 - s behind. The last stage has all losses of batch t at its end.
-///   Steady     from window kSteady on each is the one before with shifted numbers (microbatches by M, versions by
-///              M / update_every). Windows before it differ in the versions that they read, and window 0 in its
-///              backwards as well.
+///   Window t   on every stage the forwards of batch t; and the backwards and steps up to those of the
+///              microbatch that is S - 1 - s behind. The last stage has all losses of batch t at its end.
+///   Steady     from window kSteady on each is the one before with shifted numbers (microbatches by M,
+///              versions by M / update_every). Windows before it differ in the versions that they read, and
+///              window 0 in its backwards as well.
 class Windows {
  public:
   static constexpr int kSteady = 2;
   /// batch: its `batches` is ignored.
-  ///   Errors  InputError (usage) as generate(), and for fewer microbatches than stages: a batch would then not
+  ///   Errors  InputError (usage) as generate(), and for fewer microbatches than stages: a batch would then
+  ///           not
   ///           reach the steady state.  logic_error if what is executed does not pass check().
   explicit Windows(GenerateOptions batch);
 

@@ -26,24 +26,59 @@ from operations import without_names
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHARDING = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 SETTINGS = {"default": "", "recompute": "activations=recompute", "micro 3": "batch.micro=3"}
-OF_ONE_LESSON = {("03_zero2", "bucket"): "bucket=50000", ("04_zero3", "persist"): "persist_below=1000", ("04_zero3", "prefetch"): "prefetch=2",
-                 ("04_zero3", "no reshard"): "reshard_after_forward=false"}
+OF_ONE_LESSON = {
+    ("03_zero2", "bucket"): "bucket=50000",
+    ("04_zero3", "persist"): "persist_below=1000",
+    ("04_zero3", "prefetch"): "prefetch=2",
+    ("04_zero3", "no reshard"): "reshard_after_forward=false",
+}
 DELAYED = "update=delayed warm_steps=5"
-OFFLOAD = [f"{update} {parameters} {rows}" for update in ("update=exact", DELAYED) for parameters in ("parameters=whole", "parameters=sharded")
-           for rows in ("batch.micro=2", "batch.micro=6", "optim.clip=1e-3")]
-INFINITY = [f"{where} {gradients} buffers={buffers}" for where in ("parameters=whole", "parameters=sharded params_at=device", "parameters=sharded params_at=host",
-                                                                  "parameters=sharded params_at=disk")
-            for gradients in ("grads_at=device", "grads_at=host") for buffers in (1, 3)] + [f"{DELAYED} grads_at=host buffers=3"]
-PIPELINE = [f"schedule={schedule} batch.micro=3 {tied}" for schedule in ("naive", "gpipe", "1f1b", "interleaved chunks=2", "zb_h1", "file")
-            for tied in ("model.tied=on", "model.tied=off")]
+OFFLOAD = [
+    f"{update} {parameters} {rows}"
+    for update in ("update=exact", DELAYED)
+    for parameters in ("parameters=whole", "parameters=sharded")
+    for rows in ("batch.micro=2", "batch.micro=6", "optim.clip=1e-3")
+]
+INFINITY = [
+    f"{where} {gradients} buffers={buffers}"
+    for where in (
+        "parameters=whole",
+        "parameters=sharded params_at=device",
+        "parameters=sharded params_at=host",
+        "parameters=sharded params_at=disk",
+    )
+    for gradients in ("grads_at=device", "grads_at=host")
+    for buffers in (1, 3)
+] + [f"{DELAYED} grads_at=host buffers=3"]
+PIPELINE = [
+    f"schedule={schedule} batch.micro=3 {tied}"
+    for schedule in ("naive", "gpipe", "1f1b", "interleaved chunks=2", "zb_h1", "file")
+    for tied in ("model.tied=on", "model.tied=off")
+]
 REPLICAS = [f"schedule=1f1b replicas=2 states={states}" for states in ("whole", "sharded")]
-TENSOR = [f"tokens={tokens} gathered={gathered} {settings}" for tokens in ("split", "whole") for gathered in ("again", "kept")
-          for settings in ("batch.micro=3", "batch.micro=6 activations=recompute", "batch.micro=3 lanes=2")]
-VERSIONS = [f"versions={rule} update_every={every}" for rule in ("none", "stash", "vertical_sync") for every in (1, 2)] + ["versions=two_buffers"]
+TENSOR = [
+    f"tokens={tokens} gathered={gathered} {settings}"
+    for tokens in ("split", "whole")
+    for gathered in ("again", "kept")
+    for settings in ("batch.micro=3", "batch.micro=6 activations=recompute", "batch.micro=3 lanes=2")
+]
+VERSIONS = [
+    f"versions={rule} update_every={every}" for rule in ("none", "stash", "vertical_sync") for every in (1, 2)
+] + ["versions=two_buffers"]
 UNTIED = "model.tied=off batch.micro=3 optim.warmup_steps=10"
-RESUMED = [("00_one_device", 1, ""), *((lesson, 2, "") for lesson in SHARDING), ("05_offload", 2, ""), ("05_offload", 2, DELAYED), ("06_infinity", 2, "buffers=1"),
-           ("06_infinity", 2, "parameters=sharded params_at=disk buffers=3"), ("07_pipeline", 2, "schedule=1f1b batch.micro=3"),
-           *(("08_weight_versions", 2, f"versions={rule} {UNTIED}") for rule in ("stash", "vertical_sync", "two_buffers"))]
+RESUMED = [
+    ("00_one_device", 1, ""),
+    *((lesson, 2, "") for lesson in SHARDING),
+    ("05_offload", 2, ""),
+    ("05_offload", 2, DELAYED),
+    ("06_infinity", 2, "buffers=1"),
+    ("06_infinity", 2, "parameters=sharded params_at=disk buffers=3"),
+    ("07_pipeline", 2, "schedule=1f1b batch.micro=3"),
+    *(
+        ("08_weight_versions", 2, f"versions={rule} {UNTIED}")
+        for rule in ("stash", "vertical_sync", "two_buffers")
+    ),
+]
 
 
 def cases():
@@ -60,7 +95,14 @@ def cases():
             for lesson in SHARDING:
                 add(f"{lesson} x{world} {label}", lesson, world, settings)
             for every in ("step", "micro_batch"):
-                add(f"00_one_device as {world} {every} {label}", "00_one_device", 1, settings, f"--virtual-ranks={world}", f"--reduce-every={every}")
+                add(
+                    f"00_one_device as {world} {every} {label}",
+                    "00_one_device",
+                    1,
+                    settings,
+                    f"--virtual-ranks={world}",
+                    f"--reduce-every={every}",
+                )
         for (lesson, label), settings in OF_ONE_LESSON.items():
             add(f"{lesson} x{world} {label}", lesson, world, settings)
     add("00_one_device split", "00_one_device", 1, "", "--tied-sum=split")
@@ -76,7 +118,14 @@ def cases():
     for setting in TENSOR:
         add(f"10_tensor_parallel x2 {setting}", "10_tensor_parallel", 2, setting)
     for tokens in ("split", "whole"):
-        add(f"00_one_device in 2 parts {tokens}", "00_one_device", 1, "batch.micro=3", "--tensor-ranks=2", f"--tokens={tokens}")
+        add(
+            f"00_one_device in 2 parts {tokens}",
+            "00_one_device",
+            1,
+            "batch.micro=3",
+            "--tensor-ranks=2",
+            f"--tokens={tokens}",
+        )
     for lesson, ranks, settings in RESUMED:
         add(f"{lesson} x{ranks} {settings} resumed", lesson, ranks, settings, resumed=True)
     return found
@@ -89,13 +138,40 @@ def sets(settings):
 def schedule_file(programs, folder):
     """A list of pipedream's for 2 stages and 4 micro-batches."""
     path = pathlib.Path(folder, "schedule.json")
-    subprocess.run([programs / "pipedream", "check", "--schedule", "1f1b", "--stages", "2", "--microbatches", "4", "--write", path], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [
+            programs / "pipedream",
+            "check",
+            "--schedule",
+            "1f1b",
+            "--stages",
+            "2",
+            "--microbatches",
+            "4",
+            "--write",
+            path,
+        ],
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
     return path
 
 
 def ended(command):
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "STAGECRAFT_TERMINAL": "0"}
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "STAGECRAFT_TERMINAL": "0",
+    }
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return f"exit {done.returncode}: {done.stderr[-500:]}" if done.returncode else ""
 
 
@@ -106,7 +182,20 @@ def run(programs, case, workload):
         folder = pathlib.Path(name)
         if "schedule=file" in settings:
             settings = settings.replace("schedule=file", f"schedule=file:{schedule_file(programs, folder)}")
-        command = [*launcher, programs / program, "--workload", workload, "--steps", "20", "--threads", "1", "--set", "data.validation_rows=3", *sets(settings), *flags]
+        command = [
+            *launcher,
+            programs / program,
+            "--workload",
+            workload,
+            "--steps",
+            "20",
+            "--threads",
+            "1",
+            "--set",
+            "data.validation_rows=3",
+            *sets(settings),
+            *flags,
+        ]
         if program == "06_infinity":
             command += ["--disk", folder]
         failed = ""
@@ -118,21 +207,31 @@ def run(programs, case, workload):
         failed = failed or ended([*command, "--save", weights, "--out", folder / "run"])
         if failed:
             return {"failed": failed}
-        return result(weights, json.loads((folder / "run/record.json").read_text()), (folder / "run/steps.jsonl").read_text().splitlines())
+        return result(
+            weights,
+            json.loads((folder / "run/record.json").read_text()),
+            (folder / "run/steps.jsonl").read_text().splitlines(),
+        )
 
 
 def numbers_in(weights):
     """A safetensors file without its header, which may say more than it did."""
     whole = weights.read_bytes()
-    return whole[8 + int.from_bytes(whole[:8], "little"):]
+    return whole[8 + int.from_bytes(whole[:8], "little") :]
 
 
 def result(weights, record, lines):
     steps = [json.loads(line) for line in lines]
     numbers = json.dumps([(step["loss"], step["grad_norm"]) for step in steps] + [record["validation_loss"]])
-    found = {"weights": hashlib.sha256(numbers_in(weights)).hexdigest(), "losses": hashlib.sha256(numbers.encode()).hexdigest()}
+    found = {
+        "weights": hashlib.sha256(numbers_in(weights)).hexdigest(),
+        "losses": hashlib.sha256(numbers.encode()).hexdigest(),
+    }
     for what in ("predicted", "measured"):
-        found[what] = [{"bytes": rank[f"{what}_bytes"], "operations": without_names(rank[f"{what}_operations"])} for rank in record["ranks"]]
+        found[what] = [
+            {"bytes": rank[f"{what}_bytes"], "operations": without_names(rank[f"{what}_operations"])}
+            for rank in record["ranks"]
+        ]
         if not found[what] or not all(rank["bytes"] for rank in found[what]):
             return {"failed": f"the record has no {what} bytes"}
     return found
@@ -143,7 +242,9 @@ def parts_that_differ(new, old):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--store", type=pathlib.Path)
     what.add_argument("--against", type=pathlib.Path)
@@ -153,7 +254,11 @@ def main():
     parser.add_argument("-k", action="append", default=[])
     options = parser.parse_args()
     all_cases = cases()
-    chosen = {name: case for name, case in all_cases.items() if not options.k or any(word in name for word in options.k)}
+    chosen = {
+        name: case
+        for name, case in all_cases.items()
+        if not options.k or any(word in name for word in options.k)
+    }
     if options.list:
         print(*chosen, sep="\n")
         return 0
@@ -166,7 +271,10 @@ def main():
             print(f"not in {options.against}: {name}", flush=True)
         elif options.against and ("failed" in new[name] or new[name] != old[name]):
             different += 1
-            print(f"differs: {name}: {', '.join(parts_that_differ(new[name], old[name]))} {new[name].get('failed', '')}", flush=True)
+            print(
+                f"differs: {name}: {', '.join(parts_that_differ(new[name], old[name]))} {new[name].get('failed', '')}",
+                flush=True,
+            )
     for name in old:
         if name not in all_cases and (not options.k or any(word in name for word in options.k)):
             different += 1
@@ -176,7 +284,10 @@ def main():
     failed = {name: one["failed"] for name, one in new.items() if "failed" in one}
     for name, why in failed.items():
         print(f"failed: {name}: {why}")
-    print(f"{len(new)} cases, {len(failed)} failed" + (f", {different} differ" if options.against else ", stored"))
+    print(
+        f"{len(new)} cases, {len(failed)} failed"
+        + (f", {different} differ" if options.against else ", stored")
+    )
     return 1 if failed or different or not new else 0
 
 

@@ -79,10 +79,10 @@ part() {
       passing exercises
       ;;
     files)
-      check_format
+      check_format --all
       single_files --all
       common/setup/tidy.sh --all
-      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list; } | xargs python3 -B tests/setup/tiers.py record file
+      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && python_sources; } | xargs python3 -B tests/setup/tiers.py record file
       ;;
     address) all_sanitized cpu-asan -LE '^processes$' ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;

@@ -83,15 +83,20 @@ single_files() {
   python3 -B tests/setup/single_files.py "$@"
 }
 
+python_sources() { git ls-files -co --exclude-standard -- '*.py'; }
+
+# check_format [--all]: Python only where it changed since the last soak: black takes its time.
 check_format() {
-  local -a files
+  local -a files scripts
   mapfile -t files < <(own_sources)
   ((${#files[@]})) || { say "no file to check (not a git work tree)"; return 0; }
   clang-format-14 --version | head -n 1
   printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(cores)" clang-format-14 --dry-run -Werror ||
     { say "fix: clang-format-14 -i on the files above"; return 1; }
   say "${#files[@]} files"
-  local -a scripts
+  mapfile -t scripts < <(python_sources | if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
+  ((${#scripts[@]} == 0)) || black --quiet --check "${scripts[@]}" || { say "fix: black ."; return 1; }
+  say "${#scripts[@]} of Python"
   mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"
   say "${#scripts[@]} scripts"

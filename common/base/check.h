@@ -23,7 +23,8 @@ enum class ExitCode : int {
 };
 
 /// Bad input: printed once by rank 0 as "error: <where>: <what>" and "  fix: <fix>"; never a stack trace.
-/// Whatever its parts held, what it says can be shown: no text from a file or a command line steers a terminal.
+/// Whatever its parts held, what it says can be shown: no text from a file or a command line steers a
+/// terminal.
 class InputError : public std::runtime_error {
  public:
   InputError(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)

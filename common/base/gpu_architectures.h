@@ -17,7 +17,8 @@ struct Capability {
 /// The oldest that our kernels are written for: asynchronous copies to shared memory, arithmetic in bf16.
 inline constexpr Capability kOldestGpu{8, 0};
 
-/// Whether kernels compiled for `architectures`, as in CMAKE_CUDA_ARCHITECTURES with spaces, run on such a GPU.
+/// Whether kernels compiled for `architectures`, as in CMAKE_CUDA_ARCHITECTURES with spaces, run on such a
+/// GPU.
 ///   80-real     machine code: for 8.0 and later minor numbers of the same major one
 ///   80-virtual  PTX, which the driver compiles when a program starts: for 8.0 and all that is newer
 ///   80          both

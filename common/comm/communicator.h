@@ -123,10 +123,11 @@ class Communicator {
   /// color < 0: not a member, returns null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-  /// `bytes` of this rank's memory that the others reach directly, so that the GPUs' copy engines carry what they can: for
-  /// `gathers` an all_gather from one such block into another, or in place; for `sums` an all_gather into it from anywhere, and
-  /// what is summed out of it. `full` then lies at the same offset of its block on every rank; nobody checks that, and what does
-  /// not overwrites other data. Not initialised. Null: this backend has none, any tensor will do.
+  /// `bytes` of this rank's memory that the others reach directly, so that the GPUs' copy engines carry what
+  /// they can: for `gathers` an all_gather from one such block into another, or in place; for `sums` an
+  /// all_gather into it from anywhere, and what is summed out of it. `full` then lies at the same offset of
+  /// its block on every rank; nobody checks that, and what does not overwrites other data. Not initialised.
+  /// Null: this backend has none, any tensor will do.
   ///   Collective, with equal `bytes`; ranks also let go of their blocks in the same order.
   virtual std::shared_ptr<void> window(Bytes bytes, WindowUse use = WindowUse::gathers) {
     return (void)bytes, (void)use, nullptr;

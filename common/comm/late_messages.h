@@ -9,8 +9,8 @@
 namespace sc {
 
 /// Round a communicator of the CPU: a message arrives `late` after the transport has delivered it. That is a
-/// link's latency, without a limit of its bandwidth: messages do not hold each other up. Collectives are as fast
-/// as before.
+/// link's latency, without a limit of its bandwidth: messages do not hold each other up. Collectives are as
+/// fast as before.
 class LateMessages : public ForwardingCommunicator {
  public:
   LateMessages(std::unique_ptr<Communicator> inner, std::chrono::nanoseconds late);

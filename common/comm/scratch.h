@@ -7,8 +7,8 @@
 
 namespace sc {
 
-/// MPI: a piece of a reduce_scatter: big enough for the transport's bandwidth, small enough for the caches. Four in flight
-/// leave work for a thread that naps between polls.
+/// MPI: a piece of a reduce_scatter: big enough for the transport's bandwidth, small enough for the caches.
+/// Four in flight leave work for a thread that naps between polls.
 inline constexpr std::int64_t kSumPiece = 256 * 1024;
 inline constexpr std::int64_t kSumPiecesInFlight = 4;
 /// Of a group, 4 (N-1) 256 KiB: four pieces from every other rank. 0 for a world of one.

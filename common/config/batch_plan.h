@@ -25,9 +25,9 @@ struct BatchRanks {
   std::string ranks_flag = "-n";  // what changes the number of ranks
 };
 
-///   Errors  InputError(usage): stages and tensor ranks do not divide world, or accumulation is not whole. The second prints
-///           the equation with its values and, as the fix, the nearest global batches, micro batches and
-///           numbers of ranks that work.
+///   Errors  InputError(usage): stages and tensor ranks do not divide world, or accumulation is not whole.
+///           The second prints the equation with its values and, as the fix, the nearest global batches,
+///           micro batches and numbers of ranks that work.
 BatchPlan plan_batch(const BatchConfig& batch, const BatchRanks& ranks, const Origins& origins);
 
 }  // namespace sc

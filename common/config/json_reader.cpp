@@ -19,8 +19,8 @@
 namespace sc {
 namespace {
 
-// The largest file in configs/ has 1.1 kB. Keys stand in messages, each with its path: 64 levels of long names would
-// take memory by their square.
+// The largest file in configs/ has 1.1 kB. Keys stand in messages, each with its path: 64 levels of long
+// names would take memory by their square.
 constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 10U};
 constexpr std::size_t kMostPath = 200;
 

@@ -19,8 +19,8 @@ struct JsonEntry {
 
 /// The scalars of `text` in order. `name` is what messages call the file.
 ///   Errors  InputError(usage) at name:line:col for anything that is not one JSON object of scalars and
-///           objects, for a key that is given twice (in one object or by two spellings of one path), and for a text
-///           out of bounds (common/input/json_text.h; 64 KiB, paths of 200 bytes).
+///           objects, for a key that is given twice (in one object or by two spellings of one path), and for
+///           a text out of bounds (common/input/json_text.h; 64 KiB, paths of 200 bytes).
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
 
 /// The whole file; of one that is larger than read_json() takes, as much as shows that.

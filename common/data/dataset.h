@@ -19,16 +19,17 @@ namespace sc {
 std::vector<std::string_view> paragraphs(std::string_view text);
 
 /// The token file of a text file, made on first use:
-/// <cache>/<16 digits of the text's sha256>-<tokenizer>-<form>-<version>.bin, made anew where it is not what its
-/// sidecar says. Complete or not at all; any number of processes may ask at once, each may do the work, the results are equal. Form "stream" is the text as it
-/// stands (pack); "documents" is every paragraph followed by end-of-text (pad_*).
+/// <cache>/<16 digits of the text's sha256>-<tokenizer>-<form>-<version>.bin, made anew where it is not what
+/// its sidecar says. Complete or not at all; any number of processes may ask at once, each may do the work,
+/// the results are equal. Form "stream" is the text as it stands (pack); "documents" is every paragraph
+/// followed by end-of-text (pad_*).
 ///   Errors  InputError: exit 65 for a text that is empty, unreadable or holds a zero byte; exit 73 if
 ///           `cache` cannot be written.
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache);
 
-/// What the order of training rows follows from, besides the content of the file: of two runs for which this is equal a
-/// position is the same row.
+/// What the order of training rows follows from, besides the content of the file: of two runs for which this
+/// is equal a position is the same row.
 struct RowOrder {
   RowFormat format;
   std::int64_t tokens = 0;  // that are trained on: so many of the file's, from the first on
@@ -46,9 +47,10 @@ class Dataset {
   /// rows never cross the border.
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
   ///           no training row, or if validation has fewer than validation_rows; those of
-  ///           tokenize_once and TokenFile, and of check_sidecar(); exit 64 for a tokenizer that cannot read text.
-  ///   validation   a file of the same kinds, which is the validation part instead of the tail; empty: none. Then
-  ///                the tail is neither trained on nor read.
+  ///           tokenize_once and TokenFile, and of check_sidecar(); exit 64 for a tokenizer that cannot read
+  ///           text.
+  ///   validation   a file of the same kinds, which is the validation part instead of the tail; empty: none.
+  ///                Then the tail is neither trained on nor read.
   static Dataset open(FileOps& ops, const Workload& workload, const Path& cache,
                       const std::string& validation = "");
 

@@ -21,10 +21,11 @@ struct DataShare {
 
 /// Fills this rank's micro-batches of a step, or of the evaluation, into buffers that are allocated once.
 ///   Memory    purpose workspace: "tokens" and "targets", [M, B, T] int64 each, and "scale", [] fp32, with
-///             M = max(global / (micro x ranks), ceil(ceil(validation_rows / micro) / ranks)): plan_loader(). On a
-///             GPU also pinned: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
+///             M = max(global / (micro x ranks), ceil(ceil(validation_rows / micro) / ranks)): plan_loader().
+///             On a GPU also pinned: "tokens_staging", [2, 2, M, B, T] int64: two steps' tokens and targets.
 ///   Copies    to a GPU do not block. What train(s) reads in host memory is written again for step s + 2, so
-///             the caller must have waited for step s by then, and before validation(), whose memory that may be.
+///             the caller must have waited for step s by then, and before validation(), whose memory that may
+///             be.
 ///   Lifetime  train() and validation() return views of the same buffers: what one returned is gone at the
 ///             next call of either. A strategy that still needs micro-batches then (asynchronous pipelines)
 ///             copies them.
@@ -42,8 +43,9 @@ class Loader {
   /// This rank's share of the evaluation: the same number on every rank, surplus ones without targets. Empty
   /// without a validation part.
   std::span<const Batch> validation();
-  /// This rank's share of a part of `rows`, as many at a time as there are buffers; surplus ones have no targets. Empty
-  /// on all ranks once `round`, from 0 on, is behind the last. The round before has been waited for.
+  /// This rank's share of a part of `rows`, as many at a time as there are buffers; surplus ones have no
+  /// targets. Empty on all ranks once `round`, from 0 on, is behind the last. The round before has been
+  /// waited for.
   std::span<const Batch> rows(const Rows& rows, std::int64_t round);
 
  private:

@@ -1,4 +1,5 @@
-// Text files as people have them: a byte order mark, lines that end as on Windows, and files that hold no prose. No torch.
+// Text files as people have them: a byte order mark, lines that end as on Windows, and files that hold no
+// prose. No torch.
 #pragma once
 
 #include <cstdint>

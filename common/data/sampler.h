@@ -36,11 +36,12 @@ struct RowStart {
 
 /// Rows of every training step and of the evaluation.
 ///   Training    Rows stand in an endless sequence: all rows in the order of epoch 0, all rows in the order
-///               of epoch 1, ... (another permutation each). A step takes the next `global` of them, micro-batch
-///               j of it `micro` from j x micro. So every row comes once an epoch, an epoch may end inside a step,
-///               and none is dropped; micro-batch j of step s is a function of (seed, s, j), of where the run
-///               begins, and of the data.
-///   Evaluation  validation_rows fixed rows, spread evenly over the validation part: the same ones whatever micro is.
+///               of epoch 1, ... (another permutation each). A step takes the next `global` of them,
+///               micro-batch j of it `micro` from j x micro. So every row comes once an epoch, an epoch may
+///               end inside a step, and none is dropped; micro-batch j of step s is a function of (seed, s,
+///               j), of where the run begins, and of the data.
+///   Evaluation  validation_rows fixed rows, spread evenly over the validation part: the same ones whatever
+///               micro is.
 ///               They stand in micro-batches, of which the last one may have rows without a target.
 class Sampler {
  public:
@@ -78,8 +79,8 @@ class Sampler {
   }
   /// Row k of the evaluation, 0 <= k < validation_rows(), in the validation part.
   [[nodiscard]] RowIndex validation_row(std::int64_t k) const;
-  /// Micro-batch i of the evaluation. After the last row: tokens 0 and no targets, so that ranks whose share is smaller
-  /// can take part in the same operations.
+  /// Micro-batch i of the evaluation. After the last row: tokens 0 and no targets, so that ranks whose share
+  /// is smaller can take part in the same operations.
   void fill_validation(std::int64_t i, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
 
   [[nodiscard]] const BatchConfig& batch() const { return batch_; }

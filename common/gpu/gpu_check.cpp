@@ -66,7 +66,8 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
-  // What cuDNN's deterministic backward wants is in no formula here, nor what it wants on a GPU that none of us had.
+  // What cuDNN's deterministic backward wants is in no formula here, nor what it wants on a GPU that none of
+  // us had.
   const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
   const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();
   check.parts.insert(check.parts.begin(),

@@ -6,8 +6,8 @@ namespace sc {
 namespace {
 
 constexpr std::size_t kMostKey = 1000;  // bytes as written; the longest of this project has 80
-// What nlohmann-json takes, rounded up: an entry of a growing list; an empty list or object; a key in its tree; a string
-// beside its characters.
+// What nlohmann-json takes, rounded up: an entry of a growing list; an empty list or object; a key in its
+// tree; a string beside its characters.
 constexpr std::size_t kValue = 32, kContainer = 64, kKey = 96, kString = 48;
 
 /// Follows the tokens, as far as bounds need it.

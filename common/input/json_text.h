@@ -17,7 +17,8 @@ struct JsonLimits {
   std::size_t memory = std::size_t{32} << 20;  // of its values in memory, rounded up
 };
 
-/// What is wrong with a text, in words for a message; and where, as offset, line and column (1-based, of bytes).
+/// What is wrong with a text, in words for a message; and where, as offset, line and column (1-based, of
+/// bytes).
 class JsonError : public std::runtime_error {
  public:
   JsonError(std::string_view text, std::size_t byte, const std::string& what);
@@ -29,7 +30,8 @@ class JsonError : public std::runtime_error {
   std::size_t byte_, line_, column_;
 };
 
-/// One pass without memory: size, zero bytes, depth, keys' lengths, and what the values would take. A text that passes may still be no JSON.
+/// One pass without memory: size, zero bytes, depth, keys' lengths, and what the values would take. A text
+/// that passes may still be no JSON.
 ///   Errors  JsonError
 void require_bounded(std::string_view text, const JsonLimits& limits);
 

@@ -7,12 +7,13 @@
 
 namespace sc {
 
-/// `text` with everything that could steer a terminal as "\x1b": control bytes, C1 controls, marks that turn the
-/// direction of writing, bytes that are not UTF-8. Line breaks and tabs stay: a message may have several lines.
+/// `text` with everything that could steer a terminal as "\x1b": control bytes, C1 controls, marks that turn
+/// the direction of writing, bytes that are not UTF-8. Line breaks and tabs stay: a message may have several
+/// lines.
 std::string printable(std::string_view text);
 
-/// A name or a value for a message: printable, without line breaks, and of at most about `most` bytes: of a longer
-/// one its begin, and how long it is.
+/// A name or a value for a message: printable, without line breaks, and of at most about `most` bytes: of a
+/// longer one its begin, and how long it is.
 inline constexpr std::size_t kMostShown = 80;
 std::string shown(std::string_view text, std::size_t most = kMostShown);
 

@@ -21,8 +21,8 @@ struct Caps {
 };
 
 /// Counts live and peak bytes by purpose and place, and by name. A tensor's bytes are given back when its
-/// storage dies, whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger a
-/// rank.
+/// storage dies, whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger
+/// a rank.
 class Ledger {
  public:
   explicit Ledger(at::Device device, const Caps& caps = {});

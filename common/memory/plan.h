@@ -21,8 +21,8 @@ constexpr std::string_view name_of(CommBackend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); those that share
-/// micro-batches have equal plans.
+/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); those
+/// that share micro-batches have equal plans.
 struct RunShape {
   Workload workload;
   WorldSize world{1};
@@ -37,7 +37,8 @@ struct RunShape {
       true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
 };
 
-/// How many ranks share a step's micro-batches, and which of them this one is. Who has much to say to each other is near:
+/// How many ranks share a step's micro-batches, and which of them this one is. Who has much to say to each
+/// other is near:
 /// rank = (stage x data_ranks + data_rank) x tensor + tensor_rank.
 inline std::int64_t data_ranks(const RunShape& shape) {
   return to_int(shape.world) / (shape.stages * shape.tensor);
@@ -50,7 +51,8 @@ inline std::int64_t stage_of(const RunShape& shape) {
   return to_int(shape.rank) / (data_ranks(shape) * shape.tensor);
 }
 
-/// Ranks that share micro-batches, `tensor` apart, have nearly equal plans: the first of the index-th set of such, in order.
+/// Ranks that share micro-batches, `tensor` apart, have nearly equal plans: the first of the index-th set of
+/// such, in order.
 inline Rank first_of_set(const RunShape& shape, std::int64_t index) {
   const std::int64_t block = data_ranks(shape) * shape.tensor;
   return Rank{static_cast<int>(index / shape.tensor * block + index % shape.tensor)};

@@ -19,8 +19,8 @@ struct ActivationBuffers {
   ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& shape);
   ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // of the whole model
 
-  /// Block `unit`'s output; of the unit before the first block its input (unit 0: what it embeds), where every
-  /// set has one.
+  /// Block `unit`'s output; of the unit before the first block its input (unit 0: what it embeds), where
+  /// every set has one.
   [[nodiscard]] at::Tensor& x(int unit, int set = 0) {
     const auto s = static_cast<std::size_t>(set);
     return unit < shape.first ? inputs[s] : sets[s].x[static_cast<std::size_t>(unit - shape.first)];

@@ -32,8 +32,8 @@ struct LogitRows {
 ///          in the columns from `vocab` on and in rows whose target is < 0.
 CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale);
 
-/// Of a vocabulary that several ranks share: maximum and sum of exp(logit - maximum) of each row's columns here,
-/// statistics [rows, 2]; -inf and 0 where `vocab` is 0. The logits stay.
+/// Of a vocabulary that several ranks share: maximum and sum of exp(logit - maximum) of each row's columns
+/// here, statistics [rows, 2]; -inf and 0 where `vocab` is 0. The logits stay.
 void softmax_part_f32(const LogitRows& logits, float* statistics);
 
 /// Targets by row, and the number of the first column here.

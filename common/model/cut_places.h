@@ -7,8 +7,8 @@
 
 namespace sc {
 
-/// Calls f(Range of the unit's segment `here`, segment of the whole unit, where in it that begins) for the pieces of `piece` that
-/// lie in one piece in both, in order. Padding is in none.  whole: here.whole().
+/// Calls f(Range of the unit's segment `here`, segment of the whole unit, where in it that begins) for the
+/// pieces of `piece` that lie in one piece in both, in order. Padding is in none.  whole: here.whole().
 template <class F>
 void for_each_place(const ParamLayout& here, const ParamLayout& whole, int unit, Segment segment, Range piece,
                     const F& f) {

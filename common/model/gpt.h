@@ -91,8 +91,8 @@ class Gpt {
   void forward_block(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& saved,
                      Workspace& ws, at::Tensor& y_out) const;
   /// Gradient of the block's input, and in `left` what the weights' gradients need; with recompute and
-  /// recompute_gelu in ws as well, which nothing else may use before backward_weights of the same unit. grad_y
-  /// must differ from grad_x_out and stay until then: `left` keeps a handle.
+  /// recompute_gelu in ws as well, which nothing else may use before backward_weights of the same unit.
+  /// grad_y must differ from grad_x_out and stay until then: `left` keeps a handle.
   void backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
                       Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const;
   /// What backward_weights reads in ws with recompute and recompute_gelu, made again where something else has

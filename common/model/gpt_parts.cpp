@@ -62,7 +62,7 @@ at::Tensor GptParts::head_matrix(const UnitTensors& head_unit) const {
               layout_.config().tied ? std::size_t{kWte} : std::size_t{kHeadWeight});
 }
 
-// --- embedding ---------------------------------------------------------------------------------------------------------
+// --- embedding ---------------------------------------------------------------------------------------------
 
 void GptParts::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& partial) const {
   const c10::InferenceMode guard;
@@ -87,7 +87,7 @@ void GptParts::positions_backward(const at::Tensor& rows, const UnitTensors& gra
   ops_->positions_backward(rows, sizes_.tokens, sizes_.T, wpe, write);
 }
 
-// --- a block's halves, forward -----------------------------------------------------------------------------------------
+// --- a block's halves, forward -----------------------------------------------------------------------------
 
 void GptParts::norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const {
   const c10::InferenceMode guard;
@@ -98,8 +98,8 @@ void GptParts::norm(int unit, Half half, const UnitTensors& params, PartSaved& s
 }
 
 // [anchor: my-rows-then-my-columns]
-// The first matrix has my rows of it, so that its result is mine alone and complete; the second one has the columns that belong
-// to it, so that its result is a summand of everybody's.
+// The first matrix has my rows of it, so that its result is mine alone and complete; the second one has the
+// columns that belong to it, so that its result is a summand of everybody's.
 void GptParts::first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                              PartSaved& saved, at::Tensor& gelu) const {
   const c10::InferenceMode guard;
@@ -142,7 +142,7 @@ void GptParts::add_norm(int unit, Half half, std::span<const UnitTensors> params
   ops_->add_norm(op);
 }
 
-// --- a block's halves, backward ----------------------------------------------------------------------------------------
+// --- a block's halves, backward ----------------------------------------------------------------------------
 
 void GptParts::backward_to_norm(int unit, Half half, const UnitTensors& params, const PartSaved& saved,
                                 const at::Tensor& gradient, PartGrads& left, at::Tensor& partial) const {
@@ -199,7 +199,7 @@ void GptParts::vectors(int unit, const PartGrads& left, const UnitTensors& grads
   ops_->store_sums(stored, write);
 }
 
-// --- head --------------------------------------------------------------------------------------------------------------
+// --- head --------------------------------------------------------------------------------------------------
 
 void GptParts::head_norm(const UnitTensors& ln_f, const at::Tensor& x, PartWork& work) const {
   const c10::InferenceMode guard;

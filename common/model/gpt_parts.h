@@ -1,9 +1,10 @@
-// GPT-2 as one tensor rank computes it: pure functions of flat vectors that ParamLayout has cut, each from one collective to
-// the next. What is cut meets what is whole in two places of a half block: tokens are gathered before its two matrices, and
-// summed behind them.
-//   N = B T tokens of a micro-batch, n of them this rank's own (part_plan.h). rows: [n, d] of its tokens; gathered: [N, d] of
-//   all, in the workload's dtype.
-// Source: arXiv:1909.08053 section 3 (the cut), arXiv:2205.05198 section 4.2 (tokens split between the halves).
+// GPT-2 as one tensor rank computes it: pure functions of flat vectors that ParamLayout has cut, each from
+// one collective to the next. What is cut meets what is whole in two places of a half block: tokens are
+// gathered before its two matrices, and summed behind them.
+//   N = B T tokens of a micro-batch, n of them this rank's own (part_plan.h). rows: [n, d] of its tokens;
+//   gathered: [N, d] of all, in the workload's dtype.
+// Source: arXiv:1909.08053 section 3 (the cut), arXiv:2205.05198 section 4.2 (tokens split between the
+// halves).
 #pragma once
 
 #include <array>
@@ -18,17 +19,18 @@
 
 namespace sc {
 
-/// A block is two halves of one form: norm, two matrices of which the first has its rows cut and the second its columns, and
-/// the sum added to what came in.
+/// A block is two halves of one form: norm, two matrices of which the first has its rows cut and the second
+/// its columns, and the sum added to what came in.
 enum class Half : std::uint8_t { attention, mlp };
 
-/// Rows of this rank's tokens within those of all, which its matrices read: gathered in place. Where tokens are whole both are one.
+/// Rows of this rank's tokens within those of all, which its matrices read: gathered in place. Where tokens
+/// are whole both are one.
 struct GatheredRows {
   at::Tensor all, own;  // [N, d], [n, d]
 };
 
-/// What one half's norm leaves. `rows` are the micro-batch's only ones, unless a run keeps them: the next norm overwrites them, and
-/// backward makes them again from the norm's input.
+/// What one half's norm leaves. `rows` are the micro-batch's only ones, unless a run keeps them: the next
+/// norm overwrites them, and backward makes them again from the norm's input.
 struct PartNorm {
   GatheredRows rows;
   at::Tensor mean, rstd;  // [n] fp32
@@ -51,7 +53,8 @@ struct PartGrads {
   at::Tensor vectors;       // [6 d + 3 a + m] fp32
 };
 
-/// Makes [N, d] that all ranks write to or read from, counted as said: in a window, where the backend has such.
+/// Makes [N, d] that all ranks write to or read from, counted as said: in a window, where the backend has
+/// such.
 using SharedRows = std::function<at::Tensor(Purpose purpose, const char* name, Elements elements)>;
 
 /// What one micro-batch keeps from forward for backward, of a run of blocks.
@@ -81,7 +84,8 @@ struct PartBuffers : PartActivations, PartWork {
               const SharedRows& shared = {});
 };
 
-/// Of a pipeline's stage: sets of activations for the micro-batches that are under way. Bytes: plan_part_stage.
+/// Of a pipeline's stage: sets of activations for the micro-batches that are under way. Bytes:
+/// plan_part_stage.
 struct PartStageBuffers {
   /// shape: grads counts those that travel between stages; pending 0.
   PartStageBuffers(const GptShape& shape, const PartSizes& sizes, const BufferShape& of, Ledger& ledger,
@@ -102,15 +106,16 @@ class GptParts {
 
   /// Of saved.x, or for the MLP of saved.mid: where no sum came before it, and for backward again.
   void norm(int unit, Half half, const UnitTensors& params, PartSaved& saved) const;
-  /// From gathered norms to what my heads read, or my columns of the MLP; from these to a summand of all tokens.
+  /// From gathered norms to what my heads read, or my columns of the MLP; from these to a summand of all
+  /// tokens.
   ///   gelu  [N, m] where GELU's output goes (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      PartSaved& saved, at::Tensor& gelu) const;
   void second_product(int unit, Half half, const UnitTensors& params, PartSaved& saved,
                       const at::Tensor& gelu, at::Tensor& partial) const;
   void gelu_again(const PartSaved& saved, at::Tensor& gelu) const;
-  /// What follows a half's sum, all [n, d]: out = (in + bias) + sum, which the next half begins with, or the head; and the norm of
-  /// that (null: nothing follows here).
+  /// What follows a half's sum, all [n, d]: out = (in + bias) + sum, which the next half begins with, or the
+  /// head; and the norm of that (null: nothing follows here).
   ///   params  by unit
   void add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
                 const at::Tensor& sum, at::Tensor& out, PartNorm* norm) const;
@@ -133,7 +138,8 @@ class GptParts {
   /// Logits of rows [c, d] in my columns, and their statistics.
   void logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
               at::Tensor& statistics) const;
-  /// With those of all ranks: loss and tokens of targets in my columns, and the logits' gradient if `scale` is defined.
+  /// With those of all ranks: loss and tokens of targets in my columns, and the logits' gradient if `scale`
+  /// is defined.
   void loss(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& of_all, const at::Tensor& scale,
             HeadResult& result) const;
   void head_products(const at::Tensor& head, const at::Tensor& logits, const at::Tensor& rows,

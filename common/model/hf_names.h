@@ -1,4 +1,5 @@
-// Names and shapes of GPT-2's tensors in Hugging Face's files, and the config.json that says how they are computed. No torch.
+// Names and shapes of GPT-2's tensors in Hugging Face's files, and the config.json that says how they are
+// computed. No torch.
 //   Source: transformers' modeling_gpt2.py, configuration_gpt2.py and activations.py.
 #pragma once
 
@@ -20,8 +21,9 @@ inline constexpr const char* kHfPrefix = "transformer.";
 /// What save_pretrained calls our tensor `name`.
 std::string hf_name(std::string_view name);
 
-/// Our name of a tensor that others have written: without what DDP, torch.compile, FSDP and others put into the names of what
-/// they wrap, and without what stands before the model ("module._orig_mod.transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight").
+/// Our name of a tensor that others have written: without what DDP, torch.compile, FSDP and others put into
+/// the names of what they wrap, and without what stands before the model
+/// ("module._orig_mod.transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight").
 /// Empty: it is no part of a GPT-2, but of something beside it (a classifier's head).
 std::string our_name(std::string_view in_file);
 /// The name in a file without the words of wrappers ("module.", "_orig_mod.").

@@ -160,7 +160,8 @@ const SafeTensor* HfWeights::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : found->second;
 }
 
-// Null: a bias of a file that has none. A matrix that embedding and head share is kept under one of its names.
+// Null: a bias of a file that has none. A matrix that embedding and head share is kept under one of its
+// names.
 const SafeTensor* HfWeights::source(const std::string& name) const {
   const SafeTensor* found = find(name);
   if (found == nullptr && name == kHead) found = find(kEmbedding);

@@ -1,8 +1,8 @@
 // GPT-2 weights in Hugging Face's safetensors form, in and out, one tensor at a time.
-//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. Who builds the
-//   model of Linear layers (nanoGPT) has them as here: a file's c_attn and c_fc say which it is. wte and an untied lm_head
-//   have `vocab` rows there, or more that fill up a multiple of 2 .. 1024, and V_pad here: padding rows are cut on the way
-//   out and zero on the way in.
+//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. Who
+//   builds the model of Linear layers (nanoGPT) has them as here: a file's c_attn and c_fc say which it is.
+//   wte and an untied lm_head have `vocab` rows there, or more that fill up a multiple of 2 .. 1024, and
+//   V_pad here: padding rows are cut on the way out and zero on the way in.
 //   Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
 #pragma once
 
@@ -17,15 +17,16 @@
 namespace sc {
 
 /// Weights in one file. Names as our_name() understands them; f32, bf16 or f16; the buffers h.N.attn.bias and
-/// h.N.attn.masked_bias of old files are ignored. Loads what has all data, and notes what it made of it: matrices of either
-/// orientation, no biases at all (they begin at zero), rows of padding, heads of other tasks, the shared matrix under either
-/// of its names.
+/// h.N.attn.masked_bias of old files are ignored. Loads what has all data, and notes what it made of it:
+/// matrices of either orientation, no biases at all (they begin at zero), rows of padding, heads of other
+/// tasks, the shared matrix under either of its names.
 class HfWeights {
  public:
   /// Reads the header alone and compares it with `config`, tensor by tensor.
-  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, there twice, of another
-  ///           shape (both shapes) or of another kind of number; a tied model and a file whose lm_head.weight
-  ///           is not its wte.weight; a file or folder of this program's checkpoints; those of check_hf_config().
+  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, there
+  ///           twice, of another shape (both shapes) or of another kind of number; a tied model and a file
+  ///           whose lm_head.weight is not its wte.weight; a file or folder of this program's checkpoints;
+  ///           those of check_hf_config().
   HfWeights(const Path& path, const GptConfig& config);
   /// What whoever gave the file should know, a line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }

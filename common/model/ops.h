@@ -107,9 +107,11 @@ class Ops {
   virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                              const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
 
-  // --- of a tensor rank: a part of the vocabulary, a run of a micro-batch's tokens, sums that came over ranks ---
+  // --- of a tensor rank: a part of the vocabulary, a run of a micro-batch's tokens, sums that came over
+  // ranks ---
 
-  /// x [N, d] = wte[tokens] where the row is in `rows` of the vocabulary, else 0.  tokens [B, T]; wte [rows.size(), d].
+  /// x [N, d] = wte[tokens] where the row is in `rows` of the vocabulary, else 0.  tokens [B, T]; wte
+  ///                                                                               [rows.size(), d].
   virtual void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows,
                           at::Tensor& x) const = 0;
   /// Rows of grad_x [N, d] added in token order to those of grad_wte [rows.size(), d] that `rows` has.
@@ -123,12 +125,14 @@ class Ops {
                                   at::Tensor& grad_wpe, Write write) const = 0;
   /// What follows a sum over ranks: x = (in + bias) + sum, and its layer_norm.
   virtual void add_norm(const AddNorm& op) const = 0;
-  /// A softmax over columns that several ranks have, in two steps with a gather between them. First statistics
-  /// [n, 2] fp32 of this rank's columns: their maximum m and the sum of exp(logit - m); -inf and 0 of none.
+  /// A softmax over columns that several ranks have, in two steps with a gather between them. First
+  /// statistics [n, 2] fp32 of this rank's columns: their maximum m and the sum of exp(logit - m); -inf and 0
+  /// of none.
   ///   logits [n, v], of which the first `columns` count.
   virtual void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const = 0;
-  /// Then, of the rows' cross entropy, what belongs to targets among this rank's columns [first, first + columns)
-  /// of the vocabulary; so much is added to loss_sum and tokens. `scale` and logits as in cross_entropy.
+  /// Then, of the rows' cross entropy, what belongs to targets among this rank's columns [first, first +
+  /// columns) of the vocabulary; so much is added to loss_sum and tokens. `scale` and logits as in
+  /// cross_entropy.
   ///   statistics [ranks, n, 2]: of all ranks, which are added up in rank order.
   virtual void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                                 const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,

@@ -23,7 +23,8 @@ struct Mine {
   at::Tensor index, others;
 };
 
-/// Calls f(first row of `run`, rows, position of the first) for pieces of it that lie in one row of the batch.
+/// Calls f(first row of `run`, rows, position of the first) for pieces of it that lie in one row of the
+/// batch.
 template <class F>
 void for_each_row(Range run, std::int64_t length, const F& f) {
   for (std::int64_t at = run.begin; at < run.end;) {
@@ -41,7 +42,8 @@ void AtenOps::embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range 
   x.masked_fill_(mine.others.unsqueeze(1), 0);
 }
 
-// Zeros are added to some row for the others' tokens: shapes do not depend on the tokens, so that a graph can hold it.
+// Zeros are added to some row for the others' tokens: shapes do not depend on the tokens, so that a graph can
+// hold it.
 void AtenOps::embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                   at::Tensor& grad_wte, Write write) const {
   if (write == Write::overwrite) grad_wte.zero_();
@@ -86,7 +88,8 @@ void AtenOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::T
 }
 
 // [anchor: one-collective-in-the-loss]
-// With M the largest of all ranks' maxima, their sums are of exp(logit - m_r) and become sums of exp(logit - M).
+// With M the largest of all ranks' maxima, their sums are of exp(logit - m_r) and become sums of exp(logit -
+// M).
 void AtenOps::softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                                const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
                                at::Tensor& tokens) const {

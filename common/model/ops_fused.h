@@ -2,9 +2,11 @@
 // columns, the residual in a product, cross entropy, embedding. Attention is cuDNN's, without copies; all
 // other products are ATen's.
 //   The 16-bit path is what they are made for; fp32 works too. A step allocates nothing, but where ATen
-//   computes: attention in fp32 or that cuDNN does not take, rows of more than kWidestFusedRow elements. Scratch: common/memory/stream_scratch.h. Bit-equal run to run,
-//   attention's backward only if `deterministic`: otherwise it adds up dq as blocks finish, which is faster.
-//   An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its ATen twin, too:
+//   computes: attention in fp32 or that cuDNN does not take, rows of more than kWidestFusedRow elements.
+//   Scratch: common/memory/stream_scratch.h. Bit-equal run to run, attention's backward only if
+//   `deterministic`: otherwise it adds up dq as blocks finish, which is faster.
+//   An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its ATen twin,
+//   too:
 //   GPT's shapes and ParamLayout's alignment never do.
 #pragma once
 

@@ -20,8 +20,8 @@ ParamTensor tensor(std::string name, std::vector<std::int64_t> shape) {
 }
 
 // [anchor: one-rule-cuts-every-matrix]
-// A rank's tensors: [outer, split, inner] of the whole one, and a range of split. Rows of a matrix are cut with
-// outer = 1 (fused qkv: 3, so that a rank has its heads of each), columns with inner = 1.
+// A rank's tensors: [outer, split, inner] of the whole one, and a range of split. Rows of a matrix are cut
+// with outer = 1 (fused qkv: 3, so that a rank has its heads of each), columns with inner = 1.
 class Tensors {
  public:
   Tensors(const GptConfig& config, const TensorCut& cut) : c_(config), cut_(cut) {}

@@ -47,8 +47,8 @@ struct ParamTensor {
   [[nodiscard]] bool is_columns() const { return is_cut() && whole.inner == 1 && shape.size() == 2; }
 };
 
-/// Calls f(Range of the tensor as it is here, where in the whole tensor that begins) for the pieces of `range` that lie in
-/// one piece in both, in order.
+/// Calls f(Range of the tensor as it is here, where in the whole tensor that begins) for the pieces of
+/// `range` that lie in one piece in both, in order.
 template <class F>
 void for_each_run(const ParamTensor& tensor, Range range, F&& f) {
   const ParamTensor::Whole& whole = tensor.whole;
@@ -77,9 +77,9 @@ struct UnitLayout {
 
 /// The flat layout of a model for `world` slices.  Source: design of ZeRO's flat buffers, arXiv:1910.02054
 /// section 5.
-/// With a tensor cut it is that of one tensor rank: what it has a part of lies in the sharded segment (its heads
-/// of attention, its columns of the MLP, its rows of the vocabulary), what every one of them has in the whole one
-/// (norms, the biases of c_proj, wpe). Cuts may be uneven. Source: arXiv:1909.08053 section 3.
+/// With a tensor cut it is that of one tensor rank: what it has a part of lies in the sharded segment (its
+/// heads of attention, its columns of the MLP, its rows of the vocabulary), what every one of them has in the
+/// whole one (norms, the biases of c_proj, wpe). Cuts may be uneven. Source: arXiv:1909.08053 section 3.
 class ParamLayout {
  public:
   /// persist_below: tensors with fewer elements (before padding) go to the whole segment; 0 = none.

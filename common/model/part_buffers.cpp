@@ -22,7 +22,8 @@ struct Taken {
   }
 };
 
-/// Makes rows of all tokens, in memory that all ranks reach where tokens are split, with this rank's own among them.
+/// Makes rows of all tokens, in memory that all ranks reach where tokens are split, with this rank's own
+/// among them.
 GatheredRows gathered_rows(const Taken& take, const PartSizes& s) {
   const at::Tensor all = s.split() ? take.shared_rows(s) : take.rows(s.N, s.d);
   return {all, all.narrow(0, s.tokens.begin, s.n())};

@@ -15,8 +15,9 @@ Range tokens_of(std::int64_t all, const TensorCut& cut, TokenShare share) {
   return {all * cut.rank / cut.ranks, all * (cut.rank + 1) / cut.ranks};
 }
 
-// Everything that backward of one block reads, its input aside: mid of this rank's tokens, norms (2) of all if they are kept; qkv
-// (3), att, fc, gelu of all; four statistics a token of its own, one lse a token and head.
+// Everything that backward of one block reads, its input aside: mid of this rank's tokens, norms (2) of all
+// if they are kept; qkv (3), att, fc, gelu of all; four statistics a token of its own, one lse a token and
+// head.
 std::int64_t block_bytes(const PartSizes& s, std::int64_t e, bool with_gelu, bool kept) {
   const std::int64_t norms = kept ? 2 * s.N : 0;
   return e * ((norms + s.n()) * s.d + s.N * (4 * s.att + (with_gelu ? 2 : 1) * s.hidden)) +

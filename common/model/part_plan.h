@@ -1,5 +1,5 @@
-// What one tensor rank holds of a micro-batch beside its parameters, from formulas, not from the allocating functions
-// (gpt_parts.h). No torch.
+// What one tensor rank holds of a micro-batch beside its parameters, from formulas, not from the allocating
+// functions (gpt_parts.h). No torch.
 #pragma once
 
 #include "common/base/range.h"
@@ -9,8 +9,9 @@
 
 namespace sc {
 
-/// The rows of activations between a block's halves, where a tensor rank has no part of a matrix. split: each has a run of the
-/// micro-batch's tokens (sequence parallelism, arXiv:2205.05198); whole: each has all (arXiv:1909.08053).
+/// The rows of activations between a block's halves, where a tensor rank has no part of a matrix. split: each
+/// has a run of the micro-batch's tokens (sequence parallelism, arXiv:2205.05198); whole: each has all
+/// (arXiv:1909.08053).
 enum class TokenShare { split, whole };
 
 /// Sizes of one tensor rank. N = B T tokens of a micro-batch.

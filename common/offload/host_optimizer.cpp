@@ -16,7 +16,8 @@ namespace {
 // How soon the thread looks again whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
 constexpr std::ptrdiff_t kScalars = 3;
-// Pieces that the pool is given, the one that it works on among them: what lands meanwhile may be needed sooner.
+// Pieces that the pool is given, the one that it works on among them: what lands meanwhile may be needed
+// sooner.
 constexpr std::size_t kWaiting = 2;
 
 AdamWFactors factors_of(const AdamWHyper& hyper, const double* scalars) {
@@ -36,11 +37,13 @@ std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) 
 }  // namespace
 
 // [anchor: adam-after-the-norm]
-// What an update needs are its scalars. Where they say whether the gradient is clipped, everybody's norm comes before them: then most
-// gradients have landed (none where they wait on the device: they come piece by piece).
+// What an update needs are its scalars. Where they say whether the gradient is clipped, everybody's norm
+// comes before them: then most gradients have landed (none where they wait on the device: they come piece by
+// piece).
 // [anchor: adam-before-the-norm]
-// Where they are guessed, a piece is updated as it lands, and nobody learns of it. The norm says whether the guess was right: then all that
-// was made counts. If not, it is made again from what is still there, and the next guess is not acted upon before it has proved right.
+// Where they are guessed, a piece is updated as it lands, and nobody learns of it. The norm says whether the
+// guess was right: then all that was made counts. If not, it is made again from what is still there, and the
+// next guess is not acted upon before it has proved right.
 void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars.landed.wait();
   AdamWFactors factors = factors_of(hyper_, order.scalars.numbers);

@@ -93,7 +93,8 @@ struct LandedScalars {
   const double* numbers = nullptr;
 };
 
-/// When an update is posted, of its step's norm: it is known; no update depends on it; the scalars are a guess of what it will say.
+/// When an update is posted, of its step's norm: it is known; no update depends on it; the scalars are a
+/// guess of what it will say.
 /// norm_known() follows the latter two.
 enum class NormIs : std::uint8_t { known, not_needed, guessed };
 

@@ -27,7 +27,8 @@ Elements slice_resident(const ParamLayout& layout, const HostOptions& options);
 /// Of these the ones whose gradients lie in buffers that other units use, too: all but unit 0.
 Elements grads_resident(const ParamLayout& layout, const HostOptions& options);
 
-/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is not finite ends the run.
+/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is
+/// not finite ends the run.
 bool needs_no_norm(const Workload& workload);
 
 /// What stays on the device between steps.

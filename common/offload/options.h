@@ -9,8 +9,9 @@ namespace sc {
 
 /// Parameters on the device: all of them on every rank, or lesson 04's slices.
 enum class ParametersOn { whole, sharded };
-/// exact: forward waits for the update before it. early: so it does, and the update begins before the norm is known, from states that
-/// stay until it is. delayed: forward runs on, one update behind, while the host computes.
+/// exact: forward waits for the update before it. early: so it does, and the update begins before the norm is
+/// known, from states that stay until it is. delayed: forward runs on, one update behind, while the host
+/// computes.
 enum class UpdateKind { exact, early, delayed };
 
 struct HostOptions {

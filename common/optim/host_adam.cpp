@@ -55,8 +55,8 @@ template <class Grad, class Out>
   std::memcpy(out + i, in + i, bytes - i);
 }
 
-// What is not read before goes into the first cache and streams from there. Blocks end with a cache line of `out`: what is
-// written in halves costs twice.
+// What is not read before goes into the first cache and streams from there. Blocks end with a cache line of
+// `out`: what is written in halves costs twice.
 template <class Grad, class Out>
 [[gnu::always_inline]] inline void update_streamed(const AdamWFactors& f, const AdamWVectors& at,
                                                    const Grad* grad, Out* out, Range r) {

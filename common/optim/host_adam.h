@@ -1,5 +1,5 @@
-// AdamW from raw pointers, on the thread that calls. adamw_step runs it on LibTorch's threads; host Adam, whose
-// vectors are longer than the caches, on a HostPool. 28 bytes a parameter as adamw_step, or with 16-bit
+// AdamW from raw pointers, on the thread that calls. adamw_step runs it on LibTorch's threads; host Adam,
+// whose vectors are longer than the caches, on a HostPool. 28 bytes a parameter as adamw_step, or with 16-bit
 // gradients 2 (g) + 24 (p, m, v) + 2 (param16); plain stores of what is not read before read it first.
 #pragma once
 
@@ -21,8 +21,9 @@ struct AdamWFactors {
 /// lr, step and clip as in StepScalars.
 AdamWFactors adamw_factors(const AdamWHyper& hyper, float lr, std::int64_t step, float clip);
 
-/// How what is not read before is written: the rounded parameters, and what does not stay in its place. streamed: past the caches,
-/// which spares reading what is overwritten; for vectors that are longer than the caches.
+/// How what is not read before is written: the rounded parameters, and what does not stay in its place.
+/// streamed: past the caches, which spares reading what is overwritten; for vectors that are longer than the
+/// caches.
 enum class Store : std::uint8_t { cached, streamed };
 
 /// fp32.
@@ -42,8 +43,8 @@ struct AdamWVectors {
       {};  // read instead of param, m and v, which are written; null: these are updated in place
 };
 
-/// adamw_step's rule on the elements `r` of the vectors; `decay` counts in the same elements. Nothing changes if
-/// the clip factor is kNoUpdate.
+/// adamw_step's rule on the elements `r` of the vectors; `decay` counts in the same elements. Nothing changes
+/// if the clip factor is kNoUpdate.
 ///   Bits     as adamw_step's; an update may be cut into any ranges, on any threads.
 ///   Memory   what it wrote is there for whoever learns that it has returned, a GPU's copy too.
 ///   Errors   InputError for another dtype.

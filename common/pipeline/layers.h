@@ -1,5 +1,5 @@
-// What a stage computes with: its blocks and the model's ends, the activations of the micro-batches that are under way, and the
-// gradients between blocks. No messages between stages.
+// What a stage computes with: its blocks and the model's ends, the activations of the micro-batches that are
+// under way, and the gradients between blocks. No messages between stages.
 #pragma once
 
 #include <span>

@@ -24,11 +24,11 @@ struct MeasuredRun {
   std::optional<pipedream::Family> family = {};  // whose closed formula is compared
 };
 
-/// Collective; on rank 0, of each stage's first rank. No rows where no whole step was seen: on GPUs times are kept with
-/// --trace only, since they cost launches.
+/// Collective; on rank 0, of each stage's first rank. No rows where no whole step was seen: on GPUs times are
+/// kept with --trace only, since they cost launches.
 ///   measured    the step that took the median time
-///   simulated   by pipedream, with what each stage took in that step; and, where steps do not overlap, with what a
-///               message took for which somebody waited
+///   simulated   by pipedream, with what each stage took in that step; and, where steps do not overlap, with
+///               what a message took for which somebody waited
 Timetable timetable_of(const MeasuredRun& run, const Timeline& timeline, Communicator& comm);
 
 }  // namespace sc

@@ -1,5 +1,6 @@
 // The messages between neighbouring stages: activations forward, gradients back. A receive is posted and does
-// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it.
+// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for
+// it.
 #pragma once
 
 #include <vector>

@@ -39,8 +39,8 @@ class Pace {
   [[nodiscard]] Turn turn(const pipedream::Action& action) { return {*this, action}; }
 
   /// After every step.
-  ///   Errors  InputError (exit 64), after the second step: a cost is below twice what the action computes, so
-  ///           that the machine could not keep it.
+  ///   Errors  InputError (exit 64), after the second step: a cost is below twice what the action computes,
+  ///           so that the machine could not keep it.
   void check(std::int64_t step);
 
  private:

@@ -37,7 +37,8 @@ struct Share {
   /// The first or the last of all stages; whether those are two, with the tied matrix on both.
   [[nodiscard]] bool is_an_end() const { return first || last; }
   [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
-  /// Where a unit's segment begins in this rank's arenas: all sharded ones, then the whole ones in one piece; -1: it has none.
+  /// Where a unit's segment begins in this rank's arenas: all sharded ones, then the whole ones in one piece;
+  /// -1: it has none.
   [[nodiscard]] std::int64_t begin(int unit, Segment segment = Segment::sharded) const {
     return (segment == Segment::sharded ? begins : whole_begins)[static_cast<std::size_t>(unit)];
   }
@@ -80,7 +81,8 @@ void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.
 void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,
                    CommPlan& plan);
-/// Gradients over a stage's replicas, unit by unit, and the slices that they publish; the tied matrix between the ends.
+/// Gradients over a stage's replicas, unit by unit, and the slices that they publish; the tied matrix between
+/// the ends.
 void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan);
 
 }  // namespace sc

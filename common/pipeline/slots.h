@@ -47,9 +47,10 @@ class Pool {
 ///             backward, which reads it again
 ///   set       from forward to the end of backward; where the next chunk is on the same stage, of its as well
 ///   grad_in   from the post of its receive to the end of backward
-///   grad_out  from backward to the send that takes it away, or to the backward that reads it on the same stage
-///   weights   a step writes where the newest version is, unless that one is stashed: then to a free buffer. What is
-///             dropped is free
+///   grad_out  from backward to the send that takes it away, or to the backward that reads it on the same
+///             stage
+///   weights   a step writes where the newest version is, unless that one is stashed: then to a free buffer.
+///             What is dropped is free
 class SlotWalk {
  public:
   /// schedule: its stages and chunks count; it need not be the one whose actions come.

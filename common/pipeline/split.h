@@ -17,8 +17,8 @@ struct Part {
 };
 
 /// One part a position, each of at least one block.
-///   split   "balanced": the slowest position as quick as possible, the head's time included; "uniform": equal
-///           numbers of blocks, the first ones one more; or the numbers, "7,7,7,3".
+///   split   "balanced": the slowest position as quick as possible, the head's time included; "uniform":
+///           equal numbers of blocks, the first ones one more; or the numbers, "7,7,7,3".
 ///   profile_in  where balanced takes times from: a file with pipedream's profile, or "none": operations.
 ///   Source  operations of forward a token: block 24 d^2 + 2 T d, head 2 V d (pipedream/partition.h).
 ///   Errors  InputError (exit 64) at "split": more positions than blocks, or numbers that do not add up; at

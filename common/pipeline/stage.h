@@ -84,7 +84,8 @@ class Stage {
   std::vector<Held> held_;
 };
 
-/// The first `elements` of what all ranks of a group hold are equal to the bit.  Collective.  Errors: ClaimError.
+/// The first `elements` of what all ranks of a group hold are equal to the bit.  Collective.  Errors:
+///                                                                               ClaimError.
 void require_equal_copies(Communicator& group, const Stage::Held& held, std::int64_t elements,
                           std::int64_t step);
 

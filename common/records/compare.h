@@ -21,8 +21,8 @@ OtherRun read_other_run(FileOps& ops, const std::string& path,
                         const std::map<std::string, std::string>& workload);
 
 /// Tables: bytes of rank 0 by purpose, operations of a step by kind with what rank 0 sends, time and waiting,
-/// loss. Each has the other run's column, this one's, and what became of it. The heading names initial weights
-/// that differ; validation losses of other texts are left out, and it is said why.
+/// loss. Each has the other run's column, this one's, and what became of it. The heading names initial
+/// weights that differ; validation losses of other texts are left out, and it is said why.
 std::string format_comparison(const RunRecord& run, const OtherRun& other);
 
 }  // namespace sc

@@ -10,8 +10,9 @@
 
 namespace sc {
 
-/// Steps' seconds, samples (rows of `sequence` tokens) a second, seconds an epoch: a line. Of the steps after the warm-up, or
-/// of all where those are too few for a measurement, and it says so. Nothing where no step was trained.
+/// Steps' seconds, samples (rows of `sequence` tokens) a second, seconds an epoch: a line. Of the steps after
+/// the warm-up, or of all where those are too few for a measurement, and it says so. Nothing where no step
+/// was trained.
 std::string format_rates(const std::vector<StepRecord>& steps, std::int64_t sequence, double steps_per_epoch);
 
 /// Bytes that a rank holds by place, and sends a step: two lines, for --brief.

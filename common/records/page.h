@@ -1,4 +1,5 @@
-// page.html: what a run leaves to look at. A committed template with one line of data (common/records/page/). No torch.
+// page.html: what a run leaves to look at. A committed template with one line of data (common/records/page/).
+// No torch.
 #pragma once
 
 #include <string>
@@ -25,8 +26,8 @@ struct RankMarks {
 std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
                     const ParamLayout& layout);
 
-/// Spans and operations of all ranks that a page has room for. Of more it has one step, then the first, the second and the
-/// last rank; and says so.
+/// Spans and operations of all ranks that a page has room for. Of more it has one step, then the first, the
+/// second and the last rank; and says so.
 inline constexpr std::size_t kMostMarks = 5'000;
 
 struct Page {

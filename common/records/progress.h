@@ -42,7 +42,8 @@ struct StepProgress {
 };
 
 /// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
-/// peak is known; with a bar "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s left".
+/// peak is known; with a bar "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s
+///                              left".
 /// Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only
 /// one rank has one.
 class Progress {

@@ -180,7 +180,8 @@ RankRecord rank_of_text(const std::string& text, int world);
 /// dir/steps.jsonl, a line a step while the run goes on, so that a killed run leaves what it had.
 class StepLog {
  public:
-  /// Creates the file; one that is there is replaced.  Errors: those of atomic_write_file; append()'s is exit 73.
+  /// Creates the file; one that is there is replaced.  Errors: those of atomic_write_file; append()'s is exit
+  ///                                                   73.
   StepLog(FileOps& ops, const Path& dir);
   void append(const StepRecord& step);
 

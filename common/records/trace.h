@@ -14,8 +14,8 @@
 
 namespace sc {
 
-/// The rows of a rank; copies, disk and marks where there are any. What is in flight at the same time, which a
-/// row cannot show, takes further rows.
+/// The rows of a rank; copies, disk and marks where there are any. What is in flight at the same time, which
+/// a row cannot show, takes further rows.
 enum class Lane : std::uint8_t { compute, wait, communication, copies, disk, marks };
 constexpr std::string_view name_of(Lane lane) {
   constexpr std::string_view kNames[] = {"compute", "wait", "communication", "copies", "disk", "marks"};
@@ -54,9 +54,9 @@ class Trace {
     std::optional<Stretch> on_gpu = {};  // from its first to its last work
   };
   /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
-  /// where the transport does not know better), waits, and what was computed: the passes that `marks` has of a step, or
-  /// without any what the waits leave of it (of its time on the GPU, if it has one). Operations without an end
-  /// are left out.
+  /// where the transport does not know better), waits, and what was computed: the passes that `marks` has of
+  /// a step, or without any what the waits leave of it (of its time on the GPU, if it has one). Operations
+  /// without an end are left out.
   ///   last_unit  of the model, for names
   void add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
                std::span<const Timeline::Span> marks = {}, int last_unit = kNoUnit);

@@ -23,8 +23,8 @@ std::string joined(const std::string& some, const std::string& more) {
   return some.empty() || more.empty() ? some + more : some + ", " + more;
 }
 
-// The keys that change `of` a workload, each by itself, or all that differ where only several together do. No list of
-// keys: what is computed says which ones count.
+// The keys that change `of` a workload, each by itself, or all that differ where only several together do. No
+// list of keys: what is computed says which ones count.
 template <class Of>
 std::string keys_that_change(const Workload& then, const Workload& now, const Of& of) {
   const std::map<std::string, std::string> before = values_of(then);
@@ -40,8 +40,8 @@ std::string keys_that_change(const Workload& then, const Workload& now, const Of
   return some.empty() ? all : some;
 }
 
-// What is known of other tokens in the file, or empty: they are those that were trained on. A file that was moved is
-// the same.
+// What is known of other tokens in the file, or empty: they are those that were trained on. A file that was
+// moved is the same.
 std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, const Path& tokens,
                          Communicator& comm) {
   std::string differs;

@@ -1,4 +1,5 @@
-// Where a run that goes on begins in its data, and what the keys that may differ (--resume-with) change there.
+// Where a run that goes on begins in its data, and what the keys that may differ (--resume-with) change
+// there.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ struct Continuation {
   std::string says;         // lines for the reader; empty: all goes on as it was
 };
 
-/// Rows go on where the checkpoint's ended, whatever batch.global is now. Where they would be other rows, or in another
-/// order, they begin anew at the first one. Rank 0 reads the token file. Collective.
-///   Errors  InputError (exit 65) on all ranks: the file holds other tokens and data.source may not differ; the manifest's
-///           workload has values that none has.
+/// Rows go on where the checkpoint's ended, whatever batch.global is now. Where they would be other rows, or
+/// in another order, they begin anew at the first one. Rank 0 reads the token file. Collective.
+///   Errors  InputError (exit 65) on all ranks: the file holds other tokens and data.source may not differ;
+///           the manifest's workload has values that none has.
 Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
                              const Dataset& data, Communicator& comm);
 

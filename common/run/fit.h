@@ -33,8 +33,9 @@ struct Change {
   Bytes bytes;
 };
 
-/// What would fit, what costs least first: settings of this strategy; rows of a micro-batch, activations computed again,
-/// both; more ranks of this strategy; a strategy that divides more. The global batch stays. May be empty.
+/// What would fit, what costs least first: settings of this strategy; rows of a micro-batch, activations
+/// computed again, both; more ranks of this strategy; a strategy that divides more. The global batch stays.
+/// May be empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
 /// The lines of those changes, and the cap that would do where each rank has one.

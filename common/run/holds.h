@@ -9,8 +9,8 @@
 
 namespace sc::detail {
 
-/// On rank 0: the directory of checkpoints where it saves, exclusively; the one that it goes on from, shared; the
-/// file of --save. On other ranks nothing.
+/// On rank 0: the directory of checkpoints where it saves, exclusively; the one that it goes on from, shared;
+/// the file of --save. On other ranks nothing.
 class Holds {
  public:
   ///   Errors  InputError: another run holds one of them (exit 64), or it cannot be written (exit 73).

@@ -58,8 +58,8 @@ void Observer::interrupted(int signal) {
   std::cout << std::endl;
 }
 
-// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made none
-// (0): the command begins at the one that it began at.
+// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
+// none (0): the command begins at the one that it began at.
 std::string Observer::change_to_go_on(std::int64_t saved) const {
   const std::string& resumed = job_.line.checkpoints.resume;
   if (saved == 0 || resumed == "latest") return "";

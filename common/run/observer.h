@@ -50,8 +50,8 @@ class Observer {
   /// here on; the GPU's times of a step that is drawn.
   void computing();
   void computed();
-  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to. Holds
-  /// until the next call. Null: no result yet.
+  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to.
+  /// Holds until the next call. Null: no result yet.
   const StepRecord* record(const StepResult& result);
   /// The claims, of the checked step. What is communicated from here on is no training.
   ///   Errors  ClaimError.

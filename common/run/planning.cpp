@@ -123,8 +123,8 @@ std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   });
 }
 
-// Slices only get smaller from rank to rank (slice_of): those that are as the first come first, and halving finds
-// where they end. What is behind them is a set of its own.
+// Slices only get smaller from rank to rank (slice_of): those that are as the first come first, and halving
+// finds where they end. What is behind them is a set of its own.
 std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape) {
   std::vector<RankPlan> found = rank_plans_of(plans, shape);
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -15,7 +15,8 @@ namespace sc::detail {
 /// Where this lesson's checkpoints are.
 Path checkpoints_dir(const TrainJob& job);
 
-/// The checkpoint that --resume names: of a directory the newest whole one, for which ranks share the reading.
+/// The checkpoint that --resume names: of a directory the newest whole one, for which ranks share the
+/// reading.
 /// Collective.
 ///   Errors  InputError on all ranks.
 std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm);

@@ -111,7 +111,8 @@ void refuse_past(const char* flag, const std::optional<Bytes>& cap, Bytes asked,
                    fmt::format("{} {}, or a strategy that holds less there", flag, asked.value()));
 }
 
-// What lies beside the devices of all ranks here; where the devices are the CPU's, they share that memory with it.
+// What lies beside the devices of all ranks here; where the devices are the CPU's, they share that memory
+// with it.
 // Beside GPUs only a container's limit counts: such machines give memory as it is asked for.
 void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPlan>& plans) {
   const bool cpu = job.device == DeviceKind::cpu;

@@ -18,8 +18,9 @@ namespace sc::detail {
 std::map<std::string, std::string> values_of(const FieldSet& fields);
 std::map<std::string, std::string> values_of(Workload workload);
 
-/// Where what is made of a text is kept: STAGECRAFT_CACHE; or .cache in the repository; or, where this user may not write
-/// there, the user's own cache (XDG_CACHE_HOME or HOME/.cache, stagecraft), if that can be written.
+/// Where what is made of a text is kept: STAGECRAFT_CACHE; or .cache in the repository; or, where this user
+/// may not write there, the user's own cache (XDG_CACHE_HOME or HOME/.cache, stagecraft), if that can be
+/// written.
 Path cache_dir();
 
 /// `named` as it was given, `path` where its content lies: all of it is read.

@@ -89,8 +89,8 @@ void TextModel::set_unit(int unit, const UnitTensors& values) {
   if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
 }
 
-// Attention looks back only, so what stands behind the last token does not matter. `after` sees what every unit but the
-// last has made of the tokens that are seen.
+// Attention looks back only, so what stands behind the last token does not matter. `after` sees what every
+// unit but the last has made of the tokens that are seen.
 at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
                               const std::function<void(int unit, const at::Tensor& x)>& after) {
   const auto row = static_cast<std::size_t>(gpt_.shape().sequence);

@@ -29,8 +29,8 @@ class TextModel {
   void set_unit(int unit, const UnitTensors& values);
   /// Logits of the token after the last of `tokens`, of which the last T count: [vocab] fp32 in host memory.
   [[nodiscard]] at::Tensor next_logits(std::span<const std::int64_t> tokens);
-  /// In next_logits() of the same tokens: the first unit whose output is not finite; the last one if only the logits
-  /// are not.
+  /// In next_logits() of the same tokens: the first unit whose output is not finite; the last one if only the
+  /// logits are not.
   [[nodiscard]] int first_nonfinite_unit(std::span<const std::int64_t> tokens);
 
  private:
@@ -54,10 +54,11 @@ struct Sample {
 inline constexpr std::size_t kPromptTokens = 32;
 std::vector<TokenId> beginning_of(const Rows& rows);
 
-/// `count` tokens after the prompt, each drawn from the model's distribution at `temperature` among the first `vocab`
-/// tokens, by a random number that is a function of (seed, position); at temperature 0 the likeliest. Collective: rank 0
-/// computes with parameters that it has gathered from all ranks (for_each_whole_unit), whatever the strategy shards, and
-/// sends every token to the others, so that nobody waits for long in one operation.
+/// `count` tokens after the prompt, each drawn from the model's distribution at `temperature` among the first
+/// `vocab` tokens, by a random number that is a function of (seed, position); at temperature 0 the likeliest.
+/// Collective: rank 0 computes with parameters that it has gathered from all ranks (for_each_whole_unit),
+/// whatever the strategy shards, and sends every token to the others, so that nobody waits for long in one
+/// operation.
 ///   Errors  InputError 69 if the parameters do not fit below --memory-cap a second time.
 struct SampleSource {
   const RunShape& shape;
@@ -68,8 +69,8 @@ struct SampleSource {
 Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count);
 
-/// How many tokens a run shows of its own accord: some on the CPU, where there is a validation text to begin with and a
-/// core makes them in about three seconds; else 0.
+/// How many tokens a run shows of its own accord: some on the CPU, where there is a validation text to begin
+/// with and a core makes them in about three seconds; else 0.
 std::int64_t tokens_to_show(const RunShape& shape, const Dataset& data);
 
 /// A line of the default screen, without line breaks: "it writes: ", and in quotes prompt and text as below.

@@ -37,8 +37,8 @@ std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
   return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
 }
 
-// Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes for each
-// element whose optimizer state is its own; replicas divide theirs. And what is put off.
+// Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes
+// for each element whose optimizer state is its own; replicas divide theirs. And what is put off.
 Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return Bytes(0);
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
@@ -139,8 +139,8 @@ void Saver::refuse_others() {
                   newest));
 }
 
-// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all that
-// are newer have been passed over as damaged.
+// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
+// that are newer have been passed over as damaged.
 std::string Saver::newest_of_others() const {
   const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
   if (there.empty()) return "";
@@ -153,8 +153,8 @@ std::string Saver::newest_of_others() const {
   return goes_on ? "" : there.back().path.filename().string();
 }
 
-// Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large a file as it
-// will be, and there is room for all of them.
+// Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large
+// a file as it will be, and there is room for all of them.
 void Saver::require_place() {
   const SavedState state(parts_.strategy, parts_.strategy.layout(), parts_.comm);
   const checkpoint::FileId id{.step = 0, .rank = to_int(parts_.comm.rank())};
@@ -403,7 +403,8 @@ void Saver::commit() {
   in_flight_.reset();
 }
 
-// Whoever resumes from it would compute nothing but such numbers, and an older one would have been removed for it.
+// Whoever resumes from it would compute nothing but such numbers, and an older one would have been removed
+// for it.
 void Saver::require_finite() {
   const std::string said = said_by_all(parts_.comm, in_flight_->nonfinite);
   if (said.empty()) return;

@@ -26,8 +26,8 @@ struct StepParts {
 /// --inject, or no fault.  Errors: InputError 64.
 Fault fault_of(const TrainJob& job);
 
-/// Whether a rank of that shape poisons its gradients in `step`: ranks that compute the same micro-batches, as
-/// stages of a pipeline do, alike, since the scale is read where the loss is.
+/// Whether a rank of that shape poisons its gradients in `step`: ranks that compute the same micro-batches,
+/// as stages of a pipeline do, alike, since the scale is read where the loss is.
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
 class StepRunner {

@@ -22,7 +22,8 @@
 namespace sc::detail {
 namespace {
 
-// Before ranks meet, so that none of those that share the GPU holds anything yet. NCCL and libraries take some more:
+// Before ranks meet, so that none of those that share the GPU holds anything yet. NCCL and libraries take
+// some more:
 // what passes may still be too much, and then ends where it is allocated.
 void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   if (job.line.memory_cap) return;

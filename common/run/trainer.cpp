@@ -287,7 +287,8 @@ Path Trainer::finish() {
                           timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
 }
 
-// Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked for.
+// Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked
+// for.
 void Trainer::inform(const Path& record) {
   {
     const auto writing = files_.writing();

@@ -1,5 +1,5 @@
-// What a run does with the model that it has trained: losses of texts, a sample, the weights. What is not finite is none
-// of these.
+// What a run does with the model that it has trained: losses of texts, a sample, the weights. What is not
+// finite is none of these.
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 

@@ -1,4 +1,5 @@
-// What a run says: at its start and at its end, on the default screen, all of it (--verbose), or in three lines (--brief).
+// What a run says: at its start and at its end, on the default screen, all of it (--verbose), or in three
+// lines (--brief).
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

@@ -24,8 +24,8 @@ class WatchedFiles final : public HookedFileOps {
   }
   /// Collective: whether every rank says `mine`.
   bool all_say(bool mine);
-  /// Collective: returns when all ranks are here. Who waits does so in many short operations, not in one that the
-  /// watchdog takes for a hang.
+  /// Collective: returns when all ranks are here. Who waits does so in many short operations, not in one that
+  /// the watchdog takes for a hang.
   void meet();
   /// What this thread does from here on: it writes `path`; empty: nothing.
   void writes(const Path& path);

@@ -42,7 +42,8 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
-  /// On GPUs: operations that are issued from here on know when they began and ended, which costs launches; or not.
+  /// On GPUs: operations that are issued from here on know when they began and ended, which costs launches;
+  /// or not.
   void time_operations(bool timed) { *operation_times_ = timed; }
   struct LastActs {
     /// Called once by the rank that speaks for the job, after its message and before the end: with the exit

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # How a run ended, for launch.sh: what mpirun's status means, and what is said where no rank was left to say it. Sourced, never run.
 
-# --- what ranks leave behind -----------------------------------------------------------------------------------------
+# --- what ranks leave behind --------------------------------------------------------------------------------
 
 # Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name: nobody else opens them, and nothing is left of them.
 # Where none can be made a run goes on without.
@@ -83,7 +83,7 @@ require_limits() {
   if [[ $size != unlimited ]] && ((size < 64)); then die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"; fi
 }
 
-# --- what a status means ---------------------------------------------------------------------------------------------
+# --- what a status means ------------------------------------------------------------------------------------
 
 # kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`, a rank ended by a signal, or mpirun in the middle of a run;
 # `unstarted`, mpirun or the program ended before the ranks had met.
@@ -166,7 +166,7 @@ last_words() {
   exit "$exit_lost_rank"
 }
 
-# --- before any rank runs --------------------------------------------------------------------------------------------
+# --- before any rank runs -----------------------------------------------------------------------------------
 
 # hostfile_trouble FILE: what is wrong with a file of hosts that mpirun is told to read; empty: nothing that can be seen from here.
 hostfile_trouble() {

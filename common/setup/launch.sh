@@ -23,7 +23,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/ending.sh"
 
 require_limits
 
-# --- command line ----------------------------------------------------------------------------------------------------
+# --- command line -------------------------------------------------------------------------------------------
 
 unset STAGECRAFT_ONLY_MEET STAGECRAFT_HOLDER STAGECRAFT_SIGNS STAGECRAFT_SIGNAL_FILE # this script's own words to its ranks
 lesson=${1:-}
@@ -93,7 +93,7 @@ while (($#)); do
 done
 ranks=${ranks:-$default_ranks}
 
-# --- preset ----------------------------------------------------------------------------------------------------------
+# --- preset -------------------------------------------------------------------------------------------------
 
 gpu_note=''
 case $preset in
@@ -122,7 +122,7 @@ case $preset in
   *) die "$exit_usage" "--preset" "'$preset' is neither cpu nor cuda" "lessons/$lesson/run.sh --preset cpu" ;;
 esac
 
-# --- the command line that runs --------------------------------------------------------------------------------------
+# --- the command line that runs -----------------------------------------------------------------------------
 
 # Paths are written relative to the repository where that is the current directory, so that they can be read and copied.
 prefix=$root/
@@ -183,7 +183,7 @@ if ((dry_run)); then
   exit 0
 fi
 
-# --- help: nobody waits minutes for it -------------------------------------------------------------------------------
+# --- help: nobody waits minutes for it ----------------------------------------------------------------------
 
 if ((help && build_only == 0)); then
   do_build=0
@@ -194,7 +194,7 @@ if ((help && build_only == 0)); then
   fi
 fi
 
-# --- first use -------------------------------------------------------------------------------------------------------
+# --- first use ----------------------------------------------------------------------------------------------
 
 if [[ -n $gpu_note ]] && ((alone == 0)); then say "$gpu_note"; fi
 if ((do_build)); then
@@ -212,7 +212,7 @@ fi
 if ((build_only)); then exit 0; fi
 if ((alone == 0)); then check_restarts; fi
 
-# --- run -------------------------------------------------------------------------------------------------------------
+# --- run ----------------------------------------------------------------------------------------------------
 
 tasks=$(whole SLURM_STEP_NUM_TASKS 1)
 task=$(whole SLURM_PROCID 0)

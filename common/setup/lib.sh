@@ -66,7 +66,7 @@ content() {
   say "$line"
 }
 
-# --- what this process may use of the machine ------------------------------------------------------------------------
+# --- what this process may use of the machine ---------------------------------------------------------------
 
 # control_groups CONTROLLER [TOP]: the folders of this process's control group and of all above it, of version 2 and of version 1; TOP stands
 # before every path (tests). common/base/control_group.cpp does the same.
@@ -153,7 +153,7 @@ jobs_for_build() {
 
 free_mib() { number "$(df -Pm "$1" | awk 'NR == 2 {print $4}')" 0; }
 
-# --- LibTorch and CUDA: where they are -------------------------------------------------------------------------------
+# --- LibTorch and CUDA: where they are ----------------------------------------------------------------------
 
 readonly torch_version=2.11.0
 
@@ -218,7 +218,7 @@ too_old_gpu() {
     awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
 }
 
-# --- configure and build ---------------------------------------------------------------------------------------------
+# --- configure and build ------------------------------------------------------------------------------------
 
 # configure PRESET: makes build/PRESET ready for a build. What CMake prints is shown only if it fails. A build folder from
 # another place (the repository was moved) or from a configuration that failed is begun anew.

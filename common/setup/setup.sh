@@ -7,7 +7,7 @@
 #     --quiet        prints only what it installs, and errors
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang, clang-format, clang-tidy, shellcheck, patch, strace, Slurm, matplotlib and chromium for figures and pages, and pyarrow, with which a test has `prepare` read parquet
+#     --dev          also clang, clang-format, clang-tidy, black, shellcheck, patch, strace, Slurm, matplotlib and chromium for figures and pages, and pyarrow, with which a test has `prepare` read parquet
 #     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
@@ -32,7 +32,7 @@ for argument in "$@"; do
   esac
 done
 
-# --- what is missing -------------------------------------------------------------------------------------------------
+# --- what is missing ----------------------------------------------------------------------------------------
 
 header() {
   local folder
@@ -72,6 +72,7 @@ needed_packages() {
     have clang++-14 || say clang-14
     have_libfuzzer || say libclang-rt-14-dev
     have shellcheck || say shellcheck
+    have black || say black
     have git || say git
     have patch || say patch
     have strace || say strace
@@ -155,7 +156,7 @@ if ((${#parts[@]} == 0 && ${#packages[@]} == 0)); then
   exit 0
 fi
 
-# --- packages --------------------------------------------------------------------------------------------------------
+# --- packages -----------------------------------------------------------------------------------------------
 
 apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 
@@ -208,7 +209,7 @@ install_packages() {
   }
 }
 
-# --- wheels ----------------------------------------------------------------------------------------------------------
+# --- wheels -------------------------------------------------------------------------------------------------
 
 pip() {
   # A user's own pip settings for --user or a mandatory environment do not fit --target.

@@ -4,10 +4,10 @@
 // What is new is written under a temporary name beside its target (".<name>.tmp-<k>"), flushed to the device,
 // and takes the target's name in one step; then the parent directory is flushed. A reader sees the old
 // content or the whole new one, never a part. A temporary name is locked while its writer lives, so the next
-// writer of the same target removes what crashed attempts left and nothing else: what somebody else owns, what
-// is of another kind, and directories that hold more than such a writer puts there stay. Two writers of one
-// target do not disturb each other: the later commit wins. Where the file system has no locks what crashed attempts
-// left of a file stays, and of a directory goes: such a directory has one writer (hold.h).
+// writer of the same target removes what crashed attempts left and nothing else: what somebody else owns,
+// what is of another kind, and directories that hold more than such a writer puts there stay. Two writers of
+// one target do not disturb each other: the later commit wins. Where the file system has no locks what
+// crashed attempts left of a file stays, and of a directory goes: such a directory has one writer (hold.h).
 #pragma once
 
 #include <functional>
@@ -25,17 +25,18 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 /// One file: complete with `fill`'s content afterwards, or as it was before if anything throws (the last
 /// step, sync_dir, aside: the new content stands then, but a power cut may undo it). A file at `path` is
 /// replaced; missing parent directories are made.
-///   Errors  require_replaceable()'s before anything is written, InputError (exit 73), or whatever `fill` throws.
+///   Errors  require_replaceable()'s before anything is written, InputError (exit 73), or whatever `fill`
+///           throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
-/// One file that nobody has written yet: of several writers one succeeds. False, and nothing has changed, if something
-/// bears the name already.
+/// One file that nobody has written yet: of several writers one succeeds. False, and nothing has changed, if
+/// something bears the name already.
 ///   Errors  InputError (exit 73).
 bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content);
 
 /// That a file may take the name `path`: nothing has it, or a file.
-///   Errors  InputError: a symbolic link (exit 64: to replace it, or what it leads to, may both be meant), or a
-///           directory, a pipe, a device or a socket (exit 73).
+///   Errors  InputError: a symbolic link (exit 64: to replace it, or what it leads to, may both be meant), or
+///           a directory, a pipe, a device or a socket (exit 73).
 void require_replaceable(FileOps& ops, const Path& path);
 
 /// Says of a name whether the writers of a directory give it to a file there.
@@ -51,8 +52,8 @@ inline bool any_name(std::string_view) { return true; }
 class AtomicDir {
  public:
   /// What happens if the target is there already: refuse throws InputError (exit 73) at once. replace swaps
-  /// old and new in one step and then removes the old one, but what is no file of these names moves into the new one; it
-  /// needs a file system that can swap names (exit 69 at commit elsewhere).
+  /// old and new in one step and then removes the old one, but what is no file of these names moves into the
+  /// new one; it needs a file system that can swap names (exit 69 at commit elsewhere).
   enum class Existing { refuse, replace };
 
   /// names: of the files that will be in it. A leftover that holds anything else is none.
@@ -79,17 +80,17 @@ class AtomicDir {
   bool committed_ = false;
 };
 
-/// A file without a name in `path`'s directory, open for writing and reading: it vanishes with its last handle,
-/// so a killed run leaves nothing. Where the file system lacks such files it has a locked temporary name for a
-/// moment. `path` is what errors show.
+/// A file without a name in `path`'s directory, open for writing and reading: it vanishes with its last
+/// handle, so a killed run leaves nothing. Where the file system lacks such files it has a locked temporary
+/// name for a moment. `path` is what errors show.
 ///   Errors  InputError (exit 73).
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path);
 
 /// What a temporary name belongs to.
 enum class Leftover { file, directory };
 
-/// Removes `path`, a temporary name, if a crashed writer left it: it is of that kind, this user's, not locked, and
-/// a directory holds only regular files with such names.
+/// Removes `path`, a temporary name, if a crashed writer left it: it is of that kind, this user's, not
+/// locked, and a directory holds only regular files with such names.
 void remove_leftover(FileOps& ops, const Path& path, Leftover kind, FileNames names = any_name);
 
 }  // namespace sc

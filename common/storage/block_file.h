@@ -35,21 +35,23 @@ class DiskTransfer {
   std::shared_ptr<State> state_;
 };
 
-/// A file without a name, cut into extents (what is read or written in one go, such as the optimizer states of
-/// one piece), each cut into blocks. It vanishes with this object and with the process, however that ends. A
-/// thread of its own issues requests in the order of calls and looks at every result:
-///   Sums     xxh3-64 of each block, taken when it is written, kept in memory (8 bytes a block), compared when
-///            it is read: changed, lost and stale blocks are found. That thread reads each byte once more.
-///   Repeats  EINTR and EAGAIN are repeated, short transfers continued; 1000 times without progress is an error.
+/// A file without a name, cut into extents (what is read or written in one go, such as the optimizer states
+/// of one piece), each cut into blocks. It vanishes with this object and with the process, however that ends.
+/// A thread of its own issues requests in the order of calls and looks at every result:
+///   Sums     xxh3-64 of each block, taken when it is written, kept in memory (8 bytes a block), compared
+///            when it is read: changed, lost and stale blocks are found. That thread reads each byte once
+///            more.
+///   Repeats  EINTR and EAGAIN are repeated, short transfers continued; 1000 times without progress is an
+///            error.
 ///   Direct   past the page cache (O_DIRECT); where that is refused, through it, and notes() says so.
 ///   Memory   a span begins at a multiple of kBlockAlign, has extent_bytes() and lives, unchanged by others,
 ///            until the wait (so it outlives this object where a caller may leave without waiting). It may
 ///            have been read into although the transfer fails.
-///   Order    an extent's transfer has ended before its next one is asked for, and an extent is written before
-///            it is read (std::logic_error otherwise).
+///   Order    an extent's transfer has ended before its next one is asked for, and an extent is written
+///            before it is read (std::logic_error otherwise).
 ///   Errors   InputError with path, byte, the system's text, bytes needed and free. Exit 69 until every block
-///            has been written once, since the run has not begun then; later 73 for a write, 65 for a read and
-///            for a block that is not what was written.
+///            has been written once, since the run has not begun then; later 73 for a write, 65 for a read
+///            and for a block that is not what was written.
 ///   Threads  any number; not two for the same extent.
 class BlockFile {
  public:

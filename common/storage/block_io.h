@@ -29,7 +29,8 @@ struct BlockResult {
 /// One queue of transfers; nothing is continued, repeated or checked.
 ///   Order    results come in any order; requests in flight must not overlap where one of them writes.
 ///   Threads  one at a time uses it.
-///   Errors   results carry the file's. submit() and reap() throw std::runtime_error if the queue itself fails.
+///   Errors   results carry the file's. submit() and reap() throw std::runtime_error if the queue itself
+///            fails.
 class BlockIo {
  public:
   virtual ~BlockIo() = default;  // everything has been reaped before
@@ -55,14 +56,15 @@ struct OpenedIo {
   IoEngine engine;
   std::string refusal;  // one line: why it is not the wanted engine; empty if it is
 };
-/// The wanted engine, or the other one where that is refused (by the kernel, a container, a limit, this build).
+/// The wanted engine, or the other one where that is refused (by the kernel, a container, a limit, this
+/// build).
 /// An engine counts as there when it has written the file's first 4096 bytes and read them again.
 ///   Errors  InputError (exit 69) if both are refused.
 OpenedIo open_block_io(IoEngine wanted, File& file, int depth);
 
 /// Lets `io` move at most `mbps` MB (10^6 bytes) a second, reads and writes together, as a disk of that speed
-/// would, one request behind the other: reap() sleeps until the first of them may have passed. A pause saves up
-/// nothing.
+/// would, one request behind the other: reap() sleeps until the first of them may have passed. A pause saves
+/// up nothing.
 std::unique_ptr<BlockIo> limit_rate(std::unique_ptr<BlockIo> io, double mbps);
 
 }  // namespace sc

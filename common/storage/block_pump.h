@@ -1,5 +1,5 @@
-// The thread of a BlockFile: cuts transfers into blocks, keeps the engine busy, judges each result. Internal to
-// storage; no torch.
+// The thread of a BlockFile: cuts transfers into blocks, keeps the engine busy, judges each result. Internal
+// to storage; no torch.
 #pragma once
 
 #include <condition_variable>

@@ -20,8 +20,8 @@ namespace sc {
 
 using Path = std::filesystem::path;
 
-/// What stands at a path. `link` is said by kind_of_name() alone; kind() follows symbolic links, and one that leads
-/// nowhere is `absent` to it, one that leads in a circle `other`.
+/// What stands at a path. `link` is said by kind_of_name() alone; kind() follows symbolic links, and one that
+/// leads nowhere is `absent` to it, one that leads in a circle `other`.
 enum class PathKind { absent, file, directory, other, link };
 
 /// One open file. Destruction closes it and reports nothing: what must survive is synced before.
@@ -44,7 +44,8 @@ class File {
   virtual std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) = 0;
   virtual std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) = 0;
   /// Room on the device for the file's first `size` bytes. Nothing happens where the file system cannot
-  /// promise that. InputError (exit 73) where there is no such room, or the user's limit (ulimit -f) is lower.
+  /// promise that. InputError (exit 73) where there is no such room, or the user's limit (ulimit -f) is
+  /// lower.
   virtual void allocate(Bytes size) = 0;
   /// From now on transfers go past the page cache (O_DIRECT), or through it. While they go past it, memory,
   /// offset and size are multiples of 4096. False: refused here, or the file lies in memory anyway (tmpfs).
@@ -54,7 +55,8 @@ class File {
   [[nodiscard]] virtual int descriptor() const = 0;
 };
 
-/// One open directory. Names are looked up in it, whatever its path names by now, and no symbolic link is followed:
+/// One open directory. Names are looked up in it, whatever its path names by now, and no symbolic link is
+/// followed:
 /// what is done here happens nowhere else.
 ///   Errors  InputError (exit 73).
 class Directory {
@@ -69,7 +71,8 @@ class Directory {
   [[nodiscard]] virtual const Path& path() const = 0;
 };
 
-/// Bytes after which whoever writes much syncs: a slow disk then moves for all to see, and the last sync is short.
+/// Bytes after which whoever writes much syncs: a slow disk then moves for all to see, and the last sync is
+/// short.
 inline constexpr std::int64_t kSyncEvery = 64'000'000;
 
 /// What a file is looked at or opened for.
@@ -93,7 +96,8 @@ class FileLock {
 /// Files and directories of one machine.
 ///   Errors   InputError with the path, the call, the system's text and a fix: exit 73 where something was to
 ///            be written, 65 where something was to be read, 69 where the file system lacks the feature.
-///            Files are regular ones: a pipe, a device or a socket is refused, and no call waits for another process.
+///            Files are regular ones: a pipe, a device or a socket is refused, and no call waits for another
+///            process.
 ///   Threads  any number; two threads share no File.
 class FileOps {
  public:
@@ -148,8 +152,8 @@ std::unique_ptr<FileOps> posix_file_ops(Syncing syncing = Syncing::device);
 
 /// Creates `path` and its missing parents, each name synced.
 void make_dirs(FileOps& ops, const Path& path);
-/// Removes a file, or a directory with all below it; nothing happens if it is absent. Symbolic links are removed,
-/// never followed, whatever other processes rename meanwhile. Not atomic.
+/// Removes a file, or a directory with all below it; nothing happens if it is absent. Symbolic links are
+/// removed, never followed, whatever other processes rename meanwhile. Not atomic.
 void remove_tree(FileOps& ops, const Path& path);
 /// FileOps::try_lock; nothing where the file system has no locks.
 std::optional<std::unique_ptr<FileLock>> try_lock_if_any(FileOps& ops, const Path& path,

@@ -7,7 +7,8 @@
 
 namespace sc {
 
-/// That `content`, of the file `path` or its beginning, is not the few lines that stand for a file of Git LFS.
+/// That `content`, of the file `path` or its beginning, is not the few lines that stand for a file of Git
+/// LFS.
 ///   Errors  InputError (exit 65) with the size of the file that they stand for.
 void require_no_lfs_pointer(std::string_view content, const Path& path);
 

@@ -15,7 +15,8 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// When it started, in ticks since the boot; nothing if no such process runs (or it only waits to be collected).
+/// When it started, in ticks since the boot; nothing if no such process runs (or it only waits to be
+/// collected).
 std::optional<std::int64_t> start_of(std::int64_t pid) {
   constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the name, the second, may hold anything
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

@@ -1,11 +1,11 @@
 // What one run at a time may write: a folder of checkpoints, a file of weights. No torch.
 //
-// A hold is a locked file beside or inside it, in which the holder is named. The lock goes with the process that has
-// it, so what a killed run leaves is free. Where the file system has no locks the file itself is the hold (made by
-// O_EXCL), and counts as long as the process that it names lives.
+// A hold is a locked file beside or inside it, in which the holder is named. The lock goes with the process
+// that has it, so what a killed run leaves is free. Where the file system has no locks the file itself is the
+// hold (made by O_EXCL), and counts as long as the process that it names lives.
 //
-// Locks may hold within a host alone. So a holder counts in the file, once a second, and of one on another host it is
-// watched for ten seconds whether it still does: no two clocks are compared.
+// Locks may hold within a host alone. So a holder counts in the file, once a second, and of one on another
+// host it is watched for ten seconds whether it still does: no two clocks are compared.
 #pragma once
 
 #include <chrono>
@@ -50,8 +50,8 @@ class Hold {
     std::function<void(const std::string&)> warn;
     std::chrono::milliseconds beat{1000};
   };
-  /// Shared: several runs that only read may hold it together; where nobody could write the lock file there is
-  /// nothing to hold it against.
+  /// Shared: several runs that only read may hold it together; where nobody could write the lock file there
+  /// is nothing to hold it against.
   ///   Errors  InputError: exit 64, naming the process that holds it; exit 73 where it cannot be written.
   Hold(FileOps& ops, Asked asked);
   /// Removes the lock file, and the directory if this hold made it and nothing else is in it.

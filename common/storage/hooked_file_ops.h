@@ -73,7 +73,8 @@ class HookedFileOps : public FileOps {
 
  protected:
   virtual void before(const FileCall& call) {}
-  /// After success; `changed` is false if the call came to nothing: it returned false or null (the name was taken).
+  /// After success; `changed` is false if the call came to nothing: it returned false or null (the name was
+  /// taken).
   virtual void after(const FileCall& call, bool changed) {}
   FileOps& inner_;
 

@@ -10,9 +10,9 @@
 namespace sc {
 
 /// A whole file, mapped read-only: pages are read when they are touched and shared between processes.
-/// The bytes live as long as this object. A file that another process shortens meanwhile ends this one with 65 and the
-/// file's name (cut_off.h): what must survive that reads through File. Our own files are replaced by rename, never
-/// rewritten in place.
+/// The bytes live as long as this object. A file that another process shortens meanwhile ends this one with
+/// 65 and the file's name (cut_off.h): what must survive that reads through File. Our own files are replaced
+/// by rename, never rewritten in place.
 ///   Errors  InputError (exit 65) if it is absent, unreadable or not a regular file.
 class MappedFile {
  public:

@@ -16,8 +16,8 @@
 
 namespace sc {
 
-/// A header longer than this is refused: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python package takes
-/// 100 MB.)
+/// A header longer than this is refused: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python package
+/// takes 100 MB.)
 inline constexpr std::int64_t kMaxSafetensorsHeader = 16'000'000;
 
 /// One entry of the header.

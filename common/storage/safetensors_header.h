@@ -20,7 +20,8 @@ struct SafetensorsHeader {
 ///   Errors  InputError (exit 65) with `path`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
 
-/// What a file of these tensors begins with: 8 bytes of length, and text, padded with blanks to a multiple of 8.
+/// What a file of these tensors begins with: 8 bytes of length, and text, padded with blanks to a multiple of
+/// 8.
 std::string safetensors_head(const std::vector<SafeTensorSpec>& specs,
                              const std::map<std::string, std::string>& metadata);
 

@@ -33,9 +33,9 @@ struct Ring {
   io_uring ring{};
 };
 
-/// The calling thread has a ring from now on until it ends. Newer kernels end a thread's workers with its last
-/// ring, and a worker about to end may still be given the first transfer of the next one: nobody serves it, reap()
-/// waits for ever (seen on Linux 6.18.44, its two processors busy).
+/// The calling thread has a ring from now on until it ends. Newer kernels end a thread's workers with its
+/// last ring, and a worker about to end may still be given the first transfer of the next one: nobody serves
+/// it, reap() waits for ever (seen on Linux 6.18.44, its two processors busy).
 void keep_workers() { thread_local const Ring kept(1); }
 
 class UringIo final : public BlockIo {

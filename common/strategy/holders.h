@@ -11,8 +11,8 @@
 
 namespace sc::detail {
 
-/// One vector of a unit, of which a slice holds a part. Tensor ranks have other vectors in a sharded segment each, and the
-/// same in a whole one.
+/// One vector of a unit, of which a slice holds a part. Tensor ranks have other vectors in a sharded segment
+/// each, and the same in a whole one.
 struct StateKey {
   Purpose purpose;
   std::int64_t version;
@@ -39,7 +39,8 @@ class Holders {
   [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;
   /// The parts of `range` that this rank holds and no lower one does. Ascending.
   [[nodiscard]] std::vector<Range> lowest(const StateKey& key, Range range) const;
-  /// The parts of `range`, which this rank holds, that are its own when those who hold an element divide them:
+  /// The parts of `range`, which this rank holds, that are its own when those who hold an element divide
+  /// them:
   /// the first of them takes the first part. Ascending; over all ranks each element once.
   [[nodiscard]] std::vector<Range> even_share(const StateKey& key, Range range) const;
 

@@ -47,8 +47,8 @@ struct OptimizerState {
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
-/// A flat tensor of zeros for all_gathers, or for sums too, from the ledger, in a window where the backend has such
-/// (Communicator::window).  Collective, with equal `elements`.
+/// A flat tensor of zeros for all_gathers, or for sums too, from the ledger, in a window where the backend
+/// has such (Communicator::window).  Collective, with equal `elements`.
 ///   ranks  those that gather; all of them if not said.
 at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
                            const std::string& name, Elements elements, DType dtype,

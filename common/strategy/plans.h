@@ -44,8 +44,8 @@ struct Facts {
   std::int64_t updates_a_step = 1;  // what warm-up and decay count
   std::int64_t planned_from = 0;    // the first step whose operations comm_plan says; the second one at most
   Bytes pending = {};  // a checkpoint's besides states: in_flight(), and what state() marks as pending
-  /// Settings with which a rank's device holds less ("params_at=disk parameters=sharded" belong together), what costs least
-  /// first.
+  /// Settings with which a rank's device holds less ("params_at=disk parameters=sharded" belong together),
+  /// what costs least first.
   std::vector<std::string> smaller = {};
   std::string no_graph = {};  // why no CUDA graph can hold a step; empty: one can
   std::string no_evaluation =
@@ -77,7 +77,8 @@ class Plans {
   [[nodiscard]] virtual std::string predict(const RunShape& /*shape*/) const { return ""; }
 };
 
-/// With settings of this type, the default ones unless others are given. Self: the class that derives from it.
+/// With settings of this type, the default ones unless others are given. Self: the class that derives from
+/// it.
 template <class Self, class O>
 class PlansWith : public Plans {
  public:

@@ -34,7 +34,8 @@ std::span<std::byte> bytes_of(const at::Tensor& t) {
   return {static_cast<std::byte*>(t.mutable_data_ptr()), static_cast<std::size_t>(t.nbytes())};
 }
 
-/// Calls f(tensor, Range of the tensor, Range of the segment) for each named tensor that has a part in `range`.
+/// Calls f(tensor, Range of the tensor, Range of the segment) for each named tensor that has a part in
+/// `range`.
 template <class F>
 void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f) {
   for (const ParamTensor& tensor : unit.tensors) {
@@ -44,8 +45,8 @@ void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f
   }
 }
 
-/// Elements `range` of a tensor as it is here, as parts of the whole one: its runs, or where those are rows of a matrix its
-/// columns.
+/// Elements `range` of a tensor as it is here, as parts of the whole one: its runs, or where those are rows
+/// of a matrix its columns.
 std::vector<std::pair<checkpoint::Entry, Range>> entries_of(const ParamTensor& tensor, Range range) {
   std::vector<std::pair<checkpoint::Entry, Range>> entries;
   if (tensor.is_columns()) {
@@ -165,8 +166,8 @@ struct Source {
   }
 };
 
-/// Elements `range` of a tensor as it is here: run by run, or where those are short whole rows, of which some columns are
-/// taken.
+/// Elements `range` of a tensor as it is here: run by run, or where those are short whole rows, of which some
+/// columns are taken.
 void read_tensor(const Source& source, const ParamTensor& tensor, Range range, at::Tensor& out) {
   if (!tensor.is_columns()) {
     for_each_run(tensor, range, [&](Range here, std::int64_t whole) {

@@ -73,11 +73,11 @@ class Strategy {
 
   /// One optimizer step; may return with work in flight, which quiet() ends.
   virtual StepResult train_step(std::span<const Batch> micro_batches) = 0;
-  /// What a checkpoint or an evaluation reads is there, and the ranks agree on what they have published; what an update
-  /// has put off stays put off. Training goes on as if it had not been called.
+  /// What a checkpoint or an evaluation reads is there, and the ranks agree on what they have published; what
+  /// an update has put off stays put off. Training goes on as if it had not been called.
   virtual void quiet() {}
-  /// The end of a run: from here on nothing is put off; the quiet() behind it waits for what was. Returns the results
-  /// that were still to come, in order. Collective.
+  /// The end of a run: from here on nothing is put off; the quiet() behind it waits for what was. Returns the
+  /// results that were still to come, in order. Collective.
   virtual std::vector<StepResult> drain() { return {}; }
   /// A forward alone, which adds the batch's loss and tokens to `sums`.
   virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;
@@ -87,13 +87,13 @@ class Strategy {
   [[nodiscard]] virtual std::vector<StateSlice> state() const = 0;
   [[nodiscard]] virtual const ParamLayout& layout() const = 0;
 
-  /// Checks what the strategy itself claims (equal replicas, say) after a step of the run, which count from 0, outside the
-  /// operations of a training step.
+  /// Checks what the strategy itself claims (equal replicas, say) after a step of the run, which count from
+  /// 0, outside the operations of a training step.
   virtual void after_step(std::int64_t /*step*/) {}
   /// How often after_step() has compared replicas, and found them equal to the bit.
   [[nodiscard]] virtual std::int64_t replica_checks() const { return 0; }
-  /// A JSON object: what is put off, beside its slices in state(). Its "put_off" says so in words. Collective; rank 0's
-  /// counts.
+  /// A JSON object: what is put off, beside its slices in state(). Its "put_off" says so in words.
+  /// Collective; rank 0's counts.
   virtual std::string pending() { return "{}"; }
   /// Of that, this rank's tensors that are not the model's.
   virtual std::vector<InFlight> in_flight() { return {}; }
@@ -102,7 +102,8 @@ class Strategy {
     from.restore();
     return from.pending == "{}";
   }
-  /// What it has counted, of all ranks together, in words; the record names it so. At a run's end; collective.
+  /// What it has counted, of all ranks together, in words; the record names it so. At a run's end;
+  /// collective.
   virtual Counts counts(Communicator& /*comm*/) { return {}; }
   /// On rank 0: when the ranks did what. At a run's end; collective.
   virtual std::optional<Timetable> timetable(Communicator& /*comm*/) { return {}; }
@@ -113,8 +114,8 @@ template <class S>
 concept Lesson = std::derived_from<S, Strategy> && std::derived_from<typename S::Plans, Plans> &&
     std::constructible_from<S, RunContext&, const typename S::Plans::Options&>;
 
-/// Loss over the batches of all ranks, in nats a token: the same number on all of them. `next(round)` gives this rank's, an
-/// empty span on all ranks at the end. Collective.
+/// Loss over the batches of all ranks, in nats a token: the same number on all of them. `next(round)` gives
+/// this rank's, an empty span on all ranks at the end. Collective.
 template <class Next>
 double evaluate_rounds(Strategy& strategy, Communicator& comm, Next next) {
   strategy.quiet();

@@ -39,8 +39,8 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-/// A strategy's vectors, and where what is in them lies in those of the whole model: the same place, unless tensor ranks have
-/// parts of matrices.
+/// A strategy's vectors, and where what is in them lies in those of the whole model: the same place, unless
+/// tensor ranks have parts of matrices.
 struct Cut {
   explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
 

@@ -166,7 +166,8 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 Bytes wire_bytes(const Operation& op, Rank rank);
 Bytes wire_bytes(const Operation& op);
 
-/// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes them.
+/// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes
+/// them.
 /// Of a part of the world the rank in it is taken to be rank / stride % ranks, as a mesh has it.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 

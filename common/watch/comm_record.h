@@ -62,7 +62,8 @@ class CommRecord {
   // For the communicator.
   /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
   /// may have to meet the others first. Returns the operation's number.
-  ///   of_step  the training step it counts for, where a thread beside the steps issues it; empty: the present one.
+  ///   of_step  the training step it counts for, where a thread beside the steps issues it; empty: the
+  ///            present one.
   std::int64_t issuing(const Operation& op, Bytes sent, const Meeting& with, Clock::time_point at,
                        std::optional<std::int64_t> of_step = {});
   /// `ended` is asked by outstanding() under the record's lock until wait_ended() or forget().

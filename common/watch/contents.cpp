@@ -32,7 +32,8 @@ class Effects {
   }
   [[nodiscard]] const std::vector<Effect>& all() const { return all_; }
 
-  // Sets of a unit's activations that are there when the first step begins: forward of these micro-batches is over.
+  // Sets of a unit's activations that are there when the first step begins: forward of these micro-batches is
+  // over.
   [[nodiscard]] int sets_before(int unit) const {
     std::optional<int> forward, backward;
     for (const Timeline::Span& span : happened_.spans) {
@@ -44,7 +45,8 @@ class Effects {
     }
     return forward && backward ? std::max(0, *forward - *backward) : 0;
   }
-  // All units that a span or a change speaks of: its own, or those of the part that it lies in, or of all parts.
+  // All units that a span or a change speaks of: its own, or those of the part that it lies in, or of all
+  // parts.
   [[nodiscard]] std::vector<int> units_of(int unit, bool whole_part) const {
     std::vector<int> units;
     for (const UnitRange& part : parts())

@@ -1,5 +1,5 @@
-// What a rank holds of the model at a moment, unit by unit: derived from what it computed, moved and gave up. Memory is
-// allocated once and stays; this is about what is in it. No torch.
+// What a rank holds of the model at a moment, unit by unit: derived from what it computed, moved and gave up.
+// Memory is allocated once and stays; this is about what is in it. No torch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace sc {
 /// What a rank can hold of a unit.
 enum class Content : std::uint8_t { parameters, gradients, states, activations };
 
-/// Of one unit: nothing; this rank's slice; all of it is on its way here; all of it; all of it, and it is leaving.
+/// Of one unit: nothing; this rank's slice; all of it is on its way here; all of it; all of it, and it is
+/// leaving.
 enum class Extent : std::uint8_t { free, slice, arriving, whole, leaving };
 std::string_view name_of(Extent extent);
 

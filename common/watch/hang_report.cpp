@@ -99,7 +99,8 @@ std::vector<Peer> end_of_chain(const std::map<Rank, Peer>& all, Rank rank) {
 }
 
 // Ranks that wait for collectives of the whole world only are told apart by how far they have come; with
-// messages or smaller groups they have different operations by nature, and the chain of waits says who is missing.
+// messages or smaller groups they have different operations by nature, and the chain of waits says who is
+// missing.
 bool waits_in_parts(const std::map<Rank, Peer>& all) {
   return std::ranges::any_of(all, [&](const auto& entry) {
     const Meeting& with = entry.second.progress.meeting;

@@ -46,9 +46,9 @@ void check_launch(const Launch& launch, Rank mpi_rank, WorldSize mpi_world);
 /// `signal`, if there is none: mpirun without run.sh, or a rank of another host.
 int signal_asked(int signal, const Environment& environment);
 
-/// Tells run.sh how far this run has come: "started" in main(), "joined" when all ranks have met, "spoke" after
-/// an error. STAGECRAFT_SIGNS is "TOKEN FILE"; the sign becomes a line of FILE if that begins with the token: on
-/// another host the same path may be somebody else's file. Nothing happens without run.sh.
+/// Tells run.sh how far this run has come: "started" in main(), "joined" when all ranks have met, "spoke"
+/// after an error. STAGECRAFT_SIGNS is "TOKEN FILE"; the sign becomes a line of FILE if that begins with the
+/// token: on another host the same path may be somebody else's file. Nothing happens without run.sh.
 void leave_sign(const std::string& sign, const Environment& environment) noexcept;
 
 }  // namespace sc

@@ -69,8 +69,8 @@ class ProgressBoard {
   [[nodiscard]] int last_unit() const;
   /// What the ranks of the world are to each other: rank = (stage x data + data rank) x tensor + tensor rank.
   void set_mesh(int stages, int tensor);
-  /// A rank with its place on the axes that have several, where there are two such: "5 (stage 1, data rank 0, tensor rank
-  /// 1)"; else its number.
+  /// A rank with its place on the axes that have several, where there are two such: "5 (stage 1, data rank 0,
+  /// tensor rank 1)"; else its number.
   [[nodiscard]] std::string name_of(Rank rank) const;
 
   /// True for exactly one caller in the life of the board: the one who speaks for the job.
@@ -81,8 +81,8 @@ class ProgressBoard {
   /// That code; empty as long as nobody has spoken.
   [[nodiscard]] std::optional<int> reported() const;
 
-  /// All ranks end together: after the step behind the one that the foremost of them is at (of a world of one: after
-  /// that one). The first call counts.
+  /// All ranks end together: after the step behind the one that the foremost of them is at (of a world of
+  /// one: after that one). The first call counts.
   void ask_to_stop();
   /// That step. Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const;

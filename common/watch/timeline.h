@@ -91,12 +91,12 @@ class Timeline {
            std::string_view name = "");
   /// In the order of their beginnings. Those that a GPU has not come past are left out.
   [[nodiscard]] std::vector<Span> drawn() const;
-  /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has the
-  /// times of the last replay.
+  /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has
+  /// the times of the last replay.
   [[nodiscard]] std::vector<Span> recent() const;
 
-  /// What the rank comes to next, for whoever has to say where it hangs. Every mark comes to something, too, which has
-  /// no name of its own (empty).
+  /// What the rank comes to next, for whoever has to say where it hangs. Every mark comes to something, too,
+  /// which has no name of its own (empty).
   void comes_to(std::string_view what) const {
     if (listener_) listener_(what);
   }

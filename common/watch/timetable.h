@@ -8,8 +8,8 @@
 
 namespace sc {
 
-/// How many updates behind the weights were that a rank's micro-batches were computed with, when their gradient was
-/// complete: by updates, how many micro-batches.
+/// How many updates behind the weights were that a rank's micro-batches were computed with, when their
+/// gradient was complete: by updates, how many micro-batches.
 struct VersionsRead {
   std::map<std::int64_t, std::int64_t> forward, backward;
 };

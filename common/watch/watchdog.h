@@ -20,7 +20,8 @@
 namespace sc {
 
 struct WatchdogOptions {
-  /// How long an operation may be outstanding while no other rank of this host moves; a transfer from or to the disk:
+  /// How long an operation may be outstanding while no other rank of this host moves; a transfer from or to
+  /// the disk:
   /// since the last one ended.
   std::chrono::milliseconds limit{30'000};
   /// How long a step may pass without an operation, moved() or step_begin(). Not set: `limit` in a world
@@ -32,8 +33,8 @@ struct WatchdogOptions {
   /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
   /// instead.
   bool on_sigint = false;
-  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It may then take its time, as long as
-  /// it is no hang. Default: no.
+  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It may then take its time,
+  /// as long as it is no hang. Default: no.
   std::function<bool()> ends_by_itself;
   /// Before such an end, unless a rank died: the signal. For the last words of this rank.
   std::function<void(int signal)> interrupted;
@@ -72,7 +73,8 @@ class Watchdog {
   void step_end();
   /// The rank goes on: it computes, or writes. From any thread.
   void moved() { ++moves_; }
-  /// From here on the rank is in a call that writes (or not any more), which may last as long as an operation.
+  /// From here on the rank is in a call that writes (or not any more), which may last as long as an
+  /// operation.
   void writes(bool on) { writes_ = on; }
   /// What a signal asks for, now that all is saved: ends this process. Never returns.
   [[noreturn]] void end_now();
@@ -119,11 +121,11 @@ class Watchdog {
 };
 
 /// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what
-/// `rank` waits for (nothing: its own step stands still). For its own disk only a rank whose process is gone is
-/// missing. Missing are, the first kind that has any: ranks whose process is gone, who stopped (no heartbeat for `stale`), who left early, who are not waiting for
-/// anything. Where all wait: for collectives of the world, the ranks with the fewest operations, then those of
-/// other hosts; for messages or in smaller groups, who is at the end of the chain of waits, or the ring that
-/// it runs into.
+/// `rank` waits for (nothing: its own step stands still). For its own disk only a rank whose process is gone
+/// is missing. Missing are, the first kind that has any: ranks whose process is gone, who stopped (no
+/// heartbeat for `stale`), who left early, who are not waiting for anything. Where all wait: for collectives
+/// of the world, the ranks with the fewest operations, then those of other hosts; for messages or in smaller
+/// groups, who is at the end of the chain of waits, or the ring that it runs into.
 std::string describe_hang(const ProgressBoard& board, Rank rank,
                           const std::optional<OutstandingOp>& waits_for, std::chrono::milliseconds limit,
                           std::chrono::milliseconds stale);

@@ -1,4 +1,5 @@
-// What the page docs/explore/index.html asks: the plan of a lesson, choose and pipedream, as their own programs answer.
+// What the page docs/explore/index.html asks: the plan of a lesson, choose and pipedream, as their own
+// programs answer.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -80,8 +81,8 @@ int answer(const Words& words, std::ostream& out, std::ostream& err) {
 // For words of a run on this machine; nothing here asks.
 int sc::usable_cores(const std::string& /*top*/) { return 1; }
 
-/// words: the program ("04_zero3", "choose", "pipedream") and its arguments, separated by line ends. Files are those of
-/// the module's own file system.
+/// words: the program ("04_zero3", "choose", "pipedream") and its arguments, separated by line ends. Files
+/// are those of the module's own file system.
 ///   Returns  {"code", "out", "err"} as JSON, to be freed.
 extern "C" char* explore(const char* text) {
   Words words;

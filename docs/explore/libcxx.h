@@ -1,4 +1,5 @@
-// What the C++20 of Debian's emscripten (libc++ 13) lacks of what the sources use; build.sh includes it first. Read by no other compiler.
+// What the C++20 of Debian's emscripten (libc++ 13) lacks of what the sources use; build.sh includes it
+// first. Read by no other compiler.
 #pragma once
 
 #include <algorithm>

@@ -19,7 +19,9 @@ def built_from(names):
     total = hashlib.sha256()
     for name in names:
         file = ROOT / name
-        total.update(f"{name} {hashlib.sha256(file.read_bytes() if file.is_file() else b'').hexdigest()}\n".encode())
+        total.update(
+            f"{name} {hashlib.sha256(file.read_bytes() if file.is_file() else b'').hexdigest()}\n".encode()
+        )
     return total.hexdigest()
 
 
@@ -29,12 +31,19 @@ def part(page, name):
 
 def colours():
     """Those of the page that a run leaves: one name is one colour everywhere."""
-    return "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M))
+    return "\n".join(
+        re.findall(
+            r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M
+        )
+    )
 
 
 def allowed(page):
     """The page with a policy that lets its own scripts run, and no other; the code has a type, and is data."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in re.findall(r'<script(?: id="engine")?>(.*?)</script>', page, re.S))
+    hashes = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in re.findall(r'<script(?: id="engine")?>(.*?)</script>', page, re.S)
+    )
     own = " ".join(f"'sha256-{one}'" for one in hashes)
     return re.sub("script-src .*? 'wasm", f"script-src {own} 'wasm", page, count=1)
 
@@ -50,7 +59,12 @@ def make(build):
     if "</script" in text:
         sys.exit("error: the engine holds </script")
     page = (HERE / "template.html").read_text()
-    for slot, what in (("COLOURS", colours()), ("ENGINE", text), ("CODE", code), ("SOURCES", built_from(SOURCES.read_text().split()))):
+    for slot, what in (
+        ("COLOURS", colours()),
+        ("ENGINE", text),
+        ("CODE", code),
+        ("SOURCES", built_from(SOURCES.read_text().split())),
+    ):
         page = page.replace("{{" + slot + "}}", what)
     page = allowed(page)
     for path in {str(ROOT), str(build.resolve()), str(pathlib.Path.home())}:

@@ -30,29 +30,70 @@ def checkpoint_behind_steps():
             plots.words(figure, 16, top - 10, f"--save-async {mode}: {waits_of(run)}", weight="bold")
             plotted = plots.axes(figure, top, 76, left=96, right=24)
             plots.lanes(plotted, rows_of(run), end)
-            plotted.annotate("rename: the checkpoint is there", (run["named"][0], 47), xytext=(6, 0), textcoords="offset points", va="center_baseline")
-            plotted.plot([run["flushed"][1], run["named"][0]], [47, 47], color=ARROW, linewidth=1.5, marker=">", markevery=[1], markersize=6)
-        plots.key(figure, 326, [(COMPUTE, "a step"), (WAITING, "the run waits for its save"), (WRITING, "the file is written"), (COMMUNICATION, "flushed")], left=96)
+            plotted.annotate(
+                "rename: the checkpoint is there",
+                (run["named"][0], 47),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center_baseline",
+            )
+            plotted.plot(
+                [run["flushed"][1], run["named"][0]],
+                [47, 47],
+                color=ARROW,
+                linewidth=1.5,
+                marker=">",
+                markevery=[1],
+                markersize=6,
+            )
+        plots.key(
+            figure,
+            326,
+            [
+                (COMPUTE, "a step"),
+                (WAITING, "the run waits for its save"),
+                (WRITING, "the file is written"),
+                (COMMUNICATION, "flushed"),
+            ],
+            left=96,
+        )
 
     late = f"{found['write_delay_microseconds'] / 1e3:g} ms late"
-    return plots.plot(344, "A save during the steps", alt,
-                      f"Rank 0 of two with its first checkpoint, a file of {bytes_text(last['bytes'])}; each of its {last['writes']} writes comes {late}, as on a slower disk "
-                      "(lesson_09_timeline.json).", draw, "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""))
+    return plots.plot(
+        344,
+        "A save during the steps",
+        alt,
+        f"Rank 0 of two with its first checkpoint, a file of {bytes_text(last['bytes'])}; each of its {last['writes']} writes comes {late}, as on a slower disk "
+        "(lesson_09_timeline.json).",
+        draw,
+        "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""),
+    )
 
 
 def rows_of(run):
     """Lanes: steps and what they wait for the save; the file. Later gaps are not the save's."""
     steps = run["steps"]
     training = [(begin, end, COMPUTE, f"step {step}") for step, begin, end in steps]
-    waits = [(end, begin, WAITING, "waits") for (_, _, end), (_, begin, _) in zip(steps, steps[1:]) if end <= run["named"][0]]
-    return [("training", 26, training + waits), ("its file", 26, [(*run["written"], WRITING, "write"), (*run["flushed"], COMMUNICATION, "")])]
+    waits = [
+        (end, begin, WAITING, "waits")
+        for (_, _, end), (_, begin, _) in zip(steps, steps[1:])
+        if end <= run["named"][0]
+    ]
+    return [
+        ("training", 26, training + waits),
+        ("its file", 26, [(*run["written"], WRITING, "write"), (*run["flushed"], COMMUNICATION, "")]),
+    ]
 
 
 def shared_bytes(entry, holds):
     """Parts of an entry of a file, by who reads them: [first byte, the one after the last, {ranks}]."""
     tensor, _, begin, end, first, _ = entry
-    ranges = [(rank, max(begin, low), min(end, high))
-              for rank, held in enumerate(holds) for name, low, high in held if name == tensor]
+    ranges = [
+        (rank, max(begin, low), min(end, high))
+        for rank, held in enumerate(holds)
+        for name, low, high in held
+        if name == tensor
+    ]
     borders = sorted({begin, end, *(at for _, low, high in ranges if low < high for at in (low, high))})
     for low, high in zip(borders, borders[1:]):
         ranks = {rank for rank, held_low, held_high in ranges if held_low <= low and high <= held_high}
@@ -86,16 +127,25 @@ def draw_content(drawing, x, y, file):
         key = (unit_of(tensor), "weights" if purpose == "parameters" else "moments")
         blocks[key] = (min(first, blocks.get(key, (first, 0))[0]), last)
     for (unit, what), (first, last) in blocks.items():
-        drawing.box(x(first), y, x(last) - x(first), 22, PARAMETERS if what == "weights" else OPTIMIZER,
-                    what if x(last) - x(first) > 50 else "", "in small")
+        drawing.box(
+            x(first),
+            y,
+            x(last) - x(first),
+            22,
+            PARAMETERS if what == "weights" else OPTIMIZER,
+            what if x(last) - x(first) > 50 else "",
+            "in small",
+        )
         if what == "weights":
             drawing.text((x(first) + x(blocks[unit, "moments"][1])) / 2, y - 6, unit, "small mid")
 
 
 def reads_text(reader, parts):
     """What each of its ranks reads, of all files."""
-    read = [sum(last - first for file in parts for first, last, ranks in file if rank in ranks)
-            for rank in range(reader["world"])]
+    read = [
+        sum(last - first for file in parts for first, last, ranks in file if rank in ranks)
+        for rank in range(reader["world"])
+    ]
     places = "stages" if reader["lesson"].startswith("07") else "ranks"
     head = f"Lesson {reader['lesson'][:2]} on {reader['world']} {places}: "
     texts = [bytes_text(count) for count in read]
@@ -120,7 +170,8 @@ def checkpoint_reads():
         top + height * len(readers) + 52,
         f"Who reads what of a checkpoint by lesson {found['lesson'][:2]} on {found['world']} ranks",
         ". ".join(["Bars: the files of a checkpoint, cut by who reads which bytes", *texts]) + ".",
-        "computed from the files' headers")
+        "computed from the files' headers",
+    )
     most = max(file["bytes"] for file in files.values())
 
     def x(byte):
@@ -140,5 +191,7 @@ def checkpoint_reads():
                     drawing.box(x(first), place + thick * stripe, x(last) - x(first), thick, READERS[rank])
     legend = [(fill, f"rank or stage {rank} reads it") for rank, fill in enumerate(READERS)]
     drawing.legend(left, top + height * len(readers) + 30, legend)
-    return drawing.done("Ranges in the files' headers, intersected with those that each reader holds; "
-                        "a model of four blocks with an untied head (lesson_09_reads.json).")
+    return drawing.done(
+        "Ranges in the files' headers, intersected with those that each reader holds; "
+        "a model of four blocks with an untied head (lesson_09_reads.json)."
+    )

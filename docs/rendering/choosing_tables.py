@@ -36,7 +36,9 @@ def quickest_of_each(rows):
     """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none fits."""
     found = {}
     for row in rows:
-        if "micro" in row and "update=delayed" not in row["settings"]:  # without micro: a setting that the machine or the model refuses
+        if (
+            "micro" in row and "update=delayed" not in row["settings"]
+        ):  # without micro: a setting that the machine or the model refuses
             found.setdefault(row["lesson"], []).append(row)
     return [max(of, key=lambda row: row["tokens_per_second"] if row["fits"] else 0) for of in found.values()]
 
@@ -51,11 +53,26 @@ def choosing_plan(page, plan):
     rows = []
     for row in quickest_of_each(found["rows"]):
         rate = f"{row['tokens_per_second']:,.0f}" if row["fits"] else "does not fit"
-        rows.append([row["lesson"], settings(row), row["micro"], gb(row["device"]),
-                     *([gb(row["host"]) + " / " + gb(row["disk"])] if host else []),
-                     *([gb(row["to_nodes"]) if row["fits"] else ""] if nodes else []), rate])
-    heads = ["lesson", "settings", "batch.micro", "GB on a GPU", *(["GB in host memory / on disk"] if host else []),
-             *(["GB to other nodes"] if nodes else []), "tokens per second"]
+        rows.append(
+            [
+                row["lesson"],
+                settings(row),
+                row["micro"],
+                gb(row["device"]),
+                *([gb(row["host"]) + " / " + gb(row["disk"])] if host else []),
+                *([gb(row["to_nodes"]) if row["fits"] else ""] if nodes else []),
+                rate,
+            ]
+        )
+    heads = [
+        "lesson",
+        "settings",
+        "batch.micro",
+        "GB on a GPU",
+        *(["GB in host memory / on disk"] if host else []),
+        *(["GB to other nodes"] if nodes else []),
+        "tokens per second",
+    ]
     return table(heads, rows, left=2) + "\n\n" + said_by(page, found)
 
 
@@ -71,8 +88,10 @@ def choosing_quickest(page, plan, count):
     """The quickest rows of one plan, and what they wait for."""
     if not has("choosing"):
         return ""
-    rows = [[row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
-            for row in record("choosing")["plans"][plan]["quickest"][:int(count)]]
+    rows = [
+        [row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
+        for row in record("choosing")["plans"][plan]["quickest"][: int(count)]
+    ]
     return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
 
 
@@ -84,9 +103,15 @@ def choosing_ahead(page):
     rows = []
     for row in record("choosing_ahead")["rows"]:
         on = f" ({row['measured_on']})" if row.get("measured_on", row["gpu"]) != row["gpu"] else ""
-        timed = [f"{1e3 * row['seconds']:.1f}{on}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"] if "seconds" in row else ["", ""]
+        timed = (
+            [f"{1e3 * row['seconds']:.1f}{on}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"]
+            if "seconds" in row
+            else ["", ""]
+        )
         where = f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows"
-        rows.append([where, f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}", *timed])
+        rows.append(
+            [where, f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}", *timed]
+        )
     heads = ["run", "lesson and settings", "predicted ms", "then measured ms", "error, %"]
     return table(heads, without_repeats(rows), left=2) + f"\n\nFrom {source(page, 'choosing_ahead')}."
 
@@ -114,9 +139,18 @@ def choosing_check(page):
     """Every timed step."""
     if not has("choosing"):
         return ""
-    rows = without_repeats([[f"{row['record']}, {row['run']} ({row['gpus']} {row['gpu']})", f"{row['lesson']} {settings(row)}".strip(),
-                             f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['predicted']:.1f}", f"{100 * row['error']:+.1f}"]
-                            for row in record("choosing")["check"]["rows"]])
+    rows = without_repeats(
+        [
+            [
+                f"{row['record']}, {row['run']} ({row['gpus']} {row['gpu']})",
+                f"{row['lesson']} {settings(row)}".strip(),
+                f"{1e3 * row['seconds']:.1f}",
+                f"{1e3 * row['predicted']:.1f}",
+                f"{100 * row['error']:+.1f}",
+            ]
+            for row in record("choosing")["check"]["rows"]
+        ]
+    )
     heads = ["record, run (GPUs)", "lesson and settings", "measured ms", "predicted ms", "error, %"]
     return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
 
@@ -124,17 +158,45 @@ def choosing_check(page):
 # Of each lesson: what it costs, and when to use it.
 EVERY = {
     "00_one_device": ("one device", "nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
-    "01_data_parallel": ("data parallel", "every GPU holds all of it", "several such GPUs, and the plainest program"),
+    "01_data_parallel": (
+        "data parallel",
+        "every GPU holds all of it",
+        "several such GPUs, and the plainest program",
+    ),
     "02_zero1": ("ZeRO-1", "nothing that 01 does not cost", "instead of 01, whenever memory matters"),
-    "03_zero2": ("ZeRO-2", "gradients are sent once per micro-batch", "whole gradients do not fit; M is small"),
-    "04_zero3": ("ZeRO-3", "parameters are gathered twice per micro-batch", "whole parameters do not fit; the link is fast"),
+    "03_zero2": (
+        "ZeRO-2",
+        "gradients are sent once per micro-batch",
+        "whole gradients do not fit; M is small",
+    ),
+    "04_zero3": (
+        "ZeRO-3",
+        "parameters are gathered twice per micro-batch",
+        "whole parameters do not fit; the link is fast",
+    ),
     "05_offload": ("offload", "the step waits for AdamW on the host", "few GPUs, much host memory"),
     "06_infinity": ("infinity", "the step waits for the disk", "the host's memory is too small as well"),
     "07_pipeline": ("pipeline", "stages idle while it fills and drains", "the link is too slow for ZeRO"),
-    "08_weight_versions": ("weight versions", "gradients of older weights; more copies of weights", "a pipeline must not idle, and other bits are accepted"),
-    "09_checkpoint_and_faults": ("checkpoint and faults", "a copy in host memory; writes to the disk", "every run that is longer than you would repeat"),
-    "10_tensor_parallel": ("tensor parallel", "activations travel in every half of a block", "a row's activations do not fit, or there are few rows; one node"),
-    "11_combined": ("combined", "each of these, each on its own link", "several nodes, and 04 does not fit in one"),
+    "08_weight_versions": (
+        "weight versions",
+        "gradients of older weights; more copies of weights",
+        "a pipeline must not idle, and other bits are accepted",
+    ),
+    "09_checkpoint_and_faults": (
+        "checkpoint and faults",
+        "a copy in host memory; writes to the disk",
+        "every run that is longer than you would repeat",
+    ),
+    "10_tensor_parallel": (
+        "tensor parallel",
+        "activations travel in every half of a block",
+        "a row's activations do not fit, or there are few rows; one node",
+    ),
+    "11_combined": (
+        "combined",
+        "each of these, each on its own link",
+        "several nodes, and 04 does not fit in one",
+    ),
 }
 
 
@@ -142,10 +204,15 @@ def first_of_each():
     """lesson -> its first row on eight GPUs, lesson 00's on one; None where the model is not taken, or there is no row."""
     folders = {path.name for path in (ROOT / "lessons").glob("[0-9]*")}
     if folders != set(EVERY):
-        raise RenderError(f"choosing_tables.py: EVERY says nothing of {', '.join(sorted(folders ^ set(EVERY)))}, or that is no lesson")
+        raise RenderError(
+            f"choosing_tables.py: EVERY says nothing of {', '.join(sorted(folders ^ set(EVERY)))}, or that is no lesson"
+        )
     plans = record("choosing")["plans"]
     rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
-    return {lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), None) for lesson in EVERY}
+    return {
+        lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), None)
+        for lesson in EVERY
+    }
 
 
 @renders
@@ -156,12 +223,28 @@ def every_lesson(page):
         name, costs, use = EVERY[lesson]
         numbers = [""] * 3
         if row:
-            numbers = [gb(row["device"]), f"{gb(row['host'])} / {gb(row['disk'])}", f"{row['seconds']:.1f}" if row["fits"] else "does not fit"]
-        rows.append([f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use])
-    heads = ["lesson", "GB on a GPU", "GB in host memory / on disk", "seconds per step", "what it costs", "use it when"]
+            numbers = [
+                gb(row["device"]),
+                f"{gb(row['host'])} / {gb(row['disk'])}",
+                f"{row['seconds']:.1f}" if row["fits"] else "does not fit",
+            ]
+        rows.append(
+            [f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use]
+        )
+    heads = [
+        "lesson",
+        "GB on a GPU",
+        "GB in host memory / on disk",
+        "seconds per step",
+        "what it costs",
+        "use it when",
+    ]
     lines = table(heads, rows, left=1).split("\n")
     lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
-    return "\n".join(lines) + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+    return (
+        "\n".join(lines)
+        + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+    )
 
 
 @renders
@@ -174,11 +257,21 @@ def every_lesson_commands(page):
 QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
 # Question, the answer that ends it, the leaf, its fill; the other answer leads to the next.
 ONE_NODE = (
-    ("Do one row's activations fit on a GPU, recomputed?", "no", "10, tensor parallelism: inside one node", COMMUNICATION),
+    (
+        "Do one row's activations fit on a GPU, recomputed?",
+        "no",
+        "10, tensor parallelism: inside one node",
+        COMMUNICATION,
+    ),
     ("Do 16 P bytes fit as well?", "yes", "00 on one GPU; 01, data parallelism, on several", FORWARD),
     ("Do 4 P + 12 P / N bytes fit?", "yes", "02, ZeRO-1", OPTIMIZER),
     ("Do 2 P + 14 P / N bytes fit?", "yes", "03, ZeRO-2", GRADIENTS),
-    ("Do 16 P / N bytes and two blocks fit?", "yes", "04, ZeRO-3; over a slow link 07, a pipeline", PARAMETERS),
+    (
+        "Do 16 P / N bytes and two blocks fit?",
+        "yes",
+        "04, ZeRO-3; over a slow link 07, a pipeline",
+        PARAMETERS,
+    ),
     ("Does the host have 16 P bytes?", "yes", "05, offload to the host", READING),
 )
 
@@ -187,9 +280,12 @@ ONE_NODE = (
 def choosing_tree():
     """Which lesson, by bytes and nodes."""
     top = 52
-    drawing = Drawing(top + ROW * (len(ONE_NODE) + 3) - 8, "Which lesson?",
-                      "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks the same questions.",
-                      "P parameters, N GPUs, G of them in a node")
+    drawing = Drawing(
+        top + ROW * (len(ONE_NODE) + 3) - 8,
+        "Which lesson?",
+        "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks the same questions.",
+        "P parameters, N GPUs, G of them in a node",
+    )
 
     def asks(row, question, x=QUESTION_X, wide=QUESTION_WIDE):
         drawing.box(x, top + row * ROW, wide, HIGH, "none", question, "mid", "bare")
@@ -210,8 +306,12 @@ def choosing_tree():
     asks(0, "Are the GPUs in several nodes?")
     leads(0, "yes", "Do 16 P / G bytes fit on each GPU of a node?", None)
     half = (LEAF_WIDE - 16) / 2
-    for at, (answer, leaf, more, fill) in enumerate((("yes", "04, ZeRO-3, shard_ranks=G:", "gathers stay in a node", PARAMETERS),
-                                                     ("no", "11, a 3D mesh: tensor in a node,", "stages across, data the rest", COMMUNICATION))):
+    for at, (answer, leaf, more, fill) in enumerate(
+        (
+            ("yes", "04, ZeRO-3, shard_ranks=G:", "gathers stay in a node", PARAMETERS),
+            ("no", "11, a 3D mesh: tensor in a node,", "stages across, data the rest", COMMUNICATION),
+        )
+    ):
         x = LEAF_X + at * (half + 16)
         down(0, answer, x + half / 2)
         drawing.box(x, top + ROW, half, HIGH + 6, fill)
@@ -223,5 +323,12 @@ def choosing_tree():
         asks(row, question)
         leads(row, answer, leaf, fill)
         down(row, "no" if answer == "yes" else "yes", middle)
-    drawing.box(QUESTION_X, top + (2 + len(ONE_NODE)) * ROW, QUESTION_WIDE, HIGH, READING, "06, infinity: states on a disk")
+    drawing.box(
+        QUESTION_X,
+        top + (2 + len(ONE_NODE)) * ROW,
+        QUESTION_WIDE,
+        HIGH,
+        READING,
+        "06, infinity: states on a disk",
+    )
     return drawing.done("The list below says why. Recompute activations before you change the lesson.")

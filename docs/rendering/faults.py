@@ -18,6 +18,7 @@ FAULT = re.compile(r"<!-- fault: (\S+) -->.*?<!-- /fault -->")
 
 def fill_tests(text):
     """`<!-- fault: NAME -->...<!-- /fault -->`: the test that tests/faults/NAME.patch must turn red."""
+
     def fill(match):
         path = ROOT / f"tests/faults/{match[1]}.patch"
         if not path.exists():
@@ -31,7 +32,11 @@ def fill_tests(text):
 def unlisted(page, text):
     """A lesson's README names every fault of its number."""
     lesson = page.path.split("/")[1].split("_")[0]
-    return [path.name for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch")) if path.name not in text]
+    return [
+        path.name
+        for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch"))
+        if path.name not in text
+    ]
 
 
 @renders
@@ -40,7 +45,15 @@ def faults(page, lesson):
     rows = []
     for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch")):
         what, test, _ = fault_of(path)
-        rows.append([f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})", what.replace("|", "\\|"), f"`{test}`"])
+        rows.append(
+            [
+                f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})",
+                what.replace("|", "\\|"),
+                f"`{test}`",
+            ]
+        )
     if not rows:
         return ""
-    return "These bugs are planted as patches; each must make its test fail:\n\n" + table(["patch", "what it breaks", "the test that finds it"], rows, left=3)
+    return "These bugs are planted as patches; each must make its test fail:\n\n" + table(
+        ["patch", "what it breaks", "the test that finds it"], rows, left=3
+    )

@@ -143,7 +143,9 @@ def order_of(stage):
     """1F1B of one stage: (F or B, micro-batch)."""
     warm = min(STAGES - 1 - stage, MICROBATCHES)
     pairs = [one for k in range(MICROBATCHES - warm) for one in (("F", warm + k), ("B", k))]
-    return [("F", k) for k in range(warm)] + pairs + [("B", k) for k in range(MICROBATCHES - warm, MICROBATCHES)]
+    return (
+        [("F", k) for k in range(warm)] + pairs + [("B", k) for k in range(MICROBATCHES - warm, MICROBATCHES)]
+    )
 
 
 def pipeline_step(mine):
@@ -222,7 +224,11 @@ def mesh_step():
     """Lesson 11 on 2 x 1 x 2, as the first stage has it: 1F1B of two stages, whose actions are lesson 10's halves."""
     stages, halves = 2, 2  # of each drawn action
     length = {"F": IN_STAGE["F"] + 2 * halves * SENT_TOKENS, "B": IN_STAGE["B"]}
-    actions = [("F", 0)] + [one for k in range(1, MICROBATCHES) for one in (("F", k), ("B", k - 1))] + [("B", MICROBATCHES - 1)]
+    actions = (
+        [("F", 0)]
+        + [one for k in range(1, MICROBATCHES) for one in (("F", k), ("B", k - 1))]
+        + [("B", MICROBATCHES - 1)]
+    )
     step, ends, after = Step(), {}, 0.0
     for kind, k in actions:
         step.wait(ends.get(k, 0.0) if kind == "B" else 0.0)
@@ -235,7 +241,9 @@ def mesh_step():
                 step.wait(summed)
         if kind == "F":  # the last stage has forward and backward of it behind its own before
             after = ends[k] = max(after, step.now) + length["F"] + length["B"]
-    step.wait(step.send("sum", -1, BLOCK_SENT / stages))  # of what every tensor rank has, and of the tied matrix
+    step.wait(
+        step.send("sum", -1, BLOCK_SENT / stages)
+    )  # of what every tensor rank has, and of the tied matrix
     step.compute("update", -1, UPDATE / RANKS)
     return step
 
@@ -243,17 +251,37 @@ def mesh_step():
 def step_of_row(lesson):
     if lesson < "05":
         return step_of(lesson)
-    return {"05_offload": lambda: offload_step(False), "06_infinity": lambda: offload_step(True), "07_pipeline": lambda: pipeline_step(1), "08_weight_versions": lambda: endless_step(1), "10_tensor_parallel": tensor_step,
-            "11_combined": mesh_step}[lesson]()
+    return {
+        "05_offload": lambda: offload_step(False),
+        "06_infinity": lambda: offload_step(True),
+        "07_pipeline": lambda: pipeline_step(1),
+        "08_weight_versions": lambda: endless_step(1),
+        "10_tensor_parallel": tensor_step,
+        "11_combined": mesh_step,
+    }[lesson]()
 
 
 def colour_of(span):
     if span.row == "compute" and span.what != "update":
         return FORWARD_FILL if span.what[0] in "fF" else BACKWARD_FILL
-    return {"wait": WAITING, "update": OPTIMIZER, "all-gather": PARAMETERS, "parameters up": PARAMETERS, "activation": COMMUNICATION, "read": READING, "write": WRITING}.get(span.what, GRADIENTS)
+    return {
+        "wait": WAITING,
+        "update": OPTIMIZER,
+        "all-gather": PARAMETERS,
+        "parameters up": PARAMETERS,
+        "activation": COMMUNICATION,
+        "read": READING,
+        "write": WRITING,
+    }.get(span.what, GRADIENTS)
 
 
-TOP_AND_HEIGHT = {"compute": (2, 32), "waiting": (2, 32), "communication": (40, 22), "host": (66, 18), "disk": (88, 18)}
+TOP_AND_HEIGHT = {
+    "compute": (2, 32),
+    "waiting": (2, 32),
+    "communication": (40, 22),
+    "host": (66, 18),
+    "disk": (88, 18),
+}
 
 
 def draw_span(drawing, span, left, y, scale, height):
@@ -291,7 +319,10 @@ def states_panel(drawing, left, base, height, gap=74):
     most = states_of(plans["01_data_parallel"])
     drawing.text(left - 8, base - height - 40, f"model states of GPT-2 1.5B, each of {ranks} GPUs")
     for i, (lesson, name) in enumerate(LESSONS.items()):
-        parameters, gradients, states = (*(plans[lesson]["bytes"][one] for one in ("parameters", "gradients")), states_of(plans[lesson]))
+        parameters, gradients, states = (
+            *(plans[lesson]["bytes"][one] for one in ("parameters", "gradients")),
+            states_of(plans[lesson]),
+        )
         x, y = left + i * gap, base
         for fill, count in (
             (PARAMETERS, parameters),
@@ -333,7 +364,14 @@ HERO_ALT = (
     " the next one. Next to it: what each of eight GPUs holds of GPT-2 1.5B, less from data parallelism to ZeRO-3."
 )
 HERO_CAPTION = f"{COMPUTED}: lengths are chosen; bytes as planned, docs/results/zero_plans.json."
-HERO_KEY = ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "optimizer's states and step"), (WAITING, "waiting"))
+HERO_KEY = (
+    (FORWARD_FILL, "forward"),
+    (BACKWARD_FILL, "backward"),
+    (PARAMETERS, "parameters"),
+    (GRADIENTS, "gradients"),
+    (OPTIMIZER, "optimizer's states and step"),
+    (WAITING, "waiting"),
+)
 
 
 @figure
@@ -381,7 +419,11 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     (
         "02_zero1",
         "02 ZeRO-1",
-        ("a rank receives its slice of the", "sum (reduce-scatter), updates it;", "forward gathers the slices"),
+        (
+            "a rank receives its slice of the",
+            "sum (reduce-scatter), updates it;",
+            "forward gathers the slices",
+        ),
         ("all", "all", "slice"),
     ),
     (
@@ -393,7 +435,11 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     (
         "04_zero3",
         "04 ZeRO-3",
-        ("parameters too: gathered before", "a block computes, released after;", "gathered again for backward"),
+        (
+            "parameters too: gathered before",
+            "a block computes, released after;",
+            "gathered again for backward",
+        ),
         ("pale", "pale", "slice"),
     ),
     (
@@ -405,31 +451,52 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     (
         "06_infinity",
         "06 infinity",
-        ("states stream from a disk through", "a window: read, update, write;", "the next update's first are read", "during backward"),
+        (
+            "states stream from a disk through",
+            "a window: read, update, write;",
+            "the next update's first are read",
+            "during backward",
+        ),
         ("all", "pale", "on the disk"),
     ),
     (
         "07_pipeline",
         "07 pipeline",
-        ("ranks hold different blocks, and", "micro-batches follow each other:", "here 1F1B on the second of four"),
+        (
+            "ranks hold different blocks, and",
+            "micro-batches follow each other:",
+            "here 1F1B on the second of four",
+        ),
         ("slice", "slice", "slice"),
     ),
     (
         "08_weight_versions",
         "08 weight versions",
-        ("no draining: an update after every", "backward; v: the version it reads,", "older ones are kept until then"),
+        (
+            "no draining: an update after every",
+            "backward; v: the version it reads,",
+            "older ones are kept until then",
+        ),
         ("slice", "slice", "slice"),
     ),
     (
         "10_tensor_parallel",
         "10 tensor parallel",
-        ("all ranks have the same rows, and", "each a part of every matrix; tokens", "travel around each half of a block"),
+        (
+            "all ranks have the same rows, and",
+            "each a part of every matrix; tokens",
+            "travel around each half of a block",
+        ),
         ("slice", "slice", "slice"),
     ),
     (
         "11_combined",
         "11 combined",
-        ("two stages of two tensor ranks:", "07's list, 10's messages in every", "action; data ranks would sum last"),
+        (
+            "two stages of two tensor ranks:",
+            "07's list, 10's messages in every",
+            "action; data ranks would sum last",
+        ),
         ("slice", "slice", "slice"),
     ),
 )
@@ -445,7 +512,15 @@ def draw_held(drawing, x, y, held):
         for piece in range(RANKS):
             full = how == "all" or piece == 1
             drawn = full or how == "pale"
-            drawing.box(x + 16 + 24 * piece, y + 20 * i, 22, 15, fill if drawn else "none", kind_of_box="box" if drawn else "bare", share=1 if full else PALE)
+            drawing.box(
+                x + 16 + 24 * piece,
+                y + 20 * i,
+                22,
+                15,
+                fill if drawn else "none",
+                kind_of_box="box" if drawn else "bare",
+                share=1 if full else PALE,
+            )
 
 
 @figure
@@ -476,10 +551,26 @@ def parallelism_strategies():
             drawing.text(left, y + 56, "nothing travels", "small")
         draw_held(drawing, 818, y + 4, held)
         y += high
-    drawing.legend(16, y + 14, ((FORWARD_FILL, "forward"), (BACKWARD_FILL, "backward"), (PARAMETERS, "P parameters"), (GRADIENTS, "G gradients"), (OPTIMIZER, "O optimizer, AdamW"),
-                                (WAITING, "waiting"), (COMMUNICATION, "activations and their gradients")))
+    drawing.legend(
+        16,
+        y + 14,
+        (
+            (FORWARD_FILL, "forward"),
+            (BACKWARD_FILL, "backward"),
+            (PARAMETERS, "P parameters"),
+            (GRADIENTS, "G gradients"),
+            (OPTIMIZER, "O optimizer, AdamW"),
+            (WAITING, "waiting"),
+            (COMMUNICATION, "activations and their gradients"),
+        ),
+    )
     drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
-    drawing.text(180, y + 40, "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix, in 11 both.", "small")
+    drawing.text(
+        180,
+        y + 40,
+        "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix, in 11 both.",
+        "small",
+    )
     return drawing.done(
         f"{COMPUTED}: each lesson's order with one micro-batch; lengths are"
         f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."

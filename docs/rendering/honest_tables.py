@@ -12,17 +12,37 @@ def dtype_only(page):
     rows = []
     for name, program in programs.items():
         ratio = found["ratios"].get(f"fp32_over_{name}")
-        rows.append([name, f"{1e3 * program['median_seconds']:.2f}",
-                     f"{ratio['median']:.2f}" if ratio else "1", bytes_text(program["bytes_measured"]),
-                     f"{100 * (1 - program['bytes_measured'] / base['bytes_measured']):.0f} %"])
+        rows.append(
+            [
+                name,
+                f"{1e3 * program['median_seconds']:.2f}",
+                f"{ratio['median']:.2f}" if ratio else "1",
+                bytes_text(program["bytes_measured"]),
+                f"{100 * (1 - program['bytes_measured'] / base['bytes_measured']):.0f} %",
+            ]
+        )
     machine = found["machine"]
-    return (table(["`precision.dtype`", "ms per step", "speed over fp32, within a round", "bytes held", "fewer bytes than fp32"],
-                  rows)
-            + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {machine.get('gpu', 'GPU')}, "
-            f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; fp32 without TF32.")
+    return (
+        table(
+            [
+                "`precision.dtype`",
+                "ms per step",
+                "speed over fp32, within a round",
+                "bytes held",
+                "fewer bytes than fp32",
+            ],
+            rows,
+        )
+        + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {machine.get('gpu', 'GPU')}, "
+        f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; fp32 without TF32."
+    )
 
 
-WAYS = {"pack": "packed: every target is text", "pad_masked": "padded, padding masked", "pad_unmasked": "padded, padding counted"}
+WAYS = {
+    "pack": "packed: every target is text",
+    "pad_masked": "padded, padding masked",
+    "pad_unmasked": "padded, padding counted",
+}
 
 
 def longest():
@@ -39,9 +59,14 @@ def padding_matrix(page):
     length, runs = longest()
     rows = [[WAYS[way], *[f"{run['evaluated'][other]:.3f}" for other in WAYS]] for way, run in runs.items()]
     found = record("padding_cpu")
-    return (table(["trained on rows that are", *(f"loss on {said.partition(':')[0]}" for said in WAYS.values())], rows)
-            + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
-            f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text.")
+    return (
+        table(
+            ["trained on rows that are", *(f"loss on {said.partition(':')[0]}" for said in WAYS.values())],
+            rows,
+        )
+        + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, {found['steps']} steps, random initial weights, CPU. "
+        f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text."
+    )
 
 
 @renders
@@ -50,12 +75,23 @@ def padding_explained(page):
     if not has("padding_cpu"):
         return ""
     rows = []
-    for run in sorted((r for r in record("padding_cpu")["runs"] if r["trained"] == "pad_unmasked"), key=lambda r: r["sequence"]):
-        share, text, reported = run["share_of_text"], run["evaluated"]["pad_masked"], run["evaluated"]["pad_unmasked"]
+    for run in sorted(
+        (r for r in record("padding_cpu")["runs"] if r["trained"] == "pad_unmasked"),
+        key=lambda r: r["sequence"],
+    ):
+        share, text, reported = (
+            run["share_of_text"],
+            run["evaluated"]["pad_masked"],
+            run["evaluated"]["pad_unmasked"],
+        )
         filling = (reported - share * text) / (1 - share)
-        rows.append([run["sequence"], f"{100 * share:.1f} %", f"{text:.3f}", f"{reported:.3f}", f"{filling:.4f}"])
-    return (table(["T", "share of text s", "loss of the text l", "reported loss", "loss of the padding"], rows)
-            + f"\n\nFrom {source(page, 'padding_cpu')}.")
+        rows.append(
+            [run["sequence"], f"{100 * share:.1f} %", f"{text:.3f}", f"{reported:.3f}", f"{filling:.4f}"]
+        )
+    return (
+        table(["T", "share of text s", "loss of the text l", "reported loss", "loss of the padding"], rows)
+        + f"\n\nFrom {source(page, 'padding_cpu')}."
+    )
 
 
 @renders

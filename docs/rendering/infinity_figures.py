@@ -10,7 +10,9 @@ ROW = 30  # points of a buffer's
 
 
 def in_words(buffers, step):
-    return f"{buffers} {'buffer' if buffers == 1 else 'buffers'}: a step of {step['microseconds'] / 1e3:.0f} ms"
+    return (
+        f"{buffers} {'buffer' if buffers == 1 else 'buffers'}: a step of {step['microseconds'] / 1e3:.0f} ms"
+    )
 
 
 @figure
@@ -21,25 +23,71 @@ def infinity_window():
     found = record("lesson_06_window")
     steps = {int(buffers): step for buffers, step in found["drawn"].items()}
     end = max(step["microseconds"] for step in steps.values()) / 1e3
-    alt = ("Timelines. " + ". ".join(f"{in_words(buffers, step)}; forward has all parameters after {step['turn'] / 1e3:.0f} ms" for buffers, step in steps.items())
-           + ".")
+    alt = (
+        "Timelines. "
+        + ". ".join(
+            f"{in_words(buffers, step)}; forward has all parameters after {step['turn'] / 1e3:.0f} ms"
+            for buffers, step in steps.items()
+        )
+        + "."
+    )
 
     def draw(figure):
         top = 72
         for buffers, step in steps.items():
             high, whole, turn = 36 + ROW * buffers, step["microseconds"] / 1e3, step["turn"] / 1e3
-            rows = [("device", 24, [(0, turn, FORWARD, "forward, as parameters come"), (turn, whole, BACKWARD, "head, backward")])]
-            rows += [(f"buffer {i}", 22, [(max(begin, 0) / 1e3, min(stop / 1e3, whole), FILL_OF[what], str(piece) if what != "AdamW" else "")
-                                          for buffer, what, piece, begin, stop in step["spans"] if buffer == i]) for i in range(buffers)]
+            rows = [
+                (
+                    "device",
+                    24,
+                    [
+                        (0, turn, FORWARD, "forward, as parameters come"),
+                        (turn, whole, BACKWARD, "head, backward"),
+                    ],
+                )
+            ]
+            rows += [
+                (
+                    f"buffer {i}",
+                    22,
+                    [
+                        (
+                            max(begin, 0) / 1e3,
+                            min(stop / 1e3, whole),
+                            FILL_OF[what],
+                            str(piece) if what != "AdamW" else "",
+                        )
+                        for buffer, what, piece, begin, stop in step["spans"]
+                        if buffer == i
+                    ],
+                )
+                for i in range(buffers)
+            ]
             plots.words(figure, 16, top - 8, in_words(buffers, step), weight="bold")
             plots.lanes(plots.axes(figure, top, high, left=96, right=24), rows, end)
             top += high + 58
-        plots.key(figure, top - 16, [(FORWARD, "forward"), (BACKWARD, "backward"), (READING, "reading"), (OPTIMIZER, "AdamW"), (WRITING, "writing")], left=96)
+        plots.key(
+            figure,
+            top - 16,
+            [
+                (FORWARD, "forward"),
+                (BACKWARD, "backward"),
+                (READING, "reading"),
+                (OPTIMIZER, "AdamW"),
+                (WRITING, "writing"),
+            ],
+            left=96,
+        )
 
     return plots.plot(
-        72 + sum(94 + ROW * buffers for buffers in steps), "One step through the window: reading, updating and writing pieces", alt,
-        f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts from its request to its end (lesson_06_window.json, traced steps).", draw,
-        f"measured, {found['disk_mbps']} MB/s" + (", on a busy machine" if is_busy("lesson_06_window") else ""))
+        72 + sum(94 + ROW * buffers for buffers in steps),
+        "One step through the window: reading, updating and writing pieces",
+        alt,
+        f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts from its request to its end (lesson_06_window.json, traced steps).",
+        draw,
+        f"measured, {found['disk_mbps']} MB/s"
+        + (", on a busy machine" if is_busy("lesson_06_window") else ""),
+    )
 
 
 @figure
@@ -57,13 +105,25 @@ def infinity_efficiency():
         return at_a + (at_b - at_a) * (count - a) / (b - a)
 
     fine = [tokens[0] * (tokens[-1] / tokens[0]) ** (i / 80) for i in range(80)] + [tokens[-1]]
-    ends = [[f"{100 * both[kind][1]:.0f} %" for _, _, both in (rows[0], rows[-1])] for kind in ("exact", "delayed")]
-    alt = (f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact updates rise from {' to '.join(ends[0])}, "
-           f"delayed ones from {' to '.join(ends[1])}; measured, at or a little below the formulas' lines.")
+    ends = [
+        [f"{100 * both[kind][1]:.0f} %" for _, _, both in (rows[0], rows[-1])]
+        for kind in ("exact", "delayed")
+    ]
+    alt = (
+        f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact updates rise from {' to '.join(ends[0])}, "
+        f"delayed ones from {' to '.join(ends[1])}; measured, at or a little below the formulas' lines."
+    )
 
     def draw(figure):
-        plotted = plots.axes(figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x")
-        lines = plots.lines_of([(kind, [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine]) for kind in ("exact", "delayed")])
+        plotted = plots.axes(
+            figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x"
+        )
+        lines = plots.lines_of(
+            [
+                (kind, [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine])
+                for kind in ("exact", "delayed")
+            ]
+        )
         plots.curves(plotted, lines, xticks=tokens, ylim=(0, 1.05), yticks=[i / 5 for i in range(6)])
         for kind, colour, *_ in lines:
             plotted.plot(tokens, [both[kind][1] for _, _, both in rows], "s", color=colour, markersize=7)
@@ -71,6 +131,11 @@ def infinity_efficiency():
         plotted.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
     return plots.plot(
-        366, "How many tokens hide a disk", alt,
+        366,
+        "How many tokens hide a disk",
+        alt,
         f"One rank, {found['tokens_per_micro_batch']} tokens in a micro-batch, a disk of {found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session (lesson_06_tokens.json).",
-        draw, f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; squares: measured" + (", on a busy machine" if is_busy("lesson_06_tokens") else ""))
+        draw,
+        f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; squares: measured"
+        + (", on a busy machine" if is_busy("lesson_06_tokens") else ""),
+    )

@@ -17,14 +17,22 @@ def median_of(run, name=None):
 def efficiencies():
     """By micro-batches of a step: its tokens, T_gpu, and (by the page's formula, measured) for exact and delayed updates, of the speed without a disk."""
     found = record("lesson_06_tokens")
-    disk = statistics.median(turn["shares"][EITHER] for run in found["runs"] for turn in run["exact"]["rounds"])
+    disk = statistics.median(
+        turn["shares"][EITHER] for run in found["runs"] for turn in run["exact"]["rounds"]
+    )
     forward = found["forward_seconds"]
     rows = []
     for run in found["runs"]:
         gpu = median_of(run["no_disk"])
         by_formula = by_formulas(gpu, disk, forward)
         measured = {kind: gpu / median_of(run[kind]) for kind in by_formula}
-        rows.append((run["micro_batches"] * found["tokens_per_micro_batch"], gpu, {kind: (by_formula[kind], measured[kind]) for kind in by_formula}))
+        rows.append(
+            (
+                run["micro_batches"] * found["tokens_per_micro_batch"],
+                gpu,
+                {kind: (by_formula[kind], measured[kind]) for kind in by_formula},
+            )
+        )
     return disk, forward, rows
 
 
@@ -39,9 +47,16 @@ def infinity_window(page):
         return ""
     names = (EITHER, "forward waits")
     found = record("lesson_06_window")
-    rows = [[run["buffers"], *(f"{1e3 * median_of(run, name):.0f} ms" for name in (None, *names))] for run in found["runs"]]
+    rows = [
+        [run["buffers"], *(f"{1e3 * median_of(run, name):.0f} ms" for name in (None, *names))]
+        for run in found["runs"]
+    ]
     busy = "; other work ran on the machine" if is_busy("lesson_06_window") else ""
-    return table(["buffers", "step", *names], rows) + tail(page, "lesson_06_window", more=f"one rank, the median of three runs; a disk of {found['disk_mbps']} MB/s{busy}")
+    return table(["buffers", "step", *names], rows) + tail(
+        page,
+        "lesson_06_window",
+        more=f"one rank, the median of three runs; a disk of {found['disk_mbps']} MB/s{busy}",
+    )
 
 
 @renders
@@ -60,15 +75,29 @@ def infinity_gpu(page):
             if not run:
                 rows[-1] += ["", ""]
                 continue
-            rate, formula = run["tokens_per_second"], by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind]
-            rows[-1] += [thousands(rate), f"{100 * rate / without['tokens_per_second']:.0f} % ({100 * formula:.0f} %)"]
+            rate, formula = (
+                run["tokens_per_second"],
+                by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind],
+            )
+            rows[-1] += [
+                thousands(rate),
+                f"{100 * rate / without['tokens_per_second']:.0f} % ({100 * formula:.0f} %)",
+            ]
     heads = ["tokens per step", "without a disk", "exact", "of that", "delayed", "of that"]
-    return table(heads, rows, left=0) + tail(page, "gpu_infinity", more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in brackets: by the formulas, with the disk's time of each run")
+    return table(heads, rows, left=0) + tail(
+        page,
+        "gpu_infinity",
+        more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in brackets: by the formulas, with the disk's time of each run",
+    )
 
 
 def of_ten_steps(way):
     """Bytes that the kernel counts for ten steps, over ten times those planned: two runs whose lengths differ by ten steps."""
-    found = {run["name"]: run for run in reversed(record("gpu_infinity")["runs"]) if (run["model"], run["rows"]) == ("355M", 16)}
+    found = {
+        run["name"]: run
+        for run in reversed(record("gpu_infinity")["runs"])
+        if (run["model"], run["rows"]) == ("355M", 16)
+    }
     few, many = found["exact, few steps"], found["exact"]
     return (many["system"][way] - few["system"][way]) / (5 * many["disk_bytes"])
 
@@ -82,16 +111,47 @@ def infinity_host(page):
     raw = statistics.median(turn["block_file"] for turn in found["raw"])
     states = ("master", "momentum", "variance")
     rows = []
-    for run in (min((run for run in found["runs"] if (run["model"], run["name"]) == (model, "exact")), key=lambda run: run["rows"]) for model in ("355M", "1558M")):
+    for run in (
+        min(
+            (run for run in found["runs"] if (run["model"], run["name"]) == (model, "exact")),
+            key=lambda run: run["rows"],
+        )
+        for model in ("355M", "1558M")
+    ):
         held, moved = run["bytes"], run["disk_bytes"]
         on_disk, window = sum(held["disk"][name] for name in states), held["host"]["workspace"]
         rate = f"{1e-9 * run['disk_rate']:.2f} GB/s ({100 * run['disk_rate'] / raw:.0f} %)"
-        rows.append([run["model"], f"{1e-9 * on_disk:.2f} GB", f"{1e-6 * window:.0f} MB", f"{1e-9 * run['system']['peak_host']:.2f} GB",
-                     f"{1e-9 * moved:.2f} GB", f"{run['seconds']:.1f} s", rate])
+        rows.append(
+            [
+                run["model"],
+                f"{1e-9 * on_disk:.2f} GB",
+                f"{1e-6 * window:.0f} MB",
+                f"{1e-9 * run['system']['peak_host']:.2f} GB",
+                f"{1e-9 * moved:.2f} GB",
+                f"{run['seconds']:.1f} s",
+                rate,
+            ]
+        )
     off = 100 * max(abs(of_ten_steps(way) - 1) for way in ("read", "written"))
     note = f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
-    heads = ["model", "states on the disk", "window", "all host memory", "moved per step", "step", "rate (of the disk's own)"]
-    return table(heads, rows) + tail(page, "gpu_infinity", more="one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included") + note
+    heads = [
+        "model",
+        "states on the disk",
+        "window",
+        "all host memory",
+        "moved per step",
+        "step",
+        "rate (of the disk's own)",
+    ]
+    return (
+        table(heads, rows)
+        + tail(
+            page,
+            "gpu_infinity",
+            more="one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included",
+        )
+        + note
+    )
 
 
 @renders
@@ -103,9 +163,24 @@ def infinity_turns(page):
     for number, run in enumerate(found["runs"]):
         disk = found["raw"][number // 2]["block_file"] / 1e9
         ours = run["name"] != "deepspeed"
-        rows.append(["lesson 06" if ours else "ZeRO-Infinity", f"{run['seconds']:.1f} s", f"{run['tokens_per_second']:,.0f}", f"{run['disk_rate'] / 1e9:.2f} GB/s" if ours else "not counted",
-                     f"{disk:.2f} GB/s", f"{run['tokens_per_second'] / disk:,.0f}"])
+        rows.append(
+            [
+                "lesson 06" if ours else "ZeRO-Infinity",
+                f"{run['seconds']:.1f} s",
+                f"{run['tokens_per_second']:,.0f}",
+                f"{run['disk_rate'] / 1e9:.2f} GB/s" if ours else "not counted",
+                f"{disk:.2f} GB/s",
+                f"{run['tokens_per_second'] / disk:,.0f}",
+            ]
+        )
     version = next(run["about"]["deepspeed"] for run in found["runs"] if run["name"] == "deepspeed")
-    heads = ["program", "step", "tokens per second", "over the disk in the run", "the disk alone before the pair", "tokens per second by GB/s alone"]
+    heads = [
+        "program",
+        "step",
+        "tokens per second",
+        "over the disk in the run",
+        "the disk alone before the pair",
+        "tokens per second by GB/s alone",
+    ]
     more = f"one {found['versions']['GPU']}; from top to bottom as it was measured; ZeRO-Infinity: DeepSpeed {version}, blocks compiled"
     return table(heads, rows) + tail(page, "gpu_infinity_turns", more=more)

@@ -54,20 +54,36 @@ def one_device_step():
     """What a step does, in order, and which vectors it touches."""
     planned = plan_of("00_one_device", "tiny", 1)
     units, blocks, p = planned.units, planned.L, planned.P
-    alt = (f"{blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last, backward from last to first and writes gradients; "
-           "the update then rewrites momentum, variance and parameters.")
-    drawing = Drawing(438, "One training step: what is visited, and in which order", alt, "numbers: order in time")
+    alt = (
+        f"{blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last, backward from last to first and writes gradients; "
+        "the update then rewrites momentum, variance and parameters."
+    )
+    drawing = Drawing(
+        438, "One training step: what is visited, and in which order", alt, "numbers: order in time"
+    )
     places = columns(drawing, units, 84)
     y = 92
     drawing.text(16, y + 24, "forward")
     for i, (x, w) in enumerate(places):
-        label = f"{i + 1}" if w < NARROW or 0 < i < len(units) - 1 else f"{i + 1} embed" if i == 0 else f"{i + 1} head, loss"
+        label = (
+            f"{i + 1}"
+            if w < NARROW or 0 < i < len(units) - 1
+            else f"{i + 1} embed"
+            if i == 0
+            else f"{i + 1} head, loss"
+        )
         drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
     drawing.line(places[0][0], y + 46, places[-1][0] + places[-1][1], y + 46, "arrow", tip=True)
     y = 152
     drawing.text(16, y + 24, "backward")
     for i, (x, w) in enumerate(places):
-        label = f"{len(units)} too" if i == len(units) - 1 and w >= NARROW else f"{len(units)}" if i == len(units) - 1 else f"{2 * len(units) - 1 - i}"
+        label = (
+            f"{len(units)} too"
+            if i == len(units) - 1 and w >= NARROW
+            else f"{len(units)}"
+            if i == len(units) - 1
+            else f"{2 * len(units) - 1 - i}"
+        )
         drawing.box(x + 3, y, w - 6, 38, BACKWARD, label, "in small")
     drawing.line(places[-1][0] + places[-1][1], y + 46, places[0][0], y + 46, "arrow", tip=True)
     drawing.text(810, 116, "reads parameters,", "small")
@@ -76,16 +92,30 @@ def one_device_step():
     drawing.text(810, 184, "gradients", "small")
     y = 222
     last = 2 * len(units)
-    for name, fill, note in (("parameters", PARAMETERS, f"read; written in {last}"), ("gradients", GRADIENTS, "written by backward"),
-                             ("momentum", OPTIMIZER, f"read, written in {last}"), ("variance", OPTIMIZER, f"read, written in {last}")):
+    for name, fill, note in (
+        ("parameters", PARAMETERS, f"read; written in {last}"),
+        ("gradients", GRADIENTS, "written by backward"),
+        ("momentum", OPTIMIZER, f"read, written in {last}"),
+        ("variance", OPTIMIZER, f"read, written in {last}"),
+    ):
         drawing.text(16, y + 18, name)
         for (x, w), size in zip(places, units):
             drawing.box(x + 1, y, w - 2, 28, fill, elements_text(size, w), "in small")
         drawing.text(810, y + 12, bytes_text(4 * p) + " = 4 P", "small")
         drawing.text(810, y + 25, note, "small")
         y += 40
-    drawing.text(16, y + 18, f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.", "small")
-    drawing.text(16, y + 34, f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in {last - 1}.", "small")
+    drawing.text(
+        16,
+        y + 18,
+        f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.",
+        "small",
+    )
+    drawing.text(
+        16,
+        y + 34,
+        f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in {last - 1}.",
+        "small",
+    )
     return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json.")
 
 
@@ -110,9 +140,16 @@ def ring_all_reduce():
     states = ring_states(ranks)
     if any(len(cell) != ranks for row in states[-1][0] for cell in row):
         raise RenderError("the ring does not end with every sum on every rank")
-    alt = (f"A ring all-reduce of {ranks} ranks. Each rank's vector is cut into {ranks} pieces. In {ranks - 1} steps every rank passes one piece on and adds "
-           f"what it receives: then each rank holds one complete piece. In {ranks - 1} more steps the complete pieces go round, and every rank has them all.")
-    drawing = Drawing(356, f"Ring all-reduce, {ranks} ranks: reduce-scatter, then all-gather", alt, "number: ranks summed in that piece; outlined: just arrived")
+    alt = (
+        f"A ring all-reduce of {ranks} ranks. Each rank's vector is cut into {ranks} pieces. In {ranks - 1} steps every rank passes one piece on and adds "
+        f"what it receives: then each rank holds one complete piece. In {ranks - 1} more steps the complete pieces go round, and every rank has them all."
+    )
+    drawing = Drawing(
+        356,
+        f"Ring all-reduce, {ranks} ranks: reduce-scatter, then all-gather",
+        alt,
+        "number: ranks summed in that piece; outlined: just arrived",
+    )
     panel, cell = 132, 25
     for i, (state, moves) in enumerate(states):
         x0 = 16 + i * panel
@@ -125,7 +162,9 @@ def ring_all_reduce():
             y = 96 + r * 34
             for piece in range(ranks):
                 count = len(state[r][piece])
-                drawing.box(x0 + piece * cell, y, cell, cell, GRADIENTS, str(count), "in small", share=count / ranks)  # the fuller the more ranks are in the sum
+                drawing.box(
+                    x0 + piece * cell, y, cell, cell, GRADIENTS, str(count), "in small", share=count / ranks
+                )  # the fuller the more ranks are in the sum
                 if (r, piece) in arrived:
                     drawing.box(x0 + piece * cell + 2, y + 2, cell - 4, cell - 4, "none", kind_of_box="got")
     for r in range(ranks):
@@ -137,9 +176,21 @@ def ring_all_reduce():
     first, last = 16 + ranks * panel, 16 + (2 * ranks - 1) * panel - 34
     drawing.line(first, y, last, y, "arrow", tip=True)
     drawing.text((first + last) / 2, y + 18, f"all-gather: {ranks - 1} steps, a piece each", "small mid")
-    drawing.text(16, y + 50, f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is", "small")
-    drawing.text(16, y + 66, f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less than twice it for any number of ranks.", "small")
-    return drawing.done(f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every sum.")
+    drawing.text(
+        16,
+        y + 50,
+        f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is",
+        "small",
+    )
+    drawing.text(
+        16,
+        y + 66,
+        f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less than twice it for any number of ranks.",
+        "small",
+    )
+    return drawing.done(
+        f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every sum."
+    )
 
 
 def lanes_of(spans):
@@ -147,7 +198,7 @@ def lanes_of(spans):
     lanes, found = [], []
     for span in sorted(spans, key=lambda s: s[2]):
         lane = next((i for i, ends in enumerate(lanes) if ends <= span[2]), len(lanes))
-        lanes[lane:lane + 1] = [span[3]]
+        lanes[lane : lane + 1] = [span[3]]
         found.append((lane, span))
     return found, max(1, len(lanes))
 
@@ -163,13 +214,19 @@ def traced(run):
 
 def took(run, row, kind=""):
     """Milliseconds in one row of a traced step, of operations of a kind."""
-    return sum(end - begin for of, name, begin, end in run["spans"] if of == row and name.startswith(kind)) / 1e3
+    return (
+        sum(end - begin for of, name, begin, end in run["spans"] if of == row and name.startswith(kind)) / 1e3
+    )
 
 
 def steps_text(run):
     """How long the steps were of which one is drawn, and how much of that they waited."""
+
     def spread(key, form):
-        return "{median:{form}} ms, {lowest:{form}} to {highest:{form}}".format(form=form, **{name: us / 1e3 for name, us in run[key].items()})
+        return "{median:{form}} ms, {lowest:{form}} to {highest:{form}}".format(
+            form=form, **{name: us / 1e3 for name, us in run[key].items()}
+        )
+
     return f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and wait {spread('waited_microseconds', '.1f')}"
 
 
@@ -186,21 +243,61 @@ def gpu_trace():
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
     alt = f"One step on {found['world']} GPUs: {sent:.1f} ms of all-reduces while rank 0 computes backward; it waits for {waited:.2f} ms of them, at the end."
     sums, count = lanes_of([span for span in run["spans"] if span[0] == "communication"])
-    rows = [("compute", 26, [(begin / 1e3, end / 1e3, COMPUTE, "") for row, _, begin, end in run["spans"] if row == "compute"])]
-    rows += [("all-reduces" if lane == count // 2 else "", 14, [(begin / 1e3, end / 1e3, GRADIENTS, "") for of, (_, _, begin, end) in sums if of == lane]) for lane in range(count)]
-    rows.append(("waiting", 18, [(begin / 1e3, end / 1e3, WAITING, "") for row, _, begin, end in run["spans"] if row == "waiting"]))
+    rows = [
+        (
+            "compute",
+            26,
+            [
+                (begin / 1e3, end / 1e3, COMPUTE, "")
+                for row, _, begin, end in run["spans"]
+                if row == "compute"
+            ],
+        )
+    ]
+    rows += [
+        (
+            "all-reduces" if lane == count // 2 else "",
+            14,
+            [(begin / 1e3, end / 1e3, GRADIENTS, "") for of, (_, _, begin, end) in sums if of == lane],
+        )
+        for lane in range(count)
+    ]
+    rows.append(
+        (
+            "waiting",
+            18,
+            [
+                (begin / 1e3, end / 1e3, WAITING, "")
+                for row, _, begin, end in run["spans"]
+                if row == "waiting"
+            ],
+        )
+    )
 
     def draw(figure):
         plots.lanes(plots.axes(figure, 52, 60 + 22 * count, left=110, right=24), rows, whole / 1e3)
-        plots.key(figure, 154 + 22 * count, [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")], left=110)
+        plots.key(
+            figure,
+            154 + 22 * count,
+            [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")],
+            left=110,
+        )
 
-    return plots.plot(172 + 22 * count, f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting", alt,
-                      f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.", draw,
-                      "measured by events")
+    return plots.plot(
+        172 + 22 * count,
+        f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting",
+        alt,
+        f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.",
+        draw,
+        "measured by events",
+    )
 
 
 def smooth(values, window):
-    return [sum(values[max(0, i - window + 1):i + 1]) / len(values[max(0, i - window + 1):i + 1]) for i in range(len(values))]
+    return [
+        sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1])
+        for i in range(len(values))
+    ]
 
 
 DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))  # rows, factor, steps of warm-up
@@ -217,16 +314,27 @@ def learning_rate_scaling():
     for run in found["runs"]:
         if (run["rows"], run["factor"], run["warmup_steps"]) in DRAWN_RATES:
             window = 48 // run["rows"]
-            points = [((i + 1) * run["rows"] * found["tokens_a_row"], loss) for i, loss in enumerate(smooth(run["loss"], window))][window - 1::window]
+            points = [
+                ((i + 1) * run["rows"] * found["tokens_a_row"], loss)
+                for i, loss in enumerate(smooth(run["loss"], window))
+            ][window - 1 :: window]
             drawn.append((run["name"].split(", warm-up")[0], points))
 
     def draw(figure):
-        plotted = plots.axes(figure, 72, 290, right=170, names=("tokens trained on", "loss, nats a token"), log="x")
+        plotted = plots.axes(
+            figure, 72, 290, right=170, names=("tokens trained on", "loss, nats a token"), log="x"
+        )
         plots.curves(plotted, plots.lines_of(drawn))
         plotted.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
-    return plots.plot(420, "The same tokens in steps four times as large", alt, f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}; of each rate the better warm-up.", draw,
-                      "measured; mean over 6,144 tokens")
+    return plots.plot(
+        420,
+        "The same tokens in steps four times as large",
+        alt,
+        f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}; of each rate the better warm-up.",
+        draw,
+        "measured; mean over 6,144 tokens",
+    )
 
 
 @figure
@@ -236,8 +344,10 @@ def precision_curves():
     found = record("gpu_precision_124m")
     first, *others = found["runs"]
     window = found["window"]
-    alt = (f"Loss of GPT-2 124M over {window * len(first['loss'])} steps in {len(found['runs'])} precisions. The curves lie on each other: "
-           f"at most {100 * max(r['largest_difference'] for r in others):.2f} % from the first's, as means of {window} steps.")
+    alt = (
+        f"Loss of GPT-2 124M over {window * len(first['loss'])} steps in {len(found['runs'])} precisions. The curves lie on each other: "
+        f"at most {100 * max(r['largest_difference'] for r in others):.2f} % from the first's, as means of {window} steps."
+    )
     steps = [window * (i + 1) for i in range(len(first["loss"]))]
 
     def name(run):
@@ -246,9 +356,29 @@ def precision_curves():
     def draw(figure):
         loss = plots.axes(figure, 72, 240, right=610, names=("step", f"loss of {name(first)}, nats a token"))
         plots.curves(loss, plots.lines_of([(name(first), list(zip(steps, first["loss"])))]), label=False)
-        apart = plots.axes(figure, 72, 240, left=420, right=180, names=("step", f"loss over {name(first)}'s, %"))
-        plots.curves(apart, [(name(run), LINES[i], [(step, 100 * (loss / base - 1)) for step, loss, base in zip(steps, run["loss"], first["loss"])])
-                             for i, run in enumerate(others, start=1)])
+        apart = plots.axes(
+            figure, 72, 240, left=420, right=180, names=("step", f"loss over {name(first)}'s, %")
+        )
+        plots.curves(
+            apart,
+            [
+                (
+                    name(run),
+                    LINES[i],
+                    [
+                        (step, 100 * (loss / base - 1))
+                        for step, loss, base in zip(steps, run["loss"], first["loss"])
+                    ],
+                )
+                for i, run in enumerate(others, start=1)
+            ],
+        )
 
-    return plots.plot(366, "GPT-2 124M in four precisions: less than a percent apart", alt,
-                      f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and tokens; only the dtypes differ.", draw, f"measured; mean of {window} steps")
+    return plots.plot(
+        366,
+        "GPT-2 124M in four precisions: less than a percent apart",
+        alt,
+        f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and tokens; only the dtypes differ.",
+        draw,
+        f"measured; mean of {window} steps",
+    )

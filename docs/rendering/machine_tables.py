@@ -25,8 +25,19 @@ def beside_copies(row):
     return [name for name in gpu_table().BESIDE_COPIES if name in row["programs"]]
 
 
-SHORT = (("Stagecraft, ", ""), (" (data parallel)", ""), (" (ZeRO-1)", ""), (" (ZeRO-2)", ""), (" (ZeRO-3)", ""), ("DDP, torch.compile, ", "DDP, "), (", fp32 parameters, bf16 autocast", ", autocast"), (", bf16 parameters and AdamW states, no fp32 master", ", no fp32 master"),
-         (", fp32 parameters, gathered, computed and summed in bf16", ""), (", gradients summed in bf16 (bf16_compress_hook)", ", bf16_compress_hook"), (", fp32 between ranks", ""))
+SHORT = (
+    ("Stagecraft, ", ""),
+    (" (data parallel)", ""),
+    (" (ZeRO-1)", ""),
+    (" (ZeRO-2)", ""),
+    (" (ZeRO-3)", ""),
+    ("DDP, torch.compile, ", "DDP, "),
+    (", fp32 parameters, bf16 autocast", ", autocast"),
+    (", bf16 parameters and AdamW states, no fp32 master", ", no fp32 master"),
+    (", fp32 parameters, gathered, computed and summed in bf16", ""),
+    (", gradients summed in bf16 (bf16_compress_hook)", ", bf16_compress_hook"),
+    (", fp32 between ranks", ""),
+)
 
 
 def short(label):
@@ -40,19 +51,42 @@ def ratio_alone(row, name):
     """A lesson's rate over the run's first program, scaling, or what a peer is compared with over it: the first program, or the lesson that splits the same."""
     of, ratios = gpu_table(), row["ratios"]
     ours = name in of.ZERO or name == "ours"
-    pairs = [("", f"{name}_over_ours"), ("", f"{name}_over_ours_1")] if ours or name in of.BESIDE_COPIES else []
+    pairs = (
+        [("", f"{name}_over_ours"), ("", f"{name}_over_ours_1")] if ours or name in of.BESIDE_COPIES else []
+    )
     pairs += [("scaling ", of.SCALING[name][1])] if name in of.SCALING else []
-    pairs += [] if ours else [*((f"{of.LESSON_OF[z]}: ", f"{z}_over_{name}") for z in of.PEERS_OF if z in of.LESSON_OF), ("", f"ours_over_{name}")]
+    pairs += (
+        []
+        if ours
+        else [
+            *((f"{of.LESSON_OF[z]}: ", f"{z}_over_{name}") for z in of.PEERS_OF if z in of.LESSON_OF),
+            ("", f"ours_over_{name}"),
+        ]
+    )
     words, ratio = next(((words, ratios[pair]) for words, pair in pairs if pair in ratios), ("", None))
     return words + of.spread_text({**ratio, "stored": False}) if ratio else ""
 
 
 def stored_notes(sources):
     """label -> source: what each stored rate was measured on, and once what several have in common."""
-    parts = {label: source.rpartition("not in this run: ")[2].split("; ") for label, source in sources.items()}
-    often = [clause for clause in dict.fromkeys(sum(parts.values(), [])) if sum(clause in of for of in parts.values()) > 1]
-    notes = [f"{label}: {'; '.join(own)}." for label, of in parts.items() if (own := [clause for clause in of if clause not in often])]
-    notes += [f"{', '.join(label for label, of in parts.items() if often[0] in of)}: {'; '.join(often)}."] if often else []
+    parts = {
+        label: source.rpartition("not in this run: ")[2].split("; ") for label, source in sources.items()
+    }
+    often = [
+        clause
+        for clause in dict.fromkeys(sum(parts.values(), []))
+        if sum(clause in of for of in parts.values()) > 1
+    ]
+    notes = [
+        f"{label}: {'; '.join(own)}."
+        for label, of in parts.items()
+        if (own := [clause for clause in of if clause not in often])
+    ]
+    notes += (
+        [f"{', '.join(label for label, of in parts.items() if often[0] in of)}: {'; '.join(often)}."]
+        if often
+        else []
+    )
     return [" ".join(notes)] if notes else []
 
 
@@ -62,20 +96,43 @@ def programs_text(rows):
     for key, row in rows.items():
         for i, (name, program) in enumerate(row["programs"].items()):
             stored, turns = program.get("stored"), sum(name in cells["programs"] for cells in row["rounds"])
-            label = short(program["label"]) + (f" ({turns} of {len(row['rounds'])} rounds)" if 0 < turns < len(row["rounds"]) else "")
+            label = short(program["label"]) + (
+                f" ({turns} of {len(row['rounds'])} rounds)" if 0 < turns < len(row["rounds"]) else ""
+            )
             rate = stored or of.median_of(row, name, "tokens_per_second")
-            clock, watts = (of.text_of(of.median_of(row, name, "power", field, "median"), ".0f") for field in ("sm_mhz", "watts"))
+            clock, watts = (
+                of.text_of(of.median_of(row, name, "power", field, "median"), ".0f")
+                for field in ("sm_mhz", "watts")
+            )
             share, peak = program.get("wait_share"), of.held_text(program)
-            lines.append(["" if i else f"`{key}`", label, "failed" if rate is None else f"{rate / 1e3:.1f}", ratio_alone(row, name), peak + (f", {100 * share:.1f}" if share is not None else ""),
-                          "" if stored else f"{clock}, {watts}"])
+            lines.append(
+                [
+                    "" if i else f"`{key}`",
+                    label,
+                    "failed" if rate is None else f"{rate / 1e3:.1f}",
+                    ratio_alone(row, name),
+                    peak + (f", {100 * share:.1f}" if share is not None else ""),
+                    "" if stored else f"{clock}, {watts}",
+                ]
+            )
             if "source" in program:
                 sources[label] = program["source"]
-            failed += [f"{key}, {label}: failed: {of.shortened(program['failure'])}"] if "failure" in program else []
+            failed += (
+                [f"{key}, {label}: failed: {of.shortened(program['failure'])}"]
+                if "failure" in program
+                else []
+            )
             if program.get("attention"):
                 attention.setdefault(program["attention"], []).append(f"`{key}`")
     kernels = "; ".join(f"{kernel} in {', '.join(dict.fromkeys(keys))}" for kernel, keys in attention.items())
     notes = [*([f"PyTorch's attention: {kernels}."] if kernels else []), *stored_notes(sources), *failed]
-    return of.explained(table(["run", "program", "k tok/s", "ratio within a round", "peak GiB, waits %", "SM MHz, W"], lines, left=2)) + "".join(f"\n\n{note}" for note in notes)
+    return of.explained(
+        table(
+            ["run", "program", "k tok/s", "ratio within a round", "peak GiB, waits %", "SM MHz, W"],
+            lines,
+            left=2,
+        )
+    ) + "".join(f"\n\n{note}" for note in notes)
 
 
 @renders
@@ -84,10 +141,27 @@ def gpu_peers(page):
     if not has("gpu_peers"):
         return ""
     found = record("gpu_peers")
-    runs = [[f"`{key}`", f"`{row['workload']}`", row["world"], f"{row['rows_a_rank']} x {row['sequence']}" + (f" x {row['micro_batches']}" if row.get("micro_batches", 1) > 1 else ""),
-             f"{len(row['rounds'])} x {row['timed_steps']}"] for key, row in found["rows"].items()]
-    return (table(["run", "workload", "GPUs", "rows x tokens (x micro-batches) per GPU", "rounds x steps"], runs, left=2)
-            + "\n\n" + programs_text(found["rows"]) + f"\n\nFrom {source(page, 'gpu_peers')}.")
+    runs = [
+        [
+            f"`{key}`",
+            f"`{row['workload']}`",
+            row["world"],
+            f"{row['rows_a_rank']} x {row['sequence']}"
+            + (f" x {row['micro_batches']}" if row.get("micro_batches", 1) > 1 else ""),
+            f"{len(row['rounds'])} x {row['timed_steps']}",
+        ]
+        for key, row in found["rows"].items()
+    ]
+    return (
+        table(
+            ["run", "workload", "GPUs", "rows x tokens (x micro-batches) per GPU", "rounds x steps"],
+            runs,
+            left=2,
+        )
+        + "\n\n"
+        + programs_text(found["rows"])
+        + f"\n\nFrom {source(page, 'gpu_peers')}."
+    )
 
 
 @renders
@@ -96,27 +170,56 @@ def gpu_compile_modes(page, heading="##"):
     if not has("gpu_compile_modes"):
         return ""
     found = record("gpu_compile_modes")
-    return (f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; in turns; a mode with fewer turns than the others says so.\n\n"
-            + gpu_table().explained(gpu_table().markdown(found).rstrip("\n")) + f"\n\nFrom {source(page, 'gpu_compile_modes')}.")
+    return (
+        f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; in turns; a mode with fewer turns than the others says so.\n\n"
+        + gpu_table().explained(gpu_table().markdown(found).rstrip("\n"))
+        + f"\n\nFrom {source(page, 'gpu_compile_modes')}."
+    )
 
 
 @renders
 def gpu_scaling(page, heading="##"):
     """Lessons 01 and 03 on several GPUs over the same program on one, within a round."""
     names = gpu_table()
-    rows = [row for row in record("gpu_peers")["rows"].values() if not beside_copies(row)] if has("gpu_peers") else []
+    rows = (
+        [row for row in record("gpu_peers")["rows"].values() if not beside_copies(row)]
+        if has("gpu_peers")
+        else []
+    )
     lines = []
     for row in rows:
         for one, (lesson, scaling) in names.SCALING.items():
             if scaling in row["ratios"]:
                 rates = [names.median_of(row, name, "tokens_per_second") for name in (one, lesson)]
-                lines.append([names.LESSON_OF.get(lesson, "01"), f"`{row['workload']}`, {row['rows_a_rank']} rows a GPU", row["world"], *(f"{rate / 1e3:.1f}" for rate in rates),
-                              names.spread_text(row["ratios"][scaling], lambda share: f"{100 * share:.1f}", " %")])
+                lines.append(
+                    [
+                        names.LESSON_OF.get(lesson, "01"),
+                        f"`{row['workload']}`, {row['rows_a_rank']} rows a GPU",
+                        row["world"],
+                        *(f"{rate / 1e3:.1f}" for rate in rates),
+                        names.spread_text(row["ratios"][scaling], lambda share: f"{100 * share:.1f}", " %"),
+                    ]
+                )
     if not lines:
         return ""
-    return (f"{heading} Scaling on GPUs\n\nThe rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time: 100 % would mean that communication cost nothing.\n\n"
-            + table(["lesson", "workload", "GPUs", "k tok/s, 1 GPU", "k tok/s, all", "efficiency, median round (lowest to highest)"], lines, left=2)
-            + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs](" + page.link("docs/gpus.md") + ").")
+    return (
+        f"{heading} Scaling on GPUs\n\nThe rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time: 100 % would mean that communication cost nothing.\n\n"
+        + table(
+            [
+                "lesson",
+                "workload",
+                "GPUs",
+                "k tok/s, 1 GPU",
+                "k tok/s, all",
+                "efficiency, median round (lowest to highest)",
+            ],
+            lines,
+            left=2,
+        )
+        + f"\n\nFrom {source(page, 'gpu_peers')}; the peers beside it: [GPUs]("
+        + page.link("docs/gpus.md")
+        + ")."
+    )
 
 
 def held_back_by_host(row):
@@ -135,12 +238,22 @@ def gpu_bits(page, world):
     for group in found["groups"].values():
         for name in group["runs"]:
             run = found["runs"][name]
-            rows.append([f"`{in_todays_keys(run['command']).split(' --save')[0].replace(' -q --oversubscribe --bind-to none', '')}`", f"`{run['last_loss']!r}`", f"`{run['weights_sha256'][:12]}`",
-                         ("equal" if group["equal_weights"] and group["equal_losses"] else "different") if name == group["runs"][-1] else ""])
+            rows.append(
+                [
+                    f"`{in_todays_keys(run['command']).split(' --save')[0].replace(' -q --oversubscribe --bind-to none', '')}`",
+                    f"`{run['last_loss']!r}`",
+                    f"`{run['weights_sha256'][:12]}`",
+                    ("equal" if group["equal_weights"] and group["equal_losses"] else "different")
+                    if name == group["runs"][-1]
+                    else "",
+                ]
+            )
     versions = next(iter(found["runs"].values()))["versions"]
-    return (table(["run", f"loss of step {found['steps']}", "weights", "beside those above"], rows, left=1)
-            + f"\n\nFrom {source(page, 'gpu_bits')} ({world} x {versions['GPU']}, bf16; all {found['steps']} losses and norms are compared, and the file of `--save`: the first 12 digits of its "
-            "SHA-256).")
+    return (
+        table(["run", f"loss of step {found['steps']}", "weights", "beside those above"], rows, left=1)
+        + f"\n\nFrom {source(page, 'gpu_bits')} ({world} x {versions['GPU']}, bf16; all {found['steps']} losses and norms are compared, and the file of `--save`: the first 12 digits of its "
+        "SHA-256)."
+    )
 
 
 @renders
@@ -148,15 +261,28 @@ def gpu_precision(page):
     """What the number format alone changes."""
     found = record("gpu_precision_124m")
     first = found["runs"][0]
-    rows = [[run["precision"], f"{run['tokens_per_second'] / 1e3:.1f}", f"{run['tokens_per_second'] / first['tokens_per_second']:.1f}",
-             f"{100 * run['largest_difference']:.2f} %", f"{run['validation_loss']:.4f}"] for run in found["runs"]]
+    rows = [
+        [
+            run["precision"],
+            f"{run['tokens_per_second'] / 1e3:.1f}",
+            f"{run['tokens_per_second'] / first['tokens_per_second']:.1f}",
+            f"{100 * run['largest_difference']:.2f} %",
+            f"{run['validation_loss']:.4f}",
+        ]
+        for run in found["runs"]
+    ]
     heads = ["precision", "k tok/s", "over fp32", "largest distance from fp32's loss", "validation loss"]
     if all(run.get("power") for run in found["runs"]):  # earlier records have no samples
         heads += ["SM MHz", "W"]
-        rows = [[*row, *(f"{run['power'][field]['median']:.0f}" for field in ("sm_mhz", "watts"))] for row, run in zip(rows, found["runs"])]
-    return (table(heads, rows)
-            + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, {found['workload']['batch.global']} rows of "
-            f"{found['workload']['batch.sequence']} tokens a step).")
+        rows = [
+            [*row, *(f"{run['power'][field]['median']:.0f}" for field in ("sm_mhz", "watts"))]
+            for row, run in zip(rows, found["runs"])
+        ]
+    return (
+        table(heads, rows)
+        + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, {found['workload']['batch.global']} rows of "
+        f"{found['workload']['batch.sequence']} tokens a step)."
+    )
 
 
 def sweeps():
@@ -173,7 +299,9 @@ def sweeps():
 
 def fitted(ranks, fit, count):
     bandwidth = fit["bytes_per_s"]
-    return 2 * (ranks - 1) * fit["latency_s"] + (2 * (ranks - 1) / ranks * count / bandwidth if bandwidth else 0)
+    return 2 * (ranks - 1) * fit["latency_s"] + (
+        2 * (ranks - 1) / ranks * count / bandwidth if bandwidth else 0
+    )
 
 
 def time_text(seconds):
@@ -189,15 +317,38 @@ def all_reduce_sweep():
     if not found:
         return None
     names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
-    alt = ("Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
-           "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) α, plus 2 (N-1)/N bytes over the bandwidth.")
+    alt = (
+        "Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
+        "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) α, plus 2 (N-1)/N bytes over the bandwidth."
+    )
+
     def draw(figure):
-        plotted = plots.axes(figure, 72, 290, left=80, right=220, names=("bytes of the vector", "time"), log="xy")
-        named = plots.lines_of([(f"{ranks} ranks, {place}", [(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured]) for _, ranks, place, measured, fit in found])
+        plotted = plots.axes(
+            figure, 72, 290, left=80, right=220, names=("bytes of the vector", "time"), log="xy"
+        )
+        named = plots.lines_of(
+            [
+                (f"{ranks} ranks, {place}", [(s["bytes"], fitted(ranks, fit, s["bytes"])) for s in measured])
+                for _, ranks, place, measured, fit in found
+            ]
+        )
         plots.curves(plotted, named)
         for (_, colour, _), (*_, measured, _) in zip(named, found):
-            plotted.plot([size["bytes"] for size in measured], [size["seconds_median"] for size in measured], "o", color=colour, markersize=6)
+            plotted.plot(
+                [size["bytes"] for size in measured],
+                [size["seconds_median"] for size in measured],
+                "o",
+                color=colour,
+                markersize=6,
+            )
         plotted.xaxis.set_major_formatter(lambda value, _: bytes_text(round(value)).replace(".00", ""))
         plotted.yaxis.set_major_formatter(lambda value, _: time_text(value))
 
-    return plots.plot(420, "All-reduce: latency on the left, bandwidth on the right", alt, f"Records {names}.", draw, "points: measured medians; lines: fitted")
+    return plots.plot(
+        420,
+        "All-reduce: latency on the left, bandwidth on the right",
+        alt,
+        f"Records {names}.",
+        draw,
+        "points: measured medians; lines: fitted",
+    )

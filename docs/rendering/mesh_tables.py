@@ -15,6 +15,23 @@ def published_meshes(page):
     for run in runs:
         held = [f"{run['plans'][form]['gb']['total']:.1f}" for form in ("as_run", "shared", "kept")]
         stages = "" if run["mesh"][0] == 1 else f", {schedule(run['settings'])}"
-        rows.append([run["name"], f"{run['gpus']:,} of {run['gpu_gb']} GB", f"{' x '.join(map(str, run['mesh']))}, {times_text(run['micro'], 'row')}{stages}", *held])
-    heads = ["run", f"{runs[0]['gpu']} GPUs", "stages x data x tensor, micro-batch", "GB as it was run", "states sharded, tokens split", "and nothing recomputed"]
-    return table(heads, rows, left=3) + f"\n\nPlanned, on the GPU that holds most, {runs[0]['sequence']:,} tokens per row; facts with their sources, settings and plans: {source(page, 'meshes')}."
+        rows.append(
+            [
+                run["name"],
+                f"{run['gpus']:,} of {run['gpu_gb']} GB",
+                f"{' x '.join(map(str, run['mesh']))}, {times_text(run['micro'], 'row')}{stages}",
+                *held,
+            ]
+        )
+    heads = [
+        "run",
+        f"{runs[0]['gpu']} GPUs",
+        "stages x data x tensor, micro-batch",
+        "GB as it was run",
+        "states sharded, tokens split",
+        "and nothing recomputed",
+    ]
+    return (
+        table(heads, rows, left=3)
+        + f"\n\nPlanned, on the GPU that holds most, {runs[0]['sequence']:,} tokens per row; facts with their sources, settings and plans: {source(page, 'meshes')}."
+    )

@@ -14,9 +14,20 @@ from . import plots
 from .registry import ROOT, RenderError
 
 FOLDER = "notebooks"
-SETTINGS = {"figure.figsize": (8, 3.6), "figure.dpi": 80, "font.size": 10, "axes.grid": True, "axes.axisbelow": True,
-            "axes.spines.top": False, "axes.spines.right": False,
-            "grid.alpha": 0.4, "figure.subplot.bottom": 0.15, "figure.subplot.top": 0.96, "svg.fonttype": "none", "svg.hashsalt": "stagecraft"}
+SETTINGS = {
+    "figure.figsize": (8, 3.6),
+    "figure.dpi": 80,
+    "font.size": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.alpha": 0.4,
+    "figure.subplot.bottom": 0.15,
+    "figure.subplot.top": 0.96,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "stagecraft",
+}
 
 
 def code_cells(notebook):
@@ -31,7 +42,11 @@ def picture(figure):
     figure.savefig(exact, format="svg", metadata={"Date": None, "Creator": None})
     plots.pyplot.close(figure)
     data = {"image/png": base64.b64encode(kept.getvalue()).decode(), "text/plain": ["a picture"]}
-    return {"output_type": "display_data", "data": data, "metadata": {"drawn": hashlib.sha256(exact.getvalue().encode()).hexdigest()[:16]}}
+    return {
+        "output_type": "display_data",
+        "data": data,
+        "metadata": {"drawn": hashlib.sha256(exact.getvalue().encode()).hexdigest()[:16]},
+    }
 
 
 def outputs_of(cell, name, scope):
@@ -49,7 +64,10 @@ def run(name, notebook, folder):
     plots.matplotlib.use("Agg")
     scope = {}
     with contextlib.chdir(folder), plots.matplotlib.rc_context(SETTINGS):
-        return [outputs_of(cell, f"{name}, code cell {count}", scope) for count, cell in enumerate(code_cells(notebook), start=1)]
+        return [
+            outputs_of(cell, f"{name}, code cell {count}", scope)
+            for count, cell in enumerate(code_cells(notebook), start=1)
+        ]
 
 
 def without_pictures(outputs):

@@ -24,15 +24,33 @@ def offload_places():
     if not has("gpu_offload"):
         return None
     runs = record("gpu_offload")["runs"]["355m"]
-    bars = [(name, place, in_gigabytes(held if place == "device" else held.get(place, {}))) for run, name in RUNS for held in (runs[run]["bytes"],) for place in PLACES]
-    alt = "Bytes by place. " + "; ".join(f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars if sum(parts) >= 0.005) + "."
+    bars = [
+        (name, place, in_gigabytes(held if place == "device" else held.get(place, {})))
+        for run, name in RUNS
+        for held in (runs[run]["bytes"],)
+        for place in PLACES
+    ]
+    alt = (
+        "Bytes by place. "
+        + "; ".join(
+            f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars if sum(parts) >= 0.005
+        )
+        + "."
+    )
 
     def draw(figure):
         plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90)
         places = [i + 0.5 * (i // len(PLACES)) for i in range(len(bars))]
-        ends = plots.stacked(plotted, places, [(fill, [parts[k] for *_, parts in bars]) for k, (_, fill, _) in enumerate(KINDS)], across=True)
+        ends = plots.stacked(
+            plotted,
+            places,
+            [(fill, [parts[k] for *_, parts in bars]) for k, (_, fill, _) in enumerate(KINDS)],
+            across=True,
+        )
         for place, end in zip(places, ends):
-            plotted.annotate(f"{end:.2f} GB", (end, place), xytext=(6, 0), textcoords="offset points", va="center")
+            plotted.annotate(
+                f"{end:.2f} GB", (end, place), xytext=(6, 0), textcoords="offset points", va="center"
+            )
         plotted.set(ylim=(places[-1] + 0.6, -0.6), yticks=places)
         plotted.set_yticklabels([place for _, place, _ in bars])
         plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
@@ -42,14 +60,22 @@ def offload_places():
             plots.words(figure, 16, figure.get_figheight() * 72 - middle + 4, name, weight="bold")
         plots.key(figure, 56 + 34 * len(bars) + 46, [(fill, name) for name, fill, _ in KINDS], left=170)
 
-    return plots.plot(120 + 34 * len(bars), "Where the bytes of one rank lie: 355M, 16 rows of 1024 tokens", alt,
-                      "One H200, bf16; pinned is the host's memory that the GPU copies from and to (gpu_offload.json).", draw, "measured, equal to the plan")
+    return plots.plot(
+        120 + 34 * len(bars),
+        "Where the bytes of one rank lie: 355M, 16 rows of 1024 tokens",
+        alt,
+        "One H200, bf16; pinned is the host's memory that the GPU copies from and to (gpu_offload.json).",
+        draw,
+        "measured, equal to the plan",
+    )
 
 
 def rows_of(step):
     """Lanes of a traced step. Backward begins when the first gradient leaves."""
     turn = step["to_host"][0][0]
-    work = [(begin, min(end, turn), FORWARD) for begin, end in step["compute"] if begin < turn] + [(max(begin, turn), end, BACKWARD) for begin, end in step["compute"] if end > turn]
+    work = [(begin, min(end, turn), FORWARD) for begin, end in step["compute"] if begin < turn] + [
+        (max(begin, turn), end, BACKWARD) for begin, end in step["compute"] if end > turn
+    ]
     return [
         ("GPU", 24, [(*span, "forward" if span[2] == FORWARD else "backward") for span in work]),
         ("parameters up", 18, [(begin, end, PARAMETERS, "") for begin, end in step["to_device"]]),
@@ -66,25 +92,52 @@ def offload_timeline():
     steps = record("gpu_offload")["steps"]
     end = max(step["milliseconds"] for step in steps.values())
     alt = "Steps on a clock. " + " ".join(
-        f"{name.capitalize()}: {step['milliseconds']:.0f} ms, the host's AdamW " + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"]) + "."
-        for name, step in steps.items())
+        f"{name.capitalize()}: {step['milliseconds']:.0f} ms, the host's AdamW "
+        + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"])
+        + "."
+        for name, step in steps.items()
+    )
 
     def draw(figure):
         for i, (name, step) in enumerate(steps.items()):
             top = 78 + 196 * i
-            known = step["norm"][-1][1] if step.get("norm") else step["adam"][-1][0]  # a record without it: the host begins when it knows the norm
+            known = (
+                step["norm"][-1][1] if step.get("norm") else step["adam"][-1][0]
+            )  # a record without it: the host begins when it knows the norm
             plots.words(figure, 16, top - 10, f"{name}: {step['milliseconds']:.0f} ms", weight="bold")
             plotted = plots.axes(figure, top, 124, left=130, right=24)
             plots.lanes(plotted, rows_of(step), end)
             plotted.axvline(known, color=EDGE, linewidth=1, linestyle="--")
             late = known > end / 2
-            plots.words(figure, plotted.transData.transform((known, 0))[0] + (4 if late else 0), top - 10, "norm known" if late else "norm of the step before known", ha="right" if late else "left")
-        plots.key(figure, 78 + 196 * len(steps) - 26, [(FORWARD, "forward"), (BACKWARD, "backward, norm"), (PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "AdamW on the host")],
-                  left=130)
+            plots.words(
+                figure,
+                plotted.transData.transform((known, 0))[0] + (4 if late else 0),
+                top - 10,
+                "norm known" if late else "norm of the step before known",
+                ha="right" if late else "left",
+            )
+        plots.key(
+            figure,
+            78 + 196 * len(steps) - 26,
+            [
+                (FORWARD, "forward"),
+                (BACKWARD, "backward, norm"),
+                (PARAMETERS, "parameters"),
+                (GRADIENTS, "gradients"),
+                (OPTIMIZER, "AdamW on the host"),
+            ],
+            left=130,
+        )
 
-    return plots.plot(78 + 196 * len(steps) - 8, "One step: when parameters come, gradients leave, and the host updates", alt,
-                      "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
-                      "began (gpu_offload.json, a step that was traced, which takes some milliseconds).", draw, "355M, 16 rows of 1024 tokens, one H200")
+    return plots.plot(
+        78 + 196 * len(steps) - 8,
+        "One step: when parameters come, gradients leave, and the host updates",
+        alt,
+        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
+        "began (gpu_offload.json, a step that was traced, which takes some milliseconds).",
+        draw,
+        "355M, 16 rows of 1024 tokens, one H200",
+    )
 
 
 SERIES = (("exact", LINES[0], "o"), ("early", LINES[1], "s"))
@@ -93,7 +146,13 @@ SERIES = (("exact", LINES[0], "o"), ("early", LINES[1], "s"))
 def resident_units(name, kind):
     """Of a run of that kind; None: of another."""
     first, _, more = name.partition(", ")
-    return None if first != kind or more and not more.endswith(" resident") else int(more.split()[0]) if more else 0
+    return (
+        None
+        if first != kind or more and not more.endswith(" resident")
+        else int(more.split()[0])
+        if more
+        else 0
+    )
 
 
 @figure
@@ -102,22 +161,58 @@ def offload_curve():
     runs = record("gpu_offload")["runs"]["355m"] if has("gpu_offload") else {}
     if "exact, 4 resident" not in runs:
         return None
-    points = {kind: sorted((units, runs[name]["device_bytes"] / 1e9, runs[name]["tokens_per_second"] / 1e3) for name in runs if (units := resident_units(name, kind)) is not None)
-              for kind, *_ in SERIES}
+    points = {
+        kind: sorted(
+            (units, runs[name]["device_bytes"] / 1e9, runs[name]["tokens_per_second"] / 1e3)
+            for name in runs
+            if (units := resident_units(name, kind)) is not None
+        )
+        for kind, *_ in SERIES
+    }
     one = runs["one_device"]
-    alt = "Thousands of tokens per second by gigabytes on the device. " + " ".join(
-        f"{kind}: " + ", ".join(f"{units} resident {held:.1f} GB {rate:.0f}" for units, held, rate in found) + "." for kind, found in points.items()
-    ) + f" Lesson 00: {one['device_bytes'] / 1e9:.1f} GB {one['tokens_per_second'] / 1e3:.0f}."
+    alt = (
+        "Thousands of tokens per second by gigabytes on the device. "
+        + " ".join(
+            f"{kind}: "
+            + ", ".join(f"{units} resident {held:.1f} GB {rate:.0f}" for units, held, rate in found)
+            + "."
+            for kind, found in points.items()
+        )
+        + f" Lesson 00: {one['device_bytes'] / 1e9:.1f} GB {one['tokens_per_second'] / 1e3:.0f}."
+    )
 
     def draw(figure):
-        plotted = plots.axes(figure, 72, 240, right=150, names=("GB on the device", "thousand tokens per second"))
+        plotted = plots.axes(
+            figure, 72, 240, right=150, names=("GB on the device", "thousand tokens per second")
+        )
         for kind, colour, marker in SERIES:
-            plotted.plot([held for _, held, _ in points[kind]], [rate for *_, rate in points[kind]], color=colour, marker=marker, label=kind)
+            plotted.plot(
+                [held for _, held, _ in points[kind]],
+                [rate for *_, rate in points[kind]],
+                color=colour,
+                marker=marker,
+                label=kind,
+            )
             for units, held, rate in points[kind]:
-                plotted.annotate(f"{units}", (held, rate), xytext=(0, 7), textcoords="offset points", ha="center")
-        plotted.plot([one["device_bytes"] / 1e9], [one["tokens_per_second"] / 1e3], color=EDGE, marker="D", linestyle="", label="lesson 00")
+                plotted.annotate(
+                    f"{units}", (held, rate), xytext=(0, 7), textcoords="offset points", ha="center"
+                )
+        plotted.plot(
+            [one["device_bytes"] / 1e9],
+            [one["tokens_per_second"] / 1e3],
+            color=EDGE,
+            marker="D",
+            linestyle="",
+            label="lesson 00",
+        )
         plotted.set_ylim(bottom=0)
         plotted.legend(loc="lower right")
 
-    return plots.plot(372, "Resident units: device memory against speed", alt,
-                      "Numbers at the points: resident units of 26. Early: no step is clipped (gpu_offload.json).", draw, "355M, 16 rows of 1024 tokens")
+    return plots.plot(
+        372,
+        "Resident units: device memory against speed",
+        alt,
+        "Numbers at the points: resident units of 26. Early: no step is clipped (gpu_offload.json).",
+        draw,
+        "355M, 16 rows of 1024 tokens",
+    )

@@ -41,7 +41,9 @@ def offload_bytes(page):
         counts = [sum(at(run["bytes"], place).get(one, 0) for one in purposes) for run in every]
         rows.append([place, what, *(f"{count:,}" if count else "" for count in counts)])
     heads = ["place", "purpose", "lesson 04", "`whole`", "`sharded`"]
-    return table(heads, rows, left=2) + tail(page, "lesson_05", "lesson_04", more="bytes of rank 0 of 2, exact updates")
+    return table(heads, rows, left=2) + tail(
+        page, "lesson_05", "lesson_04", more="bytes of rank 0 of 2, exact updates"
+    )
 
 
 @renders
@@ -54,7 +56,9 @@ def offload_delayed(page):
         losses.setdefault(run["lr"], []).append(f"{run['validation_loss']:.3f}")
     rows = [[f"{rate:g}", *found] for rate, found in losses.items()]
     heads = ["learning rate", "exact", "delayed, 2 warm steps", "delayed, 40 warm steps"]
-    return table(heads, rows) + tail(page, "lesson_05_delayed", more="validation loss after 400 steps, two ranks, default workload")
+    return table(heads, rows) + tail(
+        page, "lesson_05_delayed", more="validation loss after 400 steps, two ranks, default workload"
+    )
 
 
 @renders
@@ -70,8 +74,15 @@ def offload_link(page):
     def cell(mbps, overlap):
         return f"{1e3 * statistics.median(turn['seconds'] for turn in runs[mbps, overlap]['rounds']):.0f} ms"
 
-    rows = [[f"{mbps} MB/s" if mbps else "no limit", cell(mbps, "on"), cell(mbps, "off")] for mbps in sorted({mbps for mbps, _ in runs})]
-    busy = "; other work ran on the machine, so only the order of these times counts" if is_busy("lesson_05_link") else ""
+    rows = [
+        [f"{mbps} MB/s" if mbps else "no limit", cell(mbps, "on"), cell(mbps, "off")]
+        for mbps in sorted({mbps for mbps, _ in runs})
+    ]
+    busy = (
+        "; other work ran on the machine, so only the order of these times counts"
+        if is_busy("lesson_05_link")
+        else ""
+    )
     return table(["link", "`overlap=on`", "`overlap=off`"], rows) + tail(
         page, "lesson_05_link", more=f"median step, two ranks, `batch.micro=6`; the losses are equal{busy}"
     )
@@ -99,11 +110,35 @@ def offload_gpu(page):
         for kind, run in runs.items():
             rate = run["tokens_per_second"]
             counts = run.get("counts")
-            before = f"{counts['begun_before_the_norm'] / counts['pieces_updated']:.0%}, {counts['made_again']}" if counts else ""
-            rows.append([name, "lesson 00" if kind == "one_device" else kind, bytes_text(run["device_bytes"]), f"{1e3 * run['median_seconds']:.1f}",
-                         thousands(rate), f"{rate / one['tokens_per_second']:.2f}" if one else "", before])
-    heads = ["model, batch", "run", "bytes on the GPU", "ms a step", "k tokens per second", "of lesson 00", "pieces begun before the norm; made again"]
-    return table(heads, without_repeats(rows), left=2) + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
+            before = (
+                f"{counts['begun_before_the_norm'] / counts['pieces_updated']:.0%}, {counts['made_again']}"
+                if counts
+                else ""
+            )
+            rows.append(
+                [
+                    name,
+                    "lesson 00" if kind == "one_device" else kind,
+                    bytes_text(run["device_bytes"]),
+                    f"{1e3 * run['median_seconds']:.1f}",
+                    thousands(rate),
+                    f"{rate / one['tokens_per_second']:.2f}" if one else "",
+                    before,
+                ]
+            )
+    heads = [
+        "model, batch",
+        "run",
+        "bytes on the GPU",
+        "ms a step",
+        "k tokens per second",
+        "of lesson 00",
+        "pieces begun before the norm; made again",
+    ]
+    return (
+        table(heads, without_repeats(rows), left=2)
+        + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
+    )
 
 
 def forward_share(work):
@@ -127,15 +162,39 @@ def offload_time(page):
     forward = forward_share(workload("gpt2_355m")) * device
     rows = []
     for model, kind, formula, seconds in (
-        ("355m", "exact", f"{1e3 * device:.1f} + ({1e3 * host:.1f} - {1e3 * forward:.1f}) + 2", device + max(0, host - forward) + SECONDS_BESIDE),
-        ("355m", "delayed", f"max({1e3 * device:.1f}, {1e3 * host:.1f}) + 2", max(device, host) + SECONDS_BESIDE),
-        ("774m", "delayed", f"{1e3 * host_seconds('774m', found):.1f} + 2", host_seconds("774m", found) + SECONDS_BESIDE),
+        (
+            "355m",
+            "exact",
+            f"{1e3 * device:.1f} + ({1e3 * host:.1f} - {1e3 * forward:.1f}) + 2",
+            device + max(0, host - forward) + SECONDS_BESIDE,
+        ),
+        (
+            "355m",
+            "delayed",
+            f"max({1e3 * device:.1f}, {1e3 * host:.1f}) + 2",
+            max(device, host) + SECONDS_BESIDE,
+        ),
+        (
+            "774m",
+            "delayed",
+            f"{1e3 * host_seconds('774m', found):.1f} + 2",
+            host_seconds("774m", found) + SECONDS_BESIDE,
+        ),
     ):
-        rows.append([f"{model[:-1]}M, {kind}", formula, f"{1e3 * seconds:.0f} ms", f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms"])
+        rows.append(
+            [
+                f"{model[:-1]}M, {kind}",
+                formula,
+                f"{1e3 * seconds:.0f} ms",
+                f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms",
+            ]
+        )
     adam = found["adam"]
     of = f", commit {adam['commit']}" if "commit" in adam else ""
     return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
-        page, "gpu_offload", more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads{of}"
+        page,
+        "gpu_offload",
+        more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads{of}",
     )
 
 
@@ -167,8 +226,23 @@ def worked_step(kind, resident=0):
 def offload_worked(_page):
     """A step of three units by hand: when the host updates, when forward computes, and how long it takes."""
     rows = []
-    for name, kind, resident in (("`exact`", "exact", 0), ("`early`", "early", 0), ("`early`, `resident=1`", "early", 1), ("`delayed`", "delayed", 0)):
+    for name, kind, resident in (
+        ("`exact`", "exact", 0),
+        ("`early`", "early", 0),
+        ("`early`, `resident=1`", "early", 1),
+        ("`delayed`", "delayed", 0),
+    ):
         spans, length = worked_step(kind, resident)
-        of = {what: ", ".join(f"{unit}: {begin} to {end}" for found, unit, begin, end in spans if found == what) for what in ("AdamW", "forward")}
-        rows.append([name, "beside the whole step" if kind == "delayed" else of["AdamW"], of["forward"], f"{length} ms"])
+        of = {
+            what: ", ".join(f"{unit}: {begin} to {end}" for found, unit, begin, end in spans if found == what)
+            for what in ("AdamW", "forward")
+        }
+        rows.append(
+            [
+                name,
+                "beside the whole step" if kind == "delayed" else of["AdamW"],
+                of["forward"],
+                f"{length} ms",
+            ]
+        )
     return table(["update", "the host's AdamW, unit: ms", "forward, unit: ms", "a step"], rows, left=3)

@@ -12,7 +12,7 @@ def lines_between(said, first, last):
     ends = [i for i in range(begin, len(said)) if said[i].strip().startswith(last)]
     if not ends:
         raise RenderError(f"the run printed no line that starts with '{last}' after '{first}'")
-    return said[begin:ends[0]]
+    return said[begin : ends[0]]
 
 
 @renders

@@ -18,7 +18,9 @@ ALIVE_OF = 8  # micro-batches of pipedream_alive.json
 def run(program, arguments, expected=0):
     done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != expected:
-        raise RenderError(f"pipedream {shlex.join(arguments)}: exit {done.returncode}, {expected} was expected\n{done.stderr}")
+        raise RenderError(
+            f"pipedream {shlex.join(arguments)}: exit {done.returncode}, {expected} was expected\n{done.stderr}"
+        )
     return done.stdout + (done.stderr if expected else "")  # pipedream/run.sh says on stderr that it builds
 
 
@@ -74,6 +76,10 @@ def records_and_figures(program):
             path = pathlib.Path(folder) / "record.json"
             run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
             yield f"docs/results/pipedream_m{m}.json", path.read_text()
-        yield "docs/results/pipedream_alive.json", json.dumps({"about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
-                                                               "microbatches": ALIVE_OF, "schedules": {name: alive(program, name, folder) for name in ("gpipe", "1f1b")}}) + "\n"
-
+        yield "docs/results/pipedream_alive.json", json.dumps(
+            {
+                "about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
+                "microbatches": ALIVE_OF,
+                "schedules": {name: alive(program, name, folder) for name in ("gpipe", "1f1b")},
+            }
+        ) + "\n"

@@ -10,11 +10,19 @@ class Plan:
     """A row of plans.json."""
 
     def __init__(self, row):
-        self.lesson, self.buffers, self.operations, self.sent = (row[key] for key in ("lesson", "buffers", "operations", "bytes_sent"))
+        self.lesson, self.buffers, self.operations, self.sent = (
+            row[key] for key in ("lesson", "buffers", "operations", "bytes_sent")
+        )
         self.N, self.M = row["world"], row["micro_batches"]
-        self.mesh = row.get("mesh", [])  # of lesson 11, and what took turns with it: [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}]
-        self.fullest = row.get("fullest", {})  # of the cheat sheet's plans: {"rank", "sent", "places": {place: {purpose: bytes}}}
-        self.parameters, self.units = zip(*(unit[:2] for unit in row["units"] for _ in range(unit[2])))  # of each unit; units as stored
+        self.mesh = row.get(
+            "mesh", []
+        )  # of lesson 11, and what took turns with it: [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}]
+        self.fullest = row.get(
+            "fullest", {}
+        )  # of the cheat sheet's plans: {"rank", "sent", "places": {place: {purpose: bytes}}}
+        self.parameters, self.units = zip(
+            *(unit[:2] for unit in row["units"] for _ in range(unit[2]))
+        )  # of each unit; units as stored
         self.P, self.L, self.block = sum(self.units), len(self.units) - 2, self.units[1]
 
     def bytes(self, purpose, name=""):
@@ -39,26 +47,43 @@ def gathers_of(operations, elements):
 
 def moved_of(operations):
     """Elements of reduce-scatters and all-gathers, an all-reduce being both, before the factor (N - 1) / N; without the four numbers."""
-    return sum(count * elements * (2 if kind == "all_reduce" else 1) for kind, count, elements, dtype in operations if dtype != "f64")
+    return sum(
+        count * elements * (2 if kind == "all_reduce" else 1)
+        for kind, count, elements, dtype in operations
+        if dtype != "f64"
+    )
 
 
 def plans(name, ranks):
     """Every plan of a workload on so many ranks with the lessons' own settings, by lesson."""
-    return {row["lesson"]: Plan(row) for row in record("plans")["plans"] if (row["workload"], row["world"], row["settings"]) == (name, ranks, [])}
+    return {
+        row["lesson"]: Plan(row)
+        for row in record("plans")["plans"]
+        if (row["workload"], row["world"], row["settings"]) == (name, ranks, [])
+    }
 
 
 def plan_of(lesson, name, ranks, *settings):
     for row in record("plans")["plans"]:
-        if (row["lesson"], row["workload"], row["world"], row["settings"]) == (lesson, name, ranks, list(settings)):
+        if (row["lesson"], row["workload"], row["world"], row["settings"]) == (
+            lesson,
+            name,
+            ranks,
+            list(settings),
+        ):
             return Plan(row)
-    raise RenderError(f"plans.json has no {lesson} of {name} on {ranks} ranks, {settings}; fix: a line in tests/benchmarks/plans.py")
+    raise RenderError(
+        f"plans.json has no {lesson} of {name} on {ranks} ranks, {settings}; fix: a line in tests/benchmarks/plans.py"
+    )
 
 
 def on_one_rank(model):
     for row in record("plans")["plans"]:
         if row["world"] == 1 and workload(row["workload"])["model"] == model:
             return Plan(row)
-    raise RenderError(f"plans.json has no plan on one rank of {model}; fix: a line in tests/benchmarks/plans.py")
+    raise RenderError(
+        f"plans.json has no plan on one rank of {model}; fix: a line in tests/benchmarks/plans.py"
+    )
 
 
 def stored(model):

@@ -16,12 +16,40 @@ from .svg import STYLE, WIDTH, Figure, number
 WRITTEN_WITH = "3.6"  # of Debian 12 and Ubuntu 24.04; another one may place things elsewhere
 LEFT, RIGHT, LINE = 64, 16, 16  # margins, and the height of a line of text
 SETTINGS = {
-    "svg.fonttype": "none", "svg.hashsalt": "stagecraft", "path.simplify": False, "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 12,
-    "text.color": "#000000", "axes.labelcolor": "#000000", "xtick.color": "#000000", "ytick.color": "#000000", "axes.edgecolor": GRID,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 1,
-    "xtick.bottom": False, "ytick.left": False, "xtick.minor.bottom": False, "ytick.minor.left": False, "axes.formatter.useoffset": False,
-    "figure.facecolor": GROUND, "axes.facecolor": "none", "patch.edgecolor": EDGE, "patch.linewidth": 0.7, "patch.force_edgecolor": True,
-    "legend.frameon": False, "legend.handlelength": 1.3, "legend.handleheight": 1.1, "legend.handletextpad": 0.5, "legend.columnspacing": 1.6, "lines.linewidth": 1.8,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "stagecraft",
+    "path.simplify": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 12,
+    "text.color": "#000000",
+    "axes.labelcolor": "#000000",
+    "xtick.color": "#000000",
+    "ytick.color": "#000000",
+    "axes.edgecolor": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 1,
+    "xtick.bottom": False,
+    "ytick.left": False,
+    "xtick.minor.bottom": False,
+    "ytick.minor.left": False,
+    "axes.formatter.useoffset": False,
+    "figure.facecolor": GROUND,
+    "axes.facecolor": "none",
+    "patch.edgecolor": EDGE,
+    "patch.linewidth": 0.7,
+    "patch.force_edgecolor": True,
+    "legend.frameon": False,
+    "legend.handlelength": 1.3,
+    "legend.handleheight": 1.1,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.6,
+    "lines.linewidth": 1.8,
 }
 
 
@@ -45,16 +73,20 @@ def plot(height, title, alt, caption, draw, note=""):
             words(figure, WIDTH - 16, 28, note, ha="right")
         draw(figure)
         written = io.StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
         pyplot.close(figure)
     return Figure(cleaned(written.getvalue(), height, title, alt), alt, caption)
 
 
 def cleaned(text, height, title, alt):
     """matplotlib's SVG in points of the screen, with a title, a description and the style of all figures."""
-    text = text[text.index("<svg"):]
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
-            f'role="img" aria-labelledby="title desc">\n<title id="title">{escape(title)}</title>\n<desc id="desc">{escape(alt)}</desc>\n<style>{STYLE}</style>')
+    text = text[text.index("<svg") :]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
+        f'role="img" aria-labelledby="title desc">\n<title id="title">{escape(title)}</title>\n<desc id="desc">{escape(alt)}</desc>\n<style>{STYLE}</style>'
+    )
     text = re.sub(r"<svg .*?>", lambda match: head, text, count=1, flags=re.S)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
     text = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 sans-serif", text)
@@ -73,7 +105,9 @@ def words(figure, x, y, text, **more):
 def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log=""):
     """names: of x, below; of y, above its axis. log: "x", "y", "xy"."""
     whole = figure.get_figheight() * 72
-    found = figure.add_axes([left / WIDTH, 1 - (top + height) / whole, (WIDTH - left - right) / WIDTH, height / whole])
+    found = figure.add_axes(
+        [left / WIDTH, 1 - (top + height) / whole, (WIDTH - left - right) / WIDTH, height / whole]
+    )
     for axis, which in ((found.xaxis, "x"), (found.yaxis, "y")):
         if which in log:
             getattr(found, f"set_{which}scale")("log")
@@ -91,11 +125,26 @@ def label_ends(plotted, curves):
     plotted.autoscale_view()
     place = plotted.transData.transform
     right, least = plotted.bbox.x1, None
-    for name, colour, (x, y) in sorted(((name, colour, points[-1]) for name, colour, points in curves), key=lambda one: one[2][1]):
+    for name, colour, (x, y) in sorted(
+        ((name, colour, points[-1]) for name, colour, points in curves), key=lambda one: one[2][1]
+    ):
         at = place((x, y))
         least = at[1] if least is None else max(at[1], least + LINE)
-        plotted.annotate(name, (x, y), xytext=(right + 22, least), textcoords="figure points", va="center",
-                         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 2, "shrinkB": 0, "relpos": (0, 0.5)})
+        plotted.annotate(
+            name,
+            (x, y),
+            xytext=(right + 22, least),
+            textcoords="figure points",
+            va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 1.2,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
 def curves(plotted, drawn, label=True, **limits):
@@ -130,11 +179,30 @@ def lanes(plotted, rows, end, begin=0):
         places.append(y)
         for first, last, fill, label in spans:
             wide = (last - first) * plotted.bbox.width / (end - begin)
-            plotted.barh(y, max(last - first, (end - begin) / plotted.bbox.width), high, first, align="edge", color=fill, gid="bar", linewidth=0.7 if wide > 3 else 0)
+            plotted.barh(
+                y,
+                max(last - first, (end - begin) / plotted.bbox.width),
+                high,
+                first,
+                align="edge",
+                color=fill,
+                gid="bar",
+                linewidth=0.7 if wide > 3 else 0,
+            )
             if label and wide > 7.5 * max(map(len, label.split("\n"))) + 2:
-                plotted.text((first + last) / 2, y + high / 2, label, color=INSIDE, ha="center", va="center_baseline")
+                plotted.text(
+                    (first + last) / 2, y + high / 2, label, color=INSIDE, ha="center", va="center_baseline"
+                )
         if name:
-            plotted.annotate(name, (0, y + high / 2), xycoords=("axes fraction", "data"), xytext=(-8, 0), textcoords="offset points", ha="right", va="center_baseline")
+            plotted.annotate(
+                name,
+                (0, y + high / 2),
+                xycoords=("axes fraction", "data"),
+                xytext=(-8, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center_baseline",
+            )
         y += high + 8
     plotted.set_ylim(y, -8)
     plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g} ms")
@@ -144,5 +212,12 @@ def lanes(plotted, rows, end, begin=0):
 def key(figure, y, entries, left=16):
     """A legend in one line: (fill, name)."""
     handles = [matplotlib.patches.Patch(facecolor=fill, edgecolor=EDGE, linewidth=0.7) for fill, _ in entries]
-    figure.legend(handles, [name for _, name in entries], ncol=len(entries), loc="center left", borderaxespad=0, borderpad=0,
-                  bbox_to_anchor=(left / WIDTH, 1 - (y - 4) / (figure.get_figheight() * 72)))
+    figure.legend(
+        handles,
+        [name for _, name in entries],
+        ncol=len(entries),
+        loc="center left",
+        borderaxespad=0,
+        borderpad=0,
+        bbox_to_anchor=(left / WIDTH, 1 - (y - 4) / (figure.get_figheight() * 72)),
+    )

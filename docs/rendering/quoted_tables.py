@@ -32,14 +32,34 @@ def quoted_runs(page):
         seconds, peak = QUOTED.get(name, ("", ""))
         padded = all_runs.get((name, "pad_unmasked"))
         packed = loss(run) if run["whole"] else ""
-        rows.append([name, run["dtype"], seconds, f"{run['epoch_seconds']:.2f}", peak, f"{run['peak_bytes'] / 1e9:.2f}", packed, loss(padded) if run["whole"] else ""])
-    heads = ["run", "format", "quoted s an epoch", "here", "quoted peak GB", "here",
-             "loss, packed rows", "loss, padded rows"]
+        rows.append(
+            [
+                name,
+                run["dtype"],
+                seconds,
+                f"{run['epoch_seconds']:.2f}",
+                peak,
+                f"{run['peak_bytes'] / 1e9:.2f}",
+                packed,
+                loss(padded) if run["whole"] else "",
+            ]
+        )
+    heads = [
+        "run",
+        "format",
+        "quoted s an epoch",
+        "here",
+        "quoted peak GB",
+        "here",
+        "loss, packed rows",
+        "loss, padded rows",
+    ]
     return table(heads, rows, left=2) + (
         f"\n\nFrom {source(page, 'quoted')}: one {found['machine']}, {found['samples']:,} samples of {found['tokens']} tokens, "
         f"two epochs, random initial weights; 4 samples a step at 355M, 2 at 774M and 1558M. Seconds: the median step times the "
         f"steps of an epoch. Peak: bytes that the run holds on the GPU, measured. Loss: of the first step, and the mean of the "
-        f"last {found['last']}.")
+        f"last {found['last']}."
+    )
 
 
 @renders
@@ -52,11 +72,26 @@ def quoted_on_two(page):
         if packing == "pack":
             one = alone[name, packing]
             if run["whole"] and loss(run) != loss(one):
-                raise RenderError(f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal")
+                raise RenderError(
+                    f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal"
+                )
             cards.add(run["versions"]["GPU"])
-            rows.append([name, f"{one['epoch_seconds']:.2f}", f"{run['epoch_seconds']:.2f}", f"{one['peak_bytes'] / 1e9:.2f}", f"{run['peak_bytes'] / 1e9:.2f}"])
+            rows.append(
+                [
+                    name,
+                    f"{one['epoch_seconds']:.2f}",
+                    f"{run['epoch_seconds']:.2f}",
+                    f"{one['peak_bytes'] / 1e9:.2f}",
+                    f"{run['peak_bytes'] / 1e9:.2f}",
+                ]
+            )
     heads = ["run", "s an epoch, one GPU", "two", "peak GB, one GPU", "of each of two"]
-    return table(heads, rows) + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}; two: {', '.join(sorted(cards))}." if rows else ""
+    return (
+        table(heads, rows)
+        + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}; two: {', '.join(sorted(cards))}."
+        if rows
+        else ""
+    )
 
 
 @renders
@@ -74,11 +109,22 @@ def quoted_ratios(page):
 
     one, fp32 = "data parallel, fp16", "data parallel, fp32"
     rows = [
-        ["ZeRO-1 against data parallel", "fp16 against fp32", f"{125.67 / 52.10:.2f}", f"{seconds(fp32) / seconds('ZeRO-1'):.2f}"],
+        [
+            "ZeRO-1 against data parallel",
+            "fp16 against fp32",
+            f"{125.67 / 52.10:.2f}",
+            f"{seconds(fp32) / seconds('ZeRO-1'):.2f}",
+        ],
         ["the same", "nothing", "not given", f"{seconds(one) / seconds('ZeRO-1'):.2f}"],
         ["ZeRO-2 against data parallel", "nothing", "not given", f"{seconds(one) / seconds('ZeRO-2'):.2f}"],
-        ["peak of ZeRO-1 against data parallel", "fp16 against fp32", f"{9.64 / 13.62:.2f}", f"{peak('ZeRO-1') / peak(fp32):.2f}"],
+        [
+            "peak of ZeRO-1 against data parallel",
+            "fp16 against fp32",
+            f"{9.64 / 13.62:.2f}",
+            f"{peak('ZeRO-1') / peak(fp32):.2f}",
+        ],
         ["the same", "nothing", "not given", f"{peak('ZeRO-1') / peak(one):.2f}"],
     ]
     return table(["times as fast, or as large", "what else differs", "quoted", "here"], rows, left=2) + (
-        f"\n\nFrom {source(page, 'quoted')}.")
+        f"\n\nFrom {source(page, 'quoted')}."
+    )

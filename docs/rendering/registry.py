@@ -6,7 +6,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
 RENDERERS = {}  # the name in a mark -> function(page, *arguments) -> text, "" where nothing is to be shown
-FIGURES = {}    # name -> function() -> Figure, or None where its record is not there
+FIGURES = {}  # name -> function() -> Figure, or None where its record is not there
 
 
 def renders(function):
@@ -29,9 +29,9 @@ class Page:
     """A page, and what its marks need to know."""
 
     def __init__(self, path, program=None):
-        self.path = path        # relative to the repository's root
+        self.path = path  # relative to the repository's root
         self.program = program  # the command `pipedream`
-        self.omitted = []       # what is not shown, because its record is not there
+        self.omitted = []  # what is not shown, because its record is not there
 
     def link(self, target):
         """The way from this page to a file of the repository."""
@@ -60,7 +60,9 @@ def table(heads, rows, left=1):
 
 def without_repeats(rows):
     """The first cell is empty where it is that of the row above."""
-    return [["" if above and above[0] == row[0] else row[0], *row[1:]] for above, row in zip([None, *rows], rows)]
+    return [
+        ["" if above and above[0] == row[0] else row[0], *row[1:]] for above, row in zip([None, *rows], rows)
+    ]
 
 
 def source(page, name):

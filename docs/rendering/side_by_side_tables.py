@@ -15,7 +15,9 @@ def rows_of():
     """Every run, which held and moved what was predicted."""
     rows = record(NAME)["rows"]
     for row in rows:
-        if not row["as_predicted"] or any(row[what]["predicted"] != row[what]["measured"] for what in ("held", "moved")):
+        if not row["as_predicted"] or any(
+            row[what]["predicted"] != row[what]["measured"] for what in ("held", "moved")
+        ):
             raise RenderError(f"{row['command']}: not as predicted")
     return rows
 
@@ -28,8 +30,17 @@ def named(page, row):
 @renders
 def side_by_side(page):
     """Bytes of the rank that holds most, by place, and of the rank that sends most."""
-    rows = [[named(page, row), *(shown(row["held"]["measured"][place]) for place in PLACES), shown(row["moved"]["measured"][SENT])] for row in rows_of()]
-    return table(["lesson", *PLACES, "sent per step"], rows) + tail(page, NAME, more="bytes of the rank that holds or sends most, each as predicted")
+    rows = [
+        [
+            named(page, row),
+            *(shown(row["held"]["measured"][place]) for place in PLACES),
+            shown(row["moved"]["measured"][SENT]),
+        ]
+        for row in rows_of()
+    ]
+    return table(["lesson", *PLACES, "sent per step"], rows) + tail(
+        page, NAME, more="bytes of the rank that holds or sends most, each as predicted"
+    )
 
 
 @renders
@@ -41,7 +52,13 @@ def side_by_side_bits(page):
         if order and order["weights_sha256"] != row["weights_sha256"]:
             raise RenderError(f"{row['command']}: its weights are not those of {order['command']}")
         flags = "" if not order else " ".join(order["command"].split("tiny.json")[1].split()[:-2])
-        equal = "none: gradients are of older weights" if not order else "lesson 00" + (f" with `{flags}`" if flags else "")
+        equal = (
+            "none: gradients are of older weights"
+            if not order
+            else "lesson 00" + (f" with `{flags}`" if flags else "")
+        )
         lessons.setdefault((f"`{row['weights_sha256'][:12]}`", equal), []).append(row["lesson"][:2])
     rows = [[", ".join(numbers), *key] for key, numbers in lessons.items()]
-    return table(["lessons", "SHA-256 of the weights", "equal to"], rows, left=3) + tail(page, NAME, more="20 steps")
+    return table(["lessons", "SHA-256 of the weights", "equal to"], rows, left=3) + tail(
+        page, NAME, more="20 steps"
+    )

@@ -44,7 +44,7 @@ PALE = 0.35  # the share of a fill that is there for a moment
 @dataclasses.dataclass
 class Figure:
     svg: str
-    alt: str      # the alternative text
+    alt: str  # the alternative text
     caption: str  # one line below the figure; names the record, or says that it is computed
 
 
@@ -60,10 +60,13 @@ class Drawing:
         self.parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 0 {width} {number(height)}" '
             'role="img" aria-labelledby="title desc">',
-            f'<title id="title">{escape(title)}</title>', f'<desc id="desc">{escape(description)}</desc>', f"<style>{STYLE}</style>",
+            f'<title id="title">{escape(title)}</title>',
+            f'<desc id="desc">{escape(description)}</desc>',
+            f"<style>{STYLE}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">'
             '<path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
-            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" rx="8"/>']
+            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" rx="8"/>',
+        ]
         self.text(16, 28, title, "head")
         if note:
             self.text(width - 16, 28, note, "small end")
@@ -73,20 +76,30 @@ class Drawing:
 
     def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box", share=1):
         """share: of the fill over its ground."""
-        self.parts.append(f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
-                          + f' fill="{fill}"' + (f' fill-opacity="{number(share)}"' if share < 1 else "") + "/>")
+        self.parts.append(
+            f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+            + f' fill="{fill}"'
+            + (f' fill-opacity="{number(share)}"' if share < 1 else "")
+            + "/>"
+        )
         if label:
             self.text(x + width / 2, y + height / 2 + 4, label, kind)
 
     def line(self, x1, y1, x2, y2, kind="axis", tip=False):
         more = ' marker-end="url(#tip)"' if tip else ""
-        self.parts.append(f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>')
+        self.parts.append(
+            f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>'
+        )
 
     def polyline(self, points, colour, turn=0, of=1, thick=0):
         """Of several that lie on each other, `of`, each shows its dashes in turn."""
         more = f' stroke-dasharray="10 {10 * (of - 1)}" stroke-dashoffset="{-10 * turn}"' if of > 1 else ""
         more += f' style="stroke-width: {thick}"' if thick else ""
-        self.parts.append(f'<polyline class="line" stroke="{colour}"{more} points="' + " ".join(f"{number(x)},{number(y)}" for x, y in points) + '"/>')
+        self.parts.append(
+            f'<polyline class="line" stroke="{colour}"{more} points="'
+            + " ".join(f"{number(x)},{number(y)}" for x, y in points)
+            + '"/>'
+        )
 
     def legend(self, x, y, entries):
         """entries: (fill, name)."""

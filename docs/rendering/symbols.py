@@ -19,11 +19,28 @@ def symbols(name):
     plan = next(iter(rows.values())) if rows or ranks != "1" else on_one_rank(model)
     d, T = model["width"], model["context"]
     V = plan.parameters[0] // d - T
-    found = {"B": batch["micro"], "H": model["heads"], "L": plan.L, "M": plan.M, "N": plan.N, "P": plan.P, "T": T, "V": V, "d": d,
-             "U0": plan.units[0], "last": plan.units[-1], "block": plan.block, "vocab": model["vocab"], "rows": batch["global"],
-             "parameters": sum(plan.parameters) - (V - model["vocab"]) * d, "kept": plan.bytes("activations"),
-             "saved": plan.bytes("activations", "saved") // plan.L, "states": lambda lesson: rows[lesson].states(),
-             "sent": lambda lesson: rows[lesson].sent, "moved": lambda lesson: moved_of(rows[lesson].operations)}
+    found = {
+        "B": batch["micro"],
+        "H": model["heads"],
+        "L": plan.L,
+        "M": plan.M,
+        "N": plan.N,
+        "P": plan.P,
+        "T": T,
+        "V": V,
+        "d": d,
+        "U0": plan.units[0],
+        "last": plan.units[-1],
+        "block": plan.block,
+        "vocab": model["vocab"],
+        "rows": batch["global"],
+        "parameters": sum(plan.parameters) - (V - model["vocab"]) * d,
+        "kept": plan.bytes("activations"),
+        "saved": plan.bytes("activations", "saved") // plan.L,
+        "states": lambda lesson: rows[lesson].states(),
+        "sent": lambda lesson: rows[lesson].sent,
+        "moved": lambda lesson: moved_of(rows[lesson].operations),
+    }
     if "03_zero2" in rows:
         found |= of_zero2(plan, rows["03_zero2"])
     if "04_zero3" in rows:
@@ -36,4 +53,6 @@ def value(name, expression):
     try:
         return eval(expression, {"__builtins__": {}}, symbols(name))
     except (ArithmeticError, KeyError, NameError, StopIteration, SyntaxError, TypeError, ValueError) as error:
-        raise RenderError(f"the value {name} {expression}: {error!r}; its plans: tests/benchmarks/plans.py") from None
+        raise RenderError(
+            f"the value {name} {expression}: {error!r}; its plans: tests/benchmarks/plans.py"
+        ) from None

@@ -2,7 +2,17 @@
 from . import plots
 from .front_page import Step
 from .lesson_figures import COMPUTED
-from .palette import BACKWARD, COMMUNICATION, COMPUTE, FORWARD, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
+from .palette import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPUTE,
+    FORWARD,
+    GRADIENTS,
+    LINES,
+    OPTIMIZER,
+    PARAMETERS,
+    WAITING,
+)
 from .plans import plan_of
 from .registry import bytes_text, figure, has, record
 from .svg import PALE, Drawing
@@ -10,10 +20,10 @@ from .tensor_tables import LESSON
 from .workloads import workload
 from .zero_figures import BLOCKS, CELL_HIGH, CELL_WIDE, MOMENTS, RANKS, UNITS
 
-MINE = 1                                    # the rank that is drawn
-SIDE, HIGH = 72, 72                         # of a matrix
+MINE = 1  # the rank that is drawn
+SIDE, HIGH = 72, 72  # of a matrix
 GATHER, SUM, NORM = "all-gather", "reduce-scatter", 0.2
-MESSAGE = 0.55                              # lengths are chosen, in no unit
+MESSAGE = 0.55  # lengths are chosen, in no unit
 FIRST, SECOND = {"attention": 1.25, "MLP": 1.25}, {"attention": 0.65, "MLP": 0.95}
 NAMES = {"attention": ("q, k, v, heads", "c_proj"), "MLP": ("c_fc, GELU", "c_proj")}
 
@@ -61,8 +71,15 @@ def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
     for rank in range(RANKS):
         wide, high = (SIDE / RANKS, HIGH) if across else (SIDE, HIGH / RANKS)
         held = whole or rank == MINE
-        drawing.box(x + (rank * wide if across else 0), y + (0 if across else rank * high), wide, high, fill if held else "none", kind_of_box="box" if held else "bare",
-                    share=PALE if pale else 1)
+        drawing.box(
+            x + (rank * wide if across else 0),
+            y + (0 if across else rank * high),
+            wide,
+            high,
+            fill if held else "none",
+            kind_of_box="box" if held else "bare",
+            share=PALE if pale else 1,
+        )
 
 
 # fill, stripes side by side, whole, pale; what it is, its size; what leads to the next
@@ -103,28 +120,60 @@ def draw_lane(drawing, step, name, y, scale, fill):
         message = span.row == "communication"
         colour = COMMUNICATION if message else WAITING if span.row == "waiting" else fill
         label = "" if span.what in ("wait", "norm") else span.what
-        drawing.box(left, y + (44 if message else 0), max(1.5, wide - 1), 22 if message else 34, colour, label if wide > 6.6 * len(label) + 4 else "", "in small")
+        drawing.box(
+            left,
+            y + (44 if message else 0),
+            max(1.5, wide - 1),
+            22 if message else 34,
+            colour,
+            label if wide > 6.6 * len(label) + 4 else "",
+            "in small",
+        )
 
 
 @figure
 def tensor_block():
     forward, backward = block_steps()
-    waits = [sum(span.end - span.begin for span in step.spans if span.row == "waiting") for step in (forward, backward)]
-    alt = (f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
-           f"four times; in backward messages travel during products{'' if waits[1] else ', and nothing waits'}.")
-    drawing = Drawing(430, "Half a block on four ranks, and a block in time", alt, f"coloured: what rank {MINE} has")
+    waits = [
+        sum(span.end - span.begin for span in step.spans if span.row == "waiting")
+        for step in (forward, backward)
+    ]
+    alt = (
+        f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
+        f"four times; in backward messages travel during products{'' if waits[1] else ', and nothing waits'}."
+    )
+    drawing = Drawing(
+        430, "Half a block on four ranks, and a block in time", alt, f"coloured: what rank {MINE} has"
+    )
     draw_flow(drawing, 54)
     scale = 850 / max(forward.now, backward.now)
     draw_lane(drawing, forward, "forward", 204, scale, FORWARD)
     draw_lane(drawing, backward, "backward", 300, scale, BACKWARD)
     drawing.text(944, 226, "narrow: a norm", "small end")
-    drawing.legend(16, 410, ((PARAMETERS, "parameters"), (COMMUNICATION, "tokens, and messages of them"), (GRADIENTS, "a summand"), (COMPUTE, "computed here"), (WAITING, "waiting")))
-    return drawing.done(f"{COMPUTED}: rank {MINE} of {RANKS}, `tokens=split`; the order is that of `forward_block` and `backward_block`, lengths are chosen.")
+    drawing.legend(
+        16,
+        410,
+        (
+            (PARAMETERS, "parameters"),
+            (COMMUNICATION, "tokens, and messages of them"),
+            (GRADIENTS, "a summand"),
+            (COMPUTE, "computed here"),
+            (WAITING, "waiting"),
+        ),
+    )
+    return drawing.done(
+        f"{COMPUTED}: rank {MINE} of {RANKS}, `tokens=split`; the order is that of `forward_block` and `backward_block`, lengths are chosen."
+    )
 
 
 # Blocks whose activations are kept, and the one whose norm is there for all tokens.
 KEPT = {"forward, block 2": ((0, 1, 2), 2), "backward, block 3": ((0, 1, 2, 3), 3), "update": ((), None)}
-HELD = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("optimizer", OPTIMIZER), ("activations", COMMUNICATION))
+HELD = (
+    ("parameters", PARAMETERS),
+    ("gradients", GRADIENTS),
+    ("optimizer", OPTIMIZER),
+    ("activations", COMMUNICATION),
+)
 
 
 def draw_parts(drawing, x, y, fill, rank, units, whole):
@@ -136,18 +185,37 @@ def draw_parts(drawing, x, y, fill, rank, units, whole):
         for piece in range(RANKS):
             held, moment = unit in units and piece == rank and not ends_alone, unit == whole and piece != rank
             if not ends_alone:
-                drawing.box(x + unit * CELL_WIDE + piece * wide, y, wide, CELL_HIGH - 3 - strip, fill if held or moment else "none", kind_of_box="box" if held or moment else "bare",
-                            share=PALE if moment else 1)
+                drawing.box(
+                    x + unit * CELL_WIDE + piece * wide,
+                    y,
+                    wide,
+                    CELL_HIGH - 3 - strip,
+                    fill if held or moment else "none",
+                    kind_of_box="box" if held or moment else "bare",
+                    share=PALE if moment else 1,
+                )
         if strip:
             drawing.box(x + unit * CELL_WIDE, y + CELL_HIGH - 2 - strip, 4 * wide, strip - 1, fill)
 
 
 @figure
 def tensor_holds():
-    alt = (f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks. A rank keeps its quarter of every unit's parameters, gradients and optimizer state, and whole only norms, biases and positions. "
-           "Activations kept: " + "; ".join(f"{moment}: {', '.join(UNITS[unit] for unit in units) or 'none'}" for moment, (units, _) in KEPT.items()) + ".")
+    alt = (
+        f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks. A rank keeps its quarter of every unit's parameters, gradients and optimizer state, and whole only norms, biases and positions. "
+        "Activations kept: "
+        + "; ".join(
+            f"{moment}: {', '.join(UNITS[unit] for unit in units) or 'none'}"
+            for moment, (units, _) in KEPT.items()
+        )
+        + "."
+    )
     high = RANKS * CELL_HIGH + 22
-    drawing = Drawing(130 + high * len(HELD), "Tensor parallelism: a part of every matrix, never a whole one", alt, f"full: held; pale: for a moment; {RANKS} parts a unit")
+    drawing = Drawing(
+        130 + high * len(HELD),
+        "Tensor parallelism: a part of every matrix, never a whole one",
+        alt,
+        f"full: held; pale: for a moment; {RANKS} parts a unit",
+    )
     for column, moment in enumerate(MOMENTS):
         x, (kept, at_work) = 150 + 276 * column, KEPT[moment]
         drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
@@ -156,16 +224,43 @@ def tensor_holds():
         for row, (vector, fill) in enumerate(HELD):
             y, activations = 90 + high * row, vector == "activations"
             for rank in range(RANKS):
-                draw_parts(drawing, x, y + CELL_HIGH * rank, fill, rank, kept if activations else range(len(UNITS)), at_work if activations else None)
+                draw_parts(
+                    drawing,
+                    x,
+                    y + CELL_HIGH * rank,
+                    fill,
+                    rank,
+                    kept if activations else range(len(UNITS)),
+                    at_work if activations else None,
+                )
                 drawing.text(x - 8, y + CELL_HIGH * rank + 15, str(rank), "small end")
             if at_work is not None:
-                drawing.box(x + at_work * CELL_WIDE - 3, y - 3, CELL_WIDE + 2, RANKS * CELL_HIGH + 4, "none", kind_of_box="got")
+                drawing.box(
+                    x + at_work * CELL_WIDE - 3,
+                    y - 3,
+                    CELL_WIDE + 2,
+                    RANKS * CELL_HIGH + 4,
+                    "none",
+                    kind_of_box="got",
+                )
     for row, (vector, _) in enumerate(HELD):
         drawing.text(16, 90 + high * row + 2 * CELL_HIGH, vector)
         drawing.text(16, 90 + high * row + 2 * CELL_HIGH + 16, f"ranks 0 to {RANKS - 1}", "small")
-    drawing.text(16, 98 + high * len(HELD), "The strip below a unit's parts: norms, the second matrices' biases and positions, which every rank has.", "small")
-    drawing.text(16, 115 + high * len(HELD), "Activations: runs of tokens between the halves, heads and columns within them; of the block at work the norms of all tokens.", "small")
-    return drawing.done(f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks, `tokens=split`. Outlined: the unit at work.")
+    drawing.text(
+        16,
+        98 + high * len(HELD),
+        "The strip below a unit's parts: norms, the second matrices' biases and positions, which every rank has.",
+        "small",
+    )
+    drawing.text(
+        16,
+        115 + high * len(HELD),
+        "Activations: runs of tokens between the halves, heads and columns within them; of the block at work the norms of all tokens.",
+        "small",
+    )
+    return drawing.done(
+        f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks, `tokens=split`. Outlined: the unit at work."
+    )
 
 
 COUNTS = (1, 2, 4, 8, 16)
@@ -173,34 +268,73 @@ SPLIT, WHOLE = (), ("tokens=whole",)
 
 
 def purposes_of(plan):
-    states = [(PARAMETERS, plan.bytes("parameters")), (GRADIENTS, plan.bytes("gradients")), (OPTIMIZER, sum(plan.bytes(one) for one in ("master", "momentum", "variance")))]
+    states = [
+        (PARAMETERS, plan.bytes("parameters")),
+        (GRADIENTS, plan.bytes("gradients")),
+        (OPTIMIZER, sum(plan.bytes(one) for one in ("master", "momentum", "variance"))),
+    ]
     return [*states, (COMPUTE, sum(plan.bytes(one) for one in ("activations", "workspace", "communication")))]
 
 
 @figure
 def tensor_memory():
     """Bytes of GPT-2 1.5B over ranks."""
-    plans = {(t, tokens): plan_of(LESSON, "gpt2_1558m", t, *setting) for t in COUNTS for tokens, setting in (("split", SPLIT), ("whole", WHOLE)) if t > 1 or tokens == "split"}
+    plans = {
+        (t, tokens): plan_of(LESSON, "gpt2_1558m", t, *setting)
+        for t in COUNTS
+        for tokens, setting in (("split", SPLIT), ("whole", WHOLE))
+        if t > 1 or tokens == "split"
+    }
     totals = {key: sum(count for _, count in purposes_of(plan)) for key, plan in plans.items()}
     most = COUNTS[-1]
-    alt = (f"Bytes that a rank holds of GPT-2 1.5B, planned, by purpose: one rank {bytes_text(totals[1, 'split'])}, {most} ranks {bytes_text(totals[most, 'split'])} with tokens split and "
-           f"{bytes_text(totals[most, 'whole'])} with tokens whole.")
+    alt = (
+        f"Bytes that a rank holds of GPT-2 1.5B, planned, by purpose: one rank {bytes_text(totals[1, 'split'])}, {most} ranks {bytes_text(totals[most, 'split'])} with tokens split and "
+        f"{bytes_text(totals[most, 'whole'])} with tokens whole."
+    )
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 250, names=("", "GB of the rank that holds most"))
-        places = [COUNTS.index(t) + (0 if t == 1 else -0.2 if tokens == "split" else 0.2) for t, tokens in plans]
+        places = [
+            COUNTS.index(t) + (0 if t == 1 else -0.2 if tokens == "split" else 0.2) for t, tokens in plans
+        ]
         columns = [purposes_of(plan) for plan in plans.values()]
-        ends = plots.stacked(plotted, places, [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])], thick=0.34)
+        ends = plots.stacked(
+            plotted,
+            places,
+            [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])],
+            thick=0.34,
+        )
         for place, end, (t, tokens) in zip(places, ends, plans):
-            plotted.annotate(f"{end:.1f}" + ("" if t == 1 else f"\n{tokens}"), (place, end), xytext=(0, 5), textcoords="offset points", ha="center")
+            plotted.annotate(
+                f"{end:.1f}" + ("" if t == 1 else f"\n{tokens}"),
+                (place, end),
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="center",
+            )
         plotted.set(xlim=(-0.6, len(COUNTS) - 0.4), ylim=(0, 52), xticks=range(len(COUNTS)))
         plotted.set_xticklabels(["one device" if t == 1 else f"t = {t}" for t in COUNTS])
         plotted.grid(False, axis="x")
-        plots.key(figure, 366, [(PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (COMPUTE, "activations, workspace, communication")])
+        plots.key(
+            figure,
+            366,
+            [
+                (PARAMETERS, "parameters"),
+                (GRADIENTS, "gradients"),
+                (OPTIMIZER, "master, momentum, variance"),
+                (COMPUTE, "activations, workspace, communication"),
+            ],
+        )
 
     work = workload("gpt2_1558m")["batch"]
-    return plots.plot(384, "GPT-2 1.5B: bytes of a rank, tokens split and whole", alt,
-                      f"{COMPUTED}: plans.json (`--plan --world t`, {work['micro']} rows of {work['sequence']} tokens in a micro-batch, bf16).", draw, "planned, not run")
+    return plots.plot(
+        384,
+        "GPT-2 1.5B: bytes of a rank, tokens split and whole",
+        alt,
+        f"{COMPUTED}: plans.json (`--plan --world t`, {work['micro']} rows of {work['sequence']} tokens in a micro-batch, bf16).",
+        draw,
+        "planned, not run",
+    )
 
 
 WIDTHS = (768, 1024, 1280, 1600, 2048, 4096, 8192, 12288)
@@ -209,7 +343,11 @@ DENSE_PEAK = 989e12  # H200, bf16, data sheet: lessons/choose/gpus.cpp
 
 def rates():
     """FLOPs a second of products, bytes a second of a gather on two H200s."""
-    link = next(one["fit"]["bytes_per_s"] for one in record("collectives_nvlink_2")["operations"] if one["kind"] == "all_gather")
+    link = next(
+        one["fit"]["bytes_per_s"]
+        for one in record("collectives_nvlink_2")["operations"]
+        if one["kind"] == "all_gather"
+    )
     return record("choosing")["check"]["share_of_peak"] * DENSE_PEAK, link
 
 
@@ -221,18 +359,43 @@ def tensor_rule():
     flops, link = rates()
     share = {t: [(d, 10 * 2 * (t - 1) * flops / (72 * d * link)) for d in WIDTHS] for t in (2, 4, 8)}
     at = {t: dict(points) for t, points in share.items()}
-    alt = (f"Time of a block's messages over the time of its products by width, both axes logarithmic, for products at {flops / 1e12:.0f} TFLOP/s and messages at {link / 1e9:.0f} GB/s. "
-           + "; ".join(f"{t} ranks: {at[t][1024]:.2f} at width 1024, {at[t][4096]:.2f} at 4096, {at[t][12288]:.2f} at 12288" for t in share) + ".")
+    alt = (
+        f"Time of a block's messages over the time of its products by width, both axes logarithmic, for products at {flops / 1e12:.0f} TFLOP/s and messages at {link / 1e9:.0f} GB/s. "
+        + "; ".join(
+            f"{t} ranks: {at[t][1024]:.2f} at width 1024, {at[t][4096]:.2f} at 4096, {at[t][12288]:.2f} at 12288"
+            for t in share
+        )
+        + "."
+    )
 
     def draw(figure):
-        plotted = plots.axes(figure, 72, 250, right=90, names=("width d", "time of messages / time of products"), log="xy")
+        plotted = plots.axes(
+            figure, 72, 250, right=90, names=("width d", "time of messages / time of products"), log="xy"
+        )
         plotted.axhline(1, color=LINES[3], linewidth=1, linestyle="--")
-        plotted.annotate("as long as the products", (12288, 1), xytext=(-8, 6), textcoords="offset points", ha="right")
-        plots.curves(plotted, plots.lines_of([(f"t = {t}", points) for t, points in share.items()]), xlim=(768, 12288), ylim=(0.02, 5), xticks=[1024, 1600, 2048, 4096, 8192, 12288],
-                     yticks=[0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5])
+        plotted.annotate(
+            "as long as the products", (12288, 1), xytext=(-8, 6), textcoords="offset points", ha="right"
+        )
+        plots.curves(
+            plotted,
+            plots.lines_of([(f"t = {t}", points) for t, points in share.items()]),
+            xlim=(768, 12288),
+            ylim=(0.02, 5),
+            xticks=[1024, 1600, 2048, 4096, 8192, 12288],
+            yticks=[0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5],
+        )
         plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         plotted.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
-    caption = (f"{COMPUTED}: 10 e (t - 1) F / (72 d W) with e = 2, F = {flops / 1e12:.0f} TFLOP/s (choosing.json: what lesson 00's products reach on an H200) and W = {link / 1e9:.0f} GB/s "
-               "(collectives_nvlink_2.json: an all-gather of two H200s), taken for every t.")
-    return plots.plot(380, "Messages over products, by width and tensor ranks", alt, caption, draw, "nothing hidden, no latency")
+    caption = (
+        f"{COMPUTED}: 10 e (t - 1) F / (72 d W) with e = 2, F = {flops / 1e12:.0f} TFLOP/s (choosing.json: what lesson 00's products reach on an H200) and W = {link / 1e9:.0f} GB/s "
+        "(collectives_nvlink_2.json: an all-gather of two H200s), taken for every t."
+    )
+    return plots.plot(
+        380,
+        "Messages over products, by width and tensor ranks",
+        alt,
+        caption,
+        draw,
+        "nothing hidden, no latency",
+    )

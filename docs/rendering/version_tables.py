@@ -5,7 +5,13 @@ from .registry import RenderError, has, record, renders, table
 RULES = ("none", "stash", "vertical_sync", "two_buffers")
 ONCE = "stash_12"  # stash with one update per step
 NAMES = {**{rule: f"`{rule}`" for rule in RULES}, ONCE: "`stash`, `update_every=12`"}
-TWIN_OF = {"none": "small_steps", "stash": "small_steps", "vertical_sync": "small_steps", "two_buffers": "one_device", ONCE: "one_device"}
+TWIN_OF = {
+    "none": "small_steps",
+    "stash": "small_steps",
+    "vertical_sync": "small_steps",
+    "two_buffers": "one_device",
+    ONCE: "one_device",
+}
 STAGES, MICRO_BATCHES = 4, 12
 
 
@@ -38,12 +44,21 @@ def versions_bytes(page):
             cells.append(f"{held:,} ({held // parameters})" if held else "0")
         rows.append([name, *cells])
     heads = ["rule", *(f"stage {stage}" for stage in range(STAGES))]
-    return table(heads, rows) + tail(page, "lesson_08", more="bytes of older versions; in brackets: copies of the stage's weights; fp32, default workload")
+    return table(heads, rows) + tail(
+        page,
+        "lesson_08",
+        more="bytes of older versions; in brackets: copies of the stage's weights; fp32, default workload",
+    )
 
 
 def behind_by_rule(rule, stage):
     """The page's formulas in the steady state: updates that forward's and backward's weights lack when the gradient is complete."""
-    behind = {"none": STAGES - 1 - stage, "stash": STAGES - 1 - stage, "vertical_sync": STAGES - 1, "two_buffers": 1}[rule]
+    behind = {
+        "none": STAGES - 1 - stage,
+        "stash": STAGES - 1 - stage,
+        "vertical_sync": STAGES - 1,
+        "two_buffers": 1,
+    }[rule]
     return {"forward": behind, "backward": 0 if rule == "none" else behind}
 
 
@@ -52,7 +67,9 @@ def behind_once(counts, stage):
     late = STAGES - 1 - stage
     steps = sum(counts["forward"].values()) // MICRO_BATCHES
     if any(found.get("1", 0) != (steps - 1) * late for found in counts.values()):
-        raise RenderError(f"lesson_08: {ONCE}, stage {stage}: weights are {counts} updates behind, which is not what the page says")
+        raise RenderError(
+            f"lesson_08: {ONCE}, stage {stage}: weights are {counts} updates behind, which is not what the page says"
+        )
     return f"1, 1 for {late} of {MICRO_BATCHES}" if late else "0, 0"
 
 
@@ -67,16 +84,31 @@ def versions_behind(page):
         for stage, counts in enumerate(found[rule]["updates_behind"]):
             usual = {what: int(max(counts[what], key=counts[what].get)) for what in ("forward", "backward")}
             if usual != behind_by_rule(rule, stage):
-                raise RenderError(f"lesson_08: {rule}, stage {stage}: weights are {usual} updates behind, which is not what the page says")
+                raise RenderError(
+                    f"lesson_08: {rule}, stage {stage}: weights are {usual} updates behind, which is not what the page says"
+                )
             cells.append(f"{usual['forward']}, {usual['backward']}")
         rows.append([NAMES[rule], *cells])
-    rows.append([NAMES[ONCE], *(behind_once(counts, stage) for stage, counts in enumerate(found[ONCE]["updates_behind"]))])
+    rows.append(
+        [
+            NAMES[ONCE],
+            *(behind_once(counts, stage) for stage, counts in enumerate(found[ONCE]["updates_behind"])),
+        ]
+    )
     heads = ["rule", *(f"stage {stage}" for stage in range(STAGES))]
-    return table(heads, rows) + tail(page, "lesson_08", more="updates behind, of forward and of backward, after the first micro-batches; 12 micro-batches per step")
+    return table(heads, rows) + tail(
+        page,
+        "lesson_08",
+        more="updates behind, of forward and of backward, after the first micro-batches; 12 micro-batches per step",
+    )
 
 
 def times_of(rows):
-    return f"{1e3 * rows['measured']['seconds']:.0f} ms", f"{1e3 * rows['paced']['seconds']:.0f} ms", f"{100 * rows['measured']['idle']:.1f} %"
+    return (
+        f"{1e3 * rows['measured']['seconds']:.0f} ms",
+        f"{1e3 * rows['paced']['seconds']:.0f} ms",
+        f"{100 * rows['measured']['idle']:.1f} %",
+    )
 
 
 @renders
@@ -86,9 +118,14 @@ def versions_time(page):
         return ""
     found = record("lesson_08")
     rows = [["1F1B (lesson 07)", *times_of(found["flush"]["rows"]), "1"]]
-    rows += [[name, *times_of(found["rules"][rule]["rows"]), "12" if TWIN_OF[rule] == "small_steps" else "1"] for rule, name in NAMES.items()]
+    rows += [
+        [name, *times_of(found["rules"][rule]["rows"]), "12" if TWIN_OF[rule] == "small_steps" else "1"]
+        for rule, name in NAMES.items()
+    ]
     busy = "; other work ran on the machine" if is_busy("lesson_08") else ""
-    return table(["rule", "a step", "simulated", "idle", "updates per step"], rows) + tail(page, "lesson_08", more=f"two cores, 4 ranks, the median of a run's steps{busy}")
+    return table(["rule", "a step", "simulated", "idle", "updates per step"], rows) + tail(
+        page, "lesson_08", more=f"two cores, 4 ranks, the median of a run's steps{busy}"
+    )
 
 
 @renders
@@ -99,10 +136,22 @@ def versions_validation(page):
     found = losses()
     rates, rows = found["rates"], []
     for rule, name in NAMES.items():
-        cells = [f"{rates[rate][run]['validation_loss']:.3f}" for rate in rates for run in (rule, TWIN_OF[rule])]
-        rows.append([name, f"{found['steps'] * (found['micro_batches'] if TWIN_OF[rule] == 'small_steps' else 1):,}", *cells])
+        cells = [
+            f"{rates[rate][run]['validation_loss']:.3f}" for rate in rates for run in (rule, TWIN_OF[rule])
+        ]
+        rows.append(
+            [
+                name,
+                f"{found['steps'] * (found['micro_batches'] if TWIN_OF[rule] == 'small_steps' else 1):,}",
+                *cells,
+            ]
+        )
     heads = ["rule", "updates", *(head for rate in rates for head in (f"rate {rate_text(rate)}", "its twin"))]
-    return table(heads, rows) + tail(page, "lesson_08_losses", more="validation loss after 2,400 micro-batches; single runs of a small model")
+    return table(heads, rows) + tail(
+        page,
+        "lesson_08_losses",
+        more="validation loss after 2,400 micro-batches; single runs of a small model",
+    )
 
 
 LATE = 40  # steps: where the loss rises after them is a spike (checks.py), not the beginning
@@ -116,13 +165,24 @@ def versions_seeds(page):
     found = record("lesson_08_seeds")
     seeds, rows = {"1": losses()["rates"]["1e-3"], **found["seeds"]}, []
     for rule, name in NAMES.items():
-        above = [runs[rule]["validation_loss"] - runs[TWIN_OF[rule]]["validation_loss"] for runs in seeds.values()]
+        above = [
+            runs[rule]["validation_loss"] - runs[TWIN_OF[rule]]["validation_loss"] for runs in seeds.values()
+        ]
         rows.append([name, *(f"{one:.2f}" for one in above)])
     heads = ["rule", *(f"seed {seed}" for seed in seeds)]
-    return table(heads, rows) + tail(page, "lesson_08_seeds", more="nats of validation loss above the twin's, learning rate 0.001; seed 1: lesson_08_losses.json")
+    return table(heads, rows) + tail(
+        page,
+        "lesson_08_seeds",
+        more="nats of validation loss above the twin's, learning rate 0.001; seed 1: lesson_08_losses.json",
+    )
 
 
-ON_GPUS = {"1f1b": "1F1B (lesson 07)", "1f1b_eager": "1F1B, no graph", **{rule: f"`{rule}`" for rule in RULES}, "stash_8": "`stash`, `update_every=8`"}
+ON_GPUS = {
+    "1f1b": "1F1B (lesson 07)",
+    "1f1b_eager": "1F1B, no graph",
+    **{rule: f"`{rule}`" for rule in RULES},
+    "stash_8": "`stash`, `update_every=8`",
+}
 
 
 @renders
@@ -136,11 +196,35 @@ def versions_gpu(page):
         if not run["as_predicted"] or any(rank["measured"] != rank["predicted"] for rank in run["ranks"]):
             raise RenderError(f"gpu_versions: {key} is not as predicted")
         older = " / ".join(f"{rank['measured'].get('stash', 0) / 1e9:.2f}" for rank in run["ranks"])
-        rows.append([name, f"{1e3 * predicted:.1f}", f"{1e3 * run['seconds']:.1f}", f"{100 * (predicted / run['seconds'] - 1):+.1f} %",
-                     f"{found['tokens_per_step'] / run['seconds'] / 1e3:.0f}", older])
+        rows.append(
+            [
+                name,
+                f"{1e3 * predicted:.1f}",
+                f"{1e3 * run['seconds']:.1f}",
+                f"{100 * (predicted / run['seconds'] - 1):+.1f} %",
+                f"{found['tokens_per_step'] / run['seconds'] / 1e3:.0f}",
+                older,
+            ]
+        )
     stage, micro_batches = found["costs"]["times"][0], 8
     passes, update = stage["forward"] + stage["backward_input"] + stage["backward_weights"], stage["step"]
     sides = f"On stage 0 (M - 1) u is {1e3 * (micro_batches - 1) * update:.1f} ms, and (S - 1)(f + b) {1e3 * passes:.1f} ms."
-    heads = ["rule", "predicted ms", "measured ms per step", "error", "k tok/s", "GB of older weights, stage 0 / 1"]
-    return table(heads, rows) + tail(page, "gpu_versions", more=f"two {found['gpu']}, GPT-2 355M with an untied head, 8 micro-batches of 4 rows per step, means of two rounds of "
-                                     f"{found['steps'] - found['warm_up']} steps in turns, commit {found['commit']}; bytes as planned on every rank") + "\n\n" + sides
+    heads = [
+        "rule",
+        "predicted ms",
+        "measured ms per step",
+        "error",
+        "k tok/s",
+        "GB of older weights, stage 0 / 1",
+    ]
+    return (
+        table(heads, rows)
+        + tail(
+            page,
+            "gpu_versions",
+            more=f"two {found['gpu']}, GPT-2 355M with an untied head, 8 micro-batches of 4 rows per step, means of two rounds of "
+            f"{found['steps'] - found['warm_up']} steps in turns, commit {found['commit']}; bytes as planned on every rank",
+        )
+        + "\n\n"
+        + sides
+    )

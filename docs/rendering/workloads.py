@@ -5,7 +5,10 @@ import shlex
 
 from .registry import ROOT, RenderError
 
-FILES = {"tiny": "configs/tiny.json", "four_blocks": "tests/workloads/four_blocks.json"}  # of the records of CPU runs
+FILES = {
+    "tiny": "configs/tiny.json",
+    "four_blocks": "tests/workloads/four_blocks.json",
+}  # of the records of CPU runs
 
 
 def file_of(name):
@@ -22,14 +25,18 @@ def resolved(work, prefix=""):
         if isinstance(value, dict):
             yield from resolved(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+            yield prefix + key, ("off", "on")[value] if isinstance(
+                value, bool
+            ) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def hash_of(work, settings=()):
     """What a run's record has as its workload's hash; settings of the strategy are no part of it."""
     values = dict(resolved(work))
     values.update(one.split("=", 1) for one in settings if one.split("=")[0] in values)
-    return hashlib.sha256("".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()
+    ).hexdigest()
 
 
 def hash_before(work, settings=()):
@@ -42,7 +49,11 @@ def hash_before(work, settings=()):
 def settings_in(command):
     """What --set and --steps say in a command."""
     words = shlex.split(command)
-    return [value if flag == "--set" else f"steps={value}" for flag, value in zip(words, words[1:]) if flag in ("--set", "--steps")]
+    return [
+        value if flag == "--set" else f"steps={value}"
+        for flag, value in zip(words, words[1:])
+        if flag in ("--set", "--steps")
+    ]
 
 
 def named(workload_hash, settings):
@@ -50,13 +61,17 @@ def named(workload_hash, settings):
     for name in FILES:
         if workload_hash in (hash_of(workload(name), settings), hash_before(workload(name), settings)):
             return name
-    raise RenderError(f"a run with the settings {' '.join(settings)}: its workload is none of {', '.join(FILES.values())}; make its record again")
+    raise RenderError(
+        f"a run with the settings {' '.join(settings)}: its workload is none of {', '.join(FILES.values())}; make its record again"
+    )
 
 
 def in_todays_keys(command):
     """An evaluation of one micro-batch is one of as many rows."""
     settings = dict(one.split("=", 1) for one in settings_in(command))
-    return command.replace("data.validation_batches=1 ", f"data.validation_rows={settings.get('batch.micro')} ")
+    return command.replace(
+        "data.validation_batches=1 ", f"data.validation_rows={settings.get('batch.micro')} "
+    )
 
 
 def workload_of(run):

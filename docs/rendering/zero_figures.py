@@ -22,17 +22,31 @@ def draw_cells(drawing, x, y, fill, rank, whole, gathered):
         for piece in range(RANKS):
             held = whole or piece == rank
             moment = not held and unit in gathered
-            drawing.box(x + unit * CELL_WIDE + piece * wide, y, wide, CELL_HIGH - 2, fill if held or moment else "none",
-                        kind_of_box="box" if held or moment else "bare", share=PALE if moment else 1)
+            drawing.box(
+                x + unit * CELL_WIDE + piece * wide,
+                y,
+                wide,
+                CELL_HIGH - 2,
+                fill if held or moment else "none",
+                kind_of_box="box" if held or moment else "bare",
+                share=PALE if moment else 1,
+            )
 
 
 def holds(lesson, whole, gathered, title, note):
     """`whole`: vectors kept in full; `gathered`: by vector and moment the units that are whole for that moment."""
     kept = ", ".join(name for name, _ in VECTORS if name in whole) or "nothing"
-    said = "; ".join(f"{name} in {moment}: {', '.join(UNITS[unit] for unit in units)}" for (name, moment), units in gathered.items())
-    alt = f"What {RANKS} ranks hold in {LESSONS[lesson]}. Whole: {kept}. Of the rest, one slice." + (f" Whole for a moment: {said}." if said else "")
+    said = "; ".join(
+        f"{name} in {moment}: {', '.join(UNITS[unit] for unit in units)}"
+        for (name, moment), units in gathered.items()
+    )
+    alt = f"What {RANKS} ranks hold in {LESSONS[lesson]}. Whole: {kept}. Of the rest, one slice." + (
+        f" Whole for a moment: {said}." if said else ""
+    )
     high = RANKS * CELL_HIGH + 22
-    drawing = Drawing(112 + high * len(VECTORS), title, alt, f"full: held; pale: for a moment; {RANKS} slices a unit")
+    drawing = Drawing(
+        112 + high * len(VECTORS), title, alt, f"full: held; pale: for a moment; {RANKS} slices a unit"
+    )
     for column, (moment, at_work) in enumerate(MOMENTS.items()):
         x = 150 + 276 * column
         drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
@@ -41,10 +55,25 @@ def holds(lesson, whole, gathered, title, note):
         for row, (vector, fill) in enumerate(VECTORS):
             y = 90 + high * row
             for rank in range(RANKS):
-                draw_cells(drawing, x, y + CELL_HIGH * rank, fill, rank, vector in whole, gathered.get((vector, moment), ()))
+                draw_cells(
+                    drawing,
+                    x,
+                    y + CELL_HIGH * rank,
+                    fill,
+                    rank,
+                    vector in whole,
+                    gathered.get((vector, moment), ()),
+                )
                 drawing.text(x - 8, y + CELL_HIGH * rank + 15, str(rank), "small end")
             if at_work is not None:
-                drawing.box(x + at_work * CELL_WIDE - 3, y - 3, CELL_WIDE + 2, RANKS * CELL_HIGH + 4, "none", kind_of_box="got")
+                drawing.box(
+                    x + at_work * CELL_WIDE - 3,
+                    y - 3,
+                    CELL_WIDE + 2,
+                    RANKS * CELL_HIGH + 4,
+                    "none",
+                    kind_of_box="got",
+                )
     for row, (vector, _) in enumerate(VECTORS):
         drawing.text(16, 90 + high * row + 2 * CELL_HIGH, vector)
         drawing.text(16, 90 + high * row + 2 * CELL_HIGH + 16, f"ranks 0 to {RANKS - 1}", "small")
@@ -57,26 +86,50 @@ LEAVING = {("gradients", "backward, block 3"): (0, 3, 4, 5)}
 
 @figure
 def zero1_holds():
-    return holds("02_zero1", ("parameters", "gradients"), {}, "ZeRO-1: the optimizer's state is cut, everything else is whole",
-                 "Gradients go to the slice's owner (reduce-scatter), updated parameters come back from it (all-gather).")
+    return holds(
+        "02_zero1",
+        ("parameters", "gradients"),
+        {},
+        "ZeRO-1: the optimizer's state is cut, everything else is whole",
+        "Gradients go to the slice's owner (reduce-scatter), updated parameters come back from it (all-gather).",
+    )
 
 
 @figure
 def zero2_holds():
-    return holds("03_zero2", ("parameters",), LEAVING, "ZeRO-2: gradients are cut too",
-                 "Full gradients live in four buffers: E, two blocks in turn, H; with several micro-batches a slice of each comes on top (scratch).")
+    return holds(
+        "03_zero2",
+        ("parameters",),
+        LEAVING,
+        "ZeRO-2: gradients are cut too",
+        "Full gradients live in four buffers: E, two blocks in turn, H; with several micro-batches a slice of each comes on top (scratch).",
+    )
 
 
 @figure
 def zero3_holds():
-    return holds("04_zero3", (), {("parameters", "forward, block 2"): (0, 2, 3), ("parameters", "backward, block 3"): (0, 2, 3, 5), **LEAVING}, "ZeRO-3: parameters are cut too",
-                 f"Gathered parameters live in four buffers: E, H, and a pool of prefetch + 1 = 2 for all blocks. The block after the one at work is already gathered.")
+    return holds(
+        "04_zero3",
+        (),
+        {
+            ("parameters", "forward, block 2"): (0, 2, 3),
+            ("parameters", "backward, block 3"): (0, 2, 3, 5),
+            **LEAVING,
+        },
+        "ZeRO-3: parameters are cut too",
+        f"Gathered parameters live in four buffers: E, H, and a pool of prefetch + 1 = 2 for all blocks. The block after the one at work is already gathered.",
+    )
 
 
 def parts_of(bytes_):
     got = bytes_.get
-    return ((PARAMETERS, got("parameters", 0)), (GRADIENTS, got("gradients", 0)), (OPTIMIZER, got("master", 0) + got("momentum", 0) + got("variance", 0)),
-            (COMMUNICATION, got("communication", 0)), (COMPUTE, got("activations", 0) + got("workspace", 0)))
+    return (
+        (PARAMETERS, got("parameters", 0)),
+        (GRADIENTS, got("gradients", 0)),
+        (OPTIMIZER, got("master", 0) + got("momentum", 0) + got("variance", 0)),
+        (COMMUNICATION, got("communication", 0)),
+        (COMPUTE, got("activations", 0) + got("workspace", 0)),
+    )
 
 
 @figure
@@ -85,28 +138,67 @@ def zero_bytes():
     if not has("zero_plans"):
         return None
     plans = record("zero_plans")["models"]["gpt2_1558m"]
-    panels = [(f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS}) for n in ("2", "4")]
-    totals = "; ".join(f"{name}: " + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items()) for name, one in panels)
+    panels = [
+        (f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS})
+        for n in ("2", "4")
+    ]
+    totals = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items())
+        for name, one in panels
+    )
     rests = [[dict(parts_of(bytes_))[COMPUTE] for bytes_ in one.values()] for _, one in panels]
     apart = max(max(rest) - min(rest) for rest in rests)
     same = f"the same for all but for {apart} bytes at most" if apart else "the same for all"
     alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are {same}."
 
     def draw(figure):
-        most = max(sum(count for _, count in parts_of(bytes_)) for _, one in panels for bytes_ in one.values())
+        most = max(
+            sum(count for _, count in parts_of(bytes_)) for _, one in panels for bytes_ in one.values()
+        )
         for i, (name, one) in enumerate(panels):
-            plotted = plots.axes(figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, GB"))
+            plotted = plots.axes(
+                figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, GB")
+            )
             columns = [parts_of(bytes_) for bytes_ in one.values()]
-            ends = plots.stacked(plotted, range(len(one)), [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])])
+            ends = plots.stacked(
+                plotted,
+                range(len(one)),
+                [
+                    (fill, [column[k][1] / 1e9 for column in columns])
+                    for k, (fill, _) in enumerate(columns[0])
+                ],
+            )
             for place, (end, bytes_) in enumerate(zip(ends, one.values())):
-                plotted.annotate(bytes_text(bytes_["total"]), (place, end), xytext=(0, 5), textcoords="offset points", ha="center")
+                plotted.annotate(
+                    bytes_text(bytes_["total"]),
+                    (place, end),
+                    xytext=(0, 5),
+                    textcoords="offset points",
+                    ha="center",
+                )
             plotted.set(xlim=(-0.6, len(one) - 0.4), ylim=(0, 1.1 * most / 1e9), xticks=range(len(one)))
             plotted.set_xticklabels([LESSONS[lesson].replace(" ", "\n", 1) for lesson in one])
             plotted.grid(False, axis="x")
-        plots.key(figure, 344, [(PARAMETERS, "parameters"), (GRADIENTS, "gradients"), (OPTIMIZER, "master, momentum, variance"), (COMMUNICATION, "communication"),
-                                (COMPUTE, "activations, workspace")])
+        plots.key(
+            figure,
+            344,
+            [
+                (PARAMETERS, "parameters"),
+                (GRADIENTS, "gradients"),
+                (OPTIMIZER, "master, momentum, variance"),
+                (COMMUNICATION, "communication"),
+                (COMPUTE, "activations, workspace"),
+            ],
+        )
 
-    return plots.plot(362, "Bytes of a rank of GPT-2 1.5B, lessons 01 to 04", alt, "Record docs/results/zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run).", draw)
+    return plots.plot(
+        362,
+        "Bytes of a rank of GPT-2 1.5B, lessons 01 to 04",
+        alt,
+        "Record docs/results/zero_plans.json (`--plan`, 8 or 16 rows a micro-batch, no run).",
+        draw,
+    )
 
 
 @figure
@@ -116,18 +208,35 @@ def zero_states_over_ranks():
         return None
     planned = record("zero_plans")["models"]["gpt2_1558m"]
     at = {lesson: {n: states_of(plan) for n, plan in one.items()} for lesson, one in planned.items()}
-    alt = ("Model states of GPT-2 1.5B a rank, planned, on 1 and on 1024 GPUs: "
-           + "; ".join(f"{LESSONS[lesson]} {bytes_text(one['1'])} and {bytes_text(one['1024'])}" for lesson, one in at.items()) + ".")
+    alt = (
+        "Model states of GPT-2 1.5B a rank, planned, on 1 and on 1024 GPUs: "
+        + "; ".join(
+            f"{LESSONS[lesson]} {bytes_text(one['1'])} and {bytes_text(one['1024'])}"
+            for lesson, one in at.items()
+        )
+        + "."
+    )
 
     def draw(figure):
         plotted = plots.axes(figure, 72, 270, right=160, names=("ranks N", "states of a rank"), log="xy")
-        named = plots.lines_of([(LESSONS[lesson], [(int(n), count / 1e9) for n, count in one.items()]) for lesson, one in at.items()])
+        named = plots.lines_of(
+            [
+                (LESSONS[lesson], [(int(n), count / 1e9) for n, count in one.items()])
+                for lesson, one in at.items()
+            ]
+        )
         plots.curves(plotted, named, xlim=(1, 1024), ylim=(0.3, 50), xticks=[2**i for i in range(11)])
         plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         plotted.yaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
 
-    return plots.plot(400, "GPT-2 1.5B: states of a rank over the number of ranks", alt,
-                      "Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.", draw, "planned, not run")
+    return plots.plot(
+        400,
+        "GPT-2 1.5B: states of a rank over the number of ranks",
+        alt,
+        "Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.",
+        draw,
+        "planned, not run",
+    )
 
 
 KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": COMMUNICATION}
@@ -135,10 +244,15 @@ KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": CO
 
 def units_of(spans, gathers):
     """The unit of each operation by its size and turn. Gathers: unit 0, blocks upwards, the last unit, in backward some blocks again, downwards.
-    Reductions: the last unit, blocks downwards, among them unit 0. The all-reduce of four numbers has none."""
+    Reductions: the last unit, blocks downwards, among them unit 0. The all-reduce of four numbers has none.
+    """
     sizes = [name.split(" ")[2] for _, name, *_ in spans if not name.startswith("all_reduce")]
     block = max(set(sizes), key=sizes.count)
-    blocks = sizes.count(block) if not gathers else sizes.index(next(size for size in sizes[1:] if size != block)) - 1
+    blocks = (
+        sizes.count(block)
+        if not gathers
+        else sizes.index(next(size for size in sizes[1:] if size != block)) - 1
+    )
     ends = [0, blocks + 1] if gathers else [blocks + 1, 0]
     again = sizes.count(block) - blocks
     order = [*range(1, blocks + 1), *range(again, 0, -1)] if gathers else [*range(blocks, 0, -1)]
@@ -150,13 +264,16 @@ def units_of(spans, gathers):
 
 def operations_of(run, gathers):
     """Lanes of operations, each with its unit: several that are under way at once stand below each other."""
-    several = [s for s in run["spans"] if s[0] == "communication" and s[1].startswith("all_gather") == gathers]
+    several = [
+        s for s in run["spans"] if s[0] == "communication" and s[1].startswith("all_gather") == gathers
+    ]
     placed, count = lanes_of([[unit, *span[1:]] for span, unit in zip(several, units_of(several, gathers))])
     return [[span for lane, span in placed if lane == i] for i in range(count)]
 
 
 def rows_of(run):
     """A traced step for plots.lanes, and the labels of every fourth unit: (row, milliseconds, unit)."""
+
     def spans(row, fill):
         return [(begin / 1e3, end / 1e3, fill, "") for of, _, begin, end in run["spans"] if of == row]
 
@@ -166,8 +283,21 @@ def rows_of(run):
         rows.append(("", 8, []))  # for the labels
         for i, lane in enumerate(lanes):
             if lane:
-                rows.append((name if i == len(lanes) // 2 else "", max(4, 26 / len(lanes)), [(begin / 1e3, end / 1e3, KINDS[what.split(" ")[0]], "") for _, what, begin, end in lane]))
-        labels += [(len(rows) - len(lanes), begin / 1e3, unit) for unit, _, begin, _ in sorted(sum(lanes, []), key=lambda s: s[2]) if unit and int(unit) % 4 == 0]
+                rows.append(
+                    (
+                        name if i == len(lanes) // 2 else "",
+                        max(4, 26 / len(lanes)),
+                        [
+                            (begin / 1e3, end / 1e3, KINDS[what.split(" ")[0]], "")
+                            for _, what, begin, end in lane
+                        ],
+                    )
+                )
+        labels += [
+            (len(rows) - len(lanes), begin / 1e3, unit)
+            for unit, _, begin, _ in sorted(sum(lanes, []), key=lambda s: s[2])
+            if unit and int(unit) % 4 == 0
+        ]
     return [*rows, ("waiting", 18, spans("waiting", WAITING))], labels
 
 
@@ -183,9 +313,21 @@ def draw_timeline(figure, run):
             last[row] = at
     begins = min(s[2] for s in run["spans"] if s[1].startswith("reduce_scatter")) / 1e3
     plotted.axvline(begins, color=EDGE, linewidth=1, linestyle="--")
-    plots.words(figure, plotted.transData.transform((begins, 0))[0], 46, "the first gradient is complete", ha="center")
-    plots.key(figure, 282, [(COMPUTE, "compute"), (PARAMETERS, "all-gather of parameters"), (GRADIENTS, "reduce-scatter of gradients"),
-                            (COMMUNICATION, "all-reduce of four numbers"), (WAITING, "waiting")], left=110)
+    plots.words(
+        figure, plotted.transData.transform((begins, 0))[0], 46, "the first gradient is complete", ha="center"
+    )
+    plots.key(
+        figure,
+        282,
+        [
+            (COMPUTE, "compute"),
+            (PARAMETERS, "all-gather of parameters"),
+            (GRADIENTS, "reduce-scatter of gradients"),
+            (COMMUNICATION, "all-reduce of four numbers"),
+            (WAITING, "waiting"),
+        ],
+        left=110,
+    )
 
 
 def timeline(lesson, title, what):
@@ -194,9 +336,18 @@ def timeline(lesson, title, what):
         return None
     run = found["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
-    caption = (f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{command_of(run['command'], traced(run))}`; {load_text('zero_trace')}; "
-               "operations last until the other rank has come. A number: the unit.")
-    return plots.plot(300, title, alt, caption, lambda figure: draw_timeline(figure, run), "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured")
+    caption = (
+        f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{command_of(run['command'], traced(run))}`; {load_text('zero_trace')}; "
+        "operations last until the other rank has come. A number: the unit."
+    )
+    return plots.plot(
+        300,
+        title,
+        alt,
+        caption,
+        lambda figure: draw_timeline(figure, run),
+        "measured on a busy machine: order, no times" if is_busy("zero_trace") else "measured",
+    )
 
 
 def forward_begins(run):
@@ -211,24 +362,38 @@ def gpu_timeline(lesson):
     if lesson not in found["lessons"]:
         return None
     run = found["lessons"][lesson]
-    waited, waits, whole = took(run, "waiting"), sum(row == "waiting" for row, *_ in run["spans"]), run["microseconds"] / 1e3
-    alt = (f"One step of {LESSONS[lesson]} on {found['world']} GPUs: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers and {took(run, 'communication', 'reduce_scatter'):.1f} ms of "
-           f"reduce-scatters run while rank 0 computes; it waits for {waited:.2f} ms of them.")
+    waited, waits, whole = (
+        took(run, "waiting"),
+        sum(row == "waiting" for row, *_ in run["spans"]),
+        run["microseconds"] / 1e3,
+    )
+    alt = (
+        f"One step of {LESSONS[lesson]} on {found['world']} GPUs: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers and {took(run, 'communication', 'reduce_scatter'):.1f} ms of "
+        f"reduce-scatters run while rank 0 computes; it waits for {waited:.2f} ms of them."
+    )
     title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {waits} waits"
-    caption = (f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}. A number: the unit. An operation lasts until the other rank has come, too.")
-    return plots.plot(300, title, alt, caption, lambda figure: draw_timeline(figure, run), "measured by events")
+    caption = f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}. A number: the unit. An operation lasts until the other rank has come, too."
+    return plots.plot(
+        300, title, alt, caption, lambda figure: draw_timeline(figure, run), "measured by events"
+    )
 
 
 @figure
 def zero1_trace():
-    return timeline("02_zero1", "ZeRO-1: gathers under the step's own forward, reductions behind backward",
-                    "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.")
+    return timeline(
+        "02_zero1",
+        "ZeRO-1: gathers under the step's own forward, reductions behind backward",
+        "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.",
+    )
 
 
 @figure
 def zero3_trace():
-    return timeline("04_zero3", "ZeRO-3: gathers all along, reductions behind backward",
-                    "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in the pool are gathered again, while gradients leave.")
+    return timeline(
+        "04_zero3",
+        "ZeRO-3: gathers all along, reductions behind backward",
+        "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in the pool are gathered again, while gradients leave.",
+    )
 
 
 @figure

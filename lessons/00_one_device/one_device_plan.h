@@ -27,8 +27,8 @@ struct ReduceOrder {
 WorldSize ranks_of(const ReduceOrder& order);
 /// The head's own part of wte's gradient; 0: it has none.
 std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
-/// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one micro-batch
-/// (micro_batch); the sum of the group that computes now (groups > 1).
+/// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one
+/// micro-batch (micro_batch); the sum of the group that computes now (groups > 1).
 int gradients_held(const ReduceOrder& order);
 /// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);

@@ -29,10 +29,10 @@ void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, co
                  });
 }
 
-// --- what would be messages --------------------------------------------------------------------------------------------
+// --- what would be messages --------------------------------------------------------------------------------
 
-// Each part's rows to the first part's, one behind the other; where every part has all tokens nobody needs another's. What the
-// products then read.
+// Each part's rows to the first part's, one behind the other; where every part has all tokens nobody needs
+// another's. What the products then read.
 template <class Rows>
 void TensorOrder::gather(const Rows& rows) {
   if (!split_) return;
@@ -63,7 +63,7 @@ void TensorOrder::add_partials() {
   }
 }
 
-// --- forward -----------------------------------------------------------------------------------------------------------
+// --- forward -----------------------------------------------------------------------------------------------
 
 void TensorOrder::forward(const Batch& batch) {
   for (Part& part : parts_) part.gpt.embed(part.params[0], batch.tokens, part.buffers.partial);
@@ -99,7 +99,7 @@ void TensorOrder::forward_half(int unit, Half half) {
   add_partials();
 }
 
-// --- head --------------------------------------------------------------------------------------------------------------
+// --- head --------------------------------------------------------------------------------------------------
 
 // scale undefined: the loss alone.
 void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
@@ -154,10 +154,10 @@ void TensorOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
   for (Part& part : parts_) sums.add_(part.sums[0]);
 }
 
-// --- backward ----------------------------------------------------------------------------------------------------------
+// --- backward ----------------------------------------------------------------------------------------------
 
-// Each virtual rank accumulates over its own micro-batches; then they are added in order. What every part has is summed over the
-// parts of each virtual rank before.
+// Each virtual rank accumulates over its own micro-batches; then they are added in order. What every part has
+// is summed over the parts of each virtual rank before.
 void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
   const auto ranks = static_cast<std::size_t>(order_.virtual_ranks),
              lanes = static_cast<std::size_t>(order_.lanes);
@@ -242,7 +242,7 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
   }
 }
 
-// --- a step's end ------------------------------------------------------------------------------------------------------
+// --- a step's end ------------------------------------------------------------------------------------------
 
 // What every part has, and of which each has seen its own tokens: summed in rank order, too.
 void TensorOrder::add_replicated(std::size_t gradient) {

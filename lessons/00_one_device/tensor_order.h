@@ -11,9 +11,9 @@
 
 namespace sc {
 
-/// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the other: with their
-/// parts of the parameters, cut anew for every step, and gradients of their own, which are put together at its end. Virtual ranks
-/// have such a group each, one after the other.
+/// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
+/// other: with their parts of the parameters, cut anew for every step, and gradients of their own, which are
+/// put together at its end. Virtual ranks have such a group each, one after the other.
 class TensorOrder {
  public:
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order);
@@ -24,7 +24,8 @@ class TensorOrder {
   void forward_backward(std::span<const Batch> micro_batches);
   /// Loss and tokens alone, onto `sums`.
   void forward_loss(const Batch& batch, at::Tensor& sums);
-  /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in rank order.
+  /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in
+  /// rank order.
   void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
 
  private:
@@ -72,10 +73,10 @@ class TensorOrder {
   ReduceOrder order_;
   std::size_t rank_ = 0;  // virtual: the one that computes
   bool split_ = false;
-  at::Tensor total_;  // [N, d] fp32: the sum of all parts' summands
-  at::Tensor
-      total_of_whole_;  // of the gradients that every part has, fp32; undefined where all have seen all tokens
-  std::deque<Part> parts_;  // by tensor rank
+  at::Tensor total_;           // [N, d] fp32: the sum of all parts' summands
+  at::Tensor total_of_whole_;  // of the gradients that every part has, fp32; undefined where all have seen
+                               // all tokens
+  std::deque<Part> parts_;     // by tensor rank
 };
 
 }  // namespace sc

@@ -14,7 +14,8 @@ struct ShardBucket {
   Range range;
   int ready_after;
 };
-/// From the arena's end, the order in which they are filled.  bucket: full elements, at least one slice alignment a
+/// From the arena's end, the order in which they are filled.  bucket: full elements, at least one slice
+///                                                            alignment a
 /// rank.
 std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket);
 /// The unit that it lies in; kNoUnit: it has parts of several.

@@ -103,15 +103,16 @@ void Zero3::wait_reduced(int unit) {
 }
 
 // [anchor: sum-over-replicas]
-// A group has summed its own rows. Once a step its slices meet those of the other groups: that is all that they send each other.
+// A group has summed its own rows. Once a step its slices meet those of the other groups: that is all that
+// they send each other.
 void Zero3::sum_replicas(int unit) {
   if (!replicas_) return;
   for (OwnedSlice& s : slices_of(unit))
     if (!s.empty()) summed_.push_back(replicas_->all_reduce(s.grads, {OpPurpose::gradients, unit}));
 }
 
-// Every rank squares the slices that it owns, of replicas the first: each element counts once. The sum over ranks is the mean
-// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns, of replicas the first: each element counts once. The sum over
+// ranks is the mean already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero3::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   for (Ticket& ticket : summed_) ticket.wait();

@@ -16,7 +16,8 @@ struct Sharing {
 };
 ParamLayout layout_of(const RunShape& shape, const Zero3Options& options);
 
-/// Buffers of gathered parameters: unit 0's, which tied embedding and head share, the last unit's, and the blocks' pool:
+/// Buffers of gathered parameters: unit 0's, which tied embedding and head share, the last unit's, and the
+/// blocks' pool:
 /// the one that computes and those on their way.
 int pool_of(const ParamLayout& layout, const Zero3Options& options);
 std::size_t params_buffer_of(const ParamLayout& layout, int pool, int unit);

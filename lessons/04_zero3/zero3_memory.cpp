@@ -6,7 +6,8 @@
 namespace sc {
 namespace {
 
-// Neighbours share: what they gather and sum in every pass stays near; the copies are far apart, and meet once a step.
+// Neighbours share: what they gather and sum in every pass stays near; the copies are far apart, and meet
+// once a step.
 std::unique_ptr<Communicator> neighbours(const RunContext& context, const Sharing& sharing) {
   if (sharing.replicas == 1) return nullptr;
   return context.comm.split(static_cast<int>(to_int(context.comm.rank())) / sharing.shards);

@@ -78,8 +78,8 @@ Contents Zero3Plans::contents(const RunShape& shape) const {
   return contents;
 }
 
-// Units 0 and L+1 are gathered once a step, since their buffers are theirs alone; a block, when the pass before
-// has not left it in the pool.
+// Units 0 and L+1 are gathered once a step, since their buffers are theirs alone; a block, when the pass
+// before has not left it in the pool.
 CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape, options_);

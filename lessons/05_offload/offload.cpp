@@ -79,7 +79,8 @@ void Offload::fetch_params(int unit) {
   }
 }
 
-// From the host to their place on the device, which nothing of this step has read: the copy does not wait for the units before it.
+// From the host to their place on the device, which nothing of this step has read: the copy does not wait for
+// the units before it.
 Ticket Offload::send_params(std::size_t piece, const Copies::After& after) {
   const Piece& p = optimizer_->pieces()[piece];
   at::Tensor on_device = units_.params_of(p);
@@ -131,8 +132,8 @@ OpEnd Offload::global_norm() {
 }
 
 // [anchor: update-on-the-host]
-// Returns at once: the host computes while the device begins the next step. An update that does not wait for the norm is posted before its
-// gradients, and each piece begins when it lands.
+// Returns at once: the host computes while the device begins the next step. An update that does not wait for
+// the norm is posted before its gradients, and each piece begins when it lands.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
   optimizer_->post({.scalars = norm_ == NormIs::known ? scalars_.send(context_, update)
@@ -142,7 +143,8 @@ void Offload::post_update() {
 }
 
 // [anchor: norm-known]
-// Now it is known what the update that has begun without it is; where nothing depends on the norm, what was said before.
+// Now it is known what the update that has begun without it is; where nothing depends on the norm, what was
+// said before.
 void Offload::confirm_update(const OpEnd& summed) {
   const std::int64_t update = clock_.posted(step_);
   optimizer_->norm_known(update, norm_ == NormIs::guessed ? scalars_.send(context_, update)

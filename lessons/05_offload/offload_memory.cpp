@@ -27,8 +27,8 @@ Offload::Offload(RunContext& context, const Options& options)
       step_(context.first_step) {
   // [anchor: states-on-the-host]
   // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient,
-  // and the rounded parameters; of units that are not resident. Updates that begin early have two halves of the states. Pieces follow
-  // each other as units and their slices do.
+  // and the rounded parameters; of units that are not resident. Updates that begin early have two halves of
+  // the states. Pieces follow each other as units and their slices do.
   const PrecisionConfig& precision = context.shape.workload.precision;
   const std::int64_t n = slice_on_host(layout_, options).value();
   const int turns = options.update == UpdateKind::delayed ? 2 : 1, halves = halves_of(options);

@@ -5,9 +5,9 @@
 namespace sc {
 
 // [anchor: through-the-window]
-// The host's thread calls this before each piece of an update (HostOptimizer::apply): the states after the one
-// that is updated are read while the one before it is written, so two buffers are taken. Between two updates
-// the whole window fills.
+// The host's thread calls this before each piece of an update (HostOptimizer::apply): the states after the
+// one that is updated are read while the one before it is written, so two buffers are taken. Between two
+// updates the whole window fills.
 bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
   const bool between = next_update_ % window_.pieces() == 0;
   const Number last =
@@ -87,8 +87,8 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
   return {sums_, context_.scalars.grad_norm};
 }
 
-// What gathers of the step before brought may be written over: where they bring parameters any number of times,
-// the beginning of the next step stands for the last time (UpdateClock::after_sends).
+// What gathers of the step before brought may be written over: where they bring parameters any number of
+// times, the beginning of the next step stands for the last time (UpdateClock::after_sends).
 void Infinity::begin_step() {
   units_.release();
   states_->give_first_buffer_back();

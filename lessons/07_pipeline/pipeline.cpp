@@ -9,8 +9,8 @@ using pipedream::Kind;
 
 // [anchor: perform]
 // One optimizer step: this stage's list, as pipedream proved it. A receive is posted and does not block:
-// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it, be it for
-// a receive.
+// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it, be it
+// for a receive.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t i = 0; i < share_.actions().size(); ++i) {

@@ -41,8 +41,8 @@ void add_list_fields(FieldTable<Options>& table) {
 }
 
 /// This rank's share of a schedule that pipedream has proven (proven.cpp).
-///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that breaks a
-///           rule of pipedream::check, or a file that is none.
+///   Errors  InputError 64: settings that do not fit each other, the model or the ranks; 65: a schedule that
+///           breaks a rule of pipedream::check, or a file that is none.
 Share share_of(const RunShape& shape, const PipelineOptions& options);
 
 class PipelinePlans final : public PlansWith<PipelinePlans, PipelineOptions> {

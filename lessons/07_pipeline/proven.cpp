@@ -89,7 +89,8 @@ pipedream::Schedule proven(const PipelineOptions& options, int stages, int micro
   });
 }
 
-// The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may change.
+// The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may
+// change.
 pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
   if (options.schedule.starts_with(kFile)) return proven(options, stages, microbatches);
   thread_local std::tuple<std::string, std::int64_t, std::int64_t, int, int> key;

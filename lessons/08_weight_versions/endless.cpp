@@ -82,9 +82,9 @@ const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
 }  // namespace
 
 // [anchor: how-far-behind]
-// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the norm
-// must lag, or somebody waits. What a step came to is known when stage 0 has made its last update,
-// and its norm.
+// Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the
+// norm must lag, or somebody waits. What a step came to is known when stage 0 has made its last update, and
+// its norm.
 Endless::Endless(const RunShape& shape, const VersionOptions& options)
     : microbatches(micro_batches_of(checked(shape, options))),
       update_every(update_every_of(shape, options)),

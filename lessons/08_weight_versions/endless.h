@@ -10,9 +10,9 @@
 namespace sc {
 
 struct Endless {
-  ///   Errors  InputError (exit 64): a tied model, fp16, optim.nonfinite=skip, fewer micro-batches than stages,
-  ///           update_every that does not divide them or is too small for two_buffers, versions=none with
-  ///           activations=recompute.
+  ///   Errors  InputError (exit 64): a tied model, fp16, optim.nonfinite=skip, fewer micro-batches than
+  ///           stages, update_every that does not divide them or is too small for two_buffers, versions=none
+  ///           with activations=recompute.
   Endless(const RunShape& shape, const VersionOptions& options);
 
   std::int64_t microbatches;    // M, of one step

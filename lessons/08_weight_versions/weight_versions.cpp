@@ -111,8 +111,8 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   stage_.embed_backward(share.last ? micro_batches[in_window(a)].tokens : tokens_[a.microbatch], slot, write);
 }
 
-// An update's loss is the mean over its own targets, not over the step's. 0 times the step's scale is 0, or the
-// NaN that --inject has put there.
+// An update's loss is the mean over its own targets, not over the step's. 0 times the step's scale is 0, or
+// the NaN that --inject has put there.
 void WeightVersions::set_loss_scale(std::span<const Batch> of_update) {
   std::int64_t targets = 0;
   for (const Batch& batch : of_update) targets += batch.with_loss;

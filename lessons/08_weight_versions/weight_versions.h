@@ -1,8 +1,8 @@
 // Lesson 08: pipelines without a flush. No stage waits for the others between updates: each makes its own as
 // soon as it has a gradient, and keeps older versions of its weights for the micro-batches that began with
 // them.
-//   Source: Harlap, Narayanan et al., PipeDream, arXiv:1806.03377 (weight stashing, vertical sync); Narayanan et al.,
-//   PipeDream-2BW, arXiv:2006.09503 (two buffers).
+//   Source: Harlap, Narayanan et al., PipeDream, arXiv:1806.03377 (weight stashing, vertical sync); Narayanan
+//   et al., PipeDream-2BW, arXiv:2006.09503 (two buffers).
 #pragma once
 
 #include <memory>

@@ -53,8 +53,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Of a window in the steady state; the second one has the same operations already: as many forwards as backwards, an all-reduce an
-// update, and a step's numbers to the host.
+// Of a window in the steady state; the second one has the same operations already: as many forwards as
+// backwards, an all-reduce an update, and a step's numbers to the host.
 CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Endless endless(shape, options_);

@@ -42,7 +42,7 @@ at::Tensor& TensorLane::gelu(int unit) {
   return activations_ == Activations::recompute_gelu ? work_.recomputed.gelu : saved(unit).gelu;
 }
 
-// --- forward -----------------------------------------------------------------------------------------------------------
+// --- forward -----------------------------------------------------------------------------------------------
 
 void TensorLane::embed(const at::Tensor& tokens) {
   parts_->embed(params_[0], tokens, work_.partial);
@@ -90,7 +90,7 @@ void TensorLane::end_of_block(int unit, PartNorm* norm_behind) {
   parts_->add_norm(unit, Half::mlp, params_, saved(unit).mid, work_.sum, x(unit), norm_behind);
 }
 
-// --- head --------------------------------------------------------------------------------------------------------------
+// --- head --------------------------------------------------------------------------------------------------
 
 void TensorLane::enter_head() {
   parts_->head_norm(params_.back(), of_->x.back(), work_);
@@ -98,7 +98,8 @@ void TensorLane::enter_head() {
 }
 
 // [anchor: logits-are-never-gathered]
-// A row's softmax needs its largest logit and the sum of all exponentials: two numbers of each rank, instead of all logits.
+// A row's softmax needs its largest logit and the sum of all exponentials: two numbers of each rank, instead
+// of all logits.
 at::Tensor TensorLane::statistics(Range rows) {
   const std::int64_t size = rows.size(), ranks = parts_->sizes().ranks;
   at::Tensor logits = work_.logits.narrow(0, 0, size), mine = work_.statistics.narrow(0, 0, size),
@@ -136,7 +137,7 @@ void TensorLane::head_backward(Write write) {
   gather_gradient(parts_->layout().last_unit());
 }
 
-// --- backward ----------------------------------------------------------------------------------------------------------
+// --- backward ----------------------------------------------------------------------------------------------
 
 // Of all tokens: forward has kept them, or its second time has just gathered them.
 bool TensorLane::has_norms(Half half) const {

@@ -1,4 +1,5 @@
-// One micro-batch on its way through the halves of blocks, where several ranks share every matrix, with the messages between them.
+// One micro-batch on its way through the halves of blocks, where several ranks share every matrix, with the
+// messages between them.
 #pragma once
 
 #include <span>
@@ -10,41 +11,44 @@ namespace sc {
 
 class TensorLane {
  public:
-  /// group: the ranks that share the matrices. kept: norms of all tokens stay from forward for backward; where tokens are whole
-  /// they do.
+  /// group: the ranks that share the matrices. kept: norms of all tokens stay from forward for backward;
+  /// where tokens are whole they do.
   TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept, PartWork work);
   /// By unit, what all other calls compute with.
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {
     params_ = params, grads_ = grads;
   }
-  /// The following calls are about the micro-batch whose activations these are. first: the first block that is here; the last
-  /// one's output is of.x.back().
+  /// The following calls are about the micro-batch whose activations these are. first: the first block that
+  /// is here; the last one's output is of.x.back().
   void begin(PartActivations& of, int first = 1, int last = 0) {
     of_ = &of, first_ = first;
     const int blocks = static_cast<int>(of.x.size());
     base_ = last > 0 ? last + 1 - blocks : 1;
   }
 
-  /// Forward begins with the embedding's sum on its way to x[0], or with x[0]: then block `unit` is entered, its norm on its way.
+  /// Forward begins with the embedding's sum on its way to x[0], or with x[0]: then block `unit` is entered,
+  /// its norm on its way.
   void embed(const at::Tensor& tokens);
   void enter(int unit);
   /// To my heads, or my columns of the MLP; then to a summand of all tokens, whose sum is on its way.
   void first(int unit, Half half);
   void second(int unit, Half half);
-  /// To the beginning of a half, or of the head: what came before it is complete, and its norm is on its way to all.
+  /// To the beginning of a half, or of the head: what came before it is complete, and its norm is on its way
+  /// to all.
   void advance(int unit, Half half);
   /// To the end of a block that nothing here follows.
   void complete(int unit);
 
   /// Of the last block's output, where `advance` has not come to it; or again.
   void enter_head();
-  /// Loss and tokens onto `sums`; with `scale` the sum of the gradient behind ln_f is on its way. write: of the first micro-batch.
+  /// Loss and tokens onto `sums`; with `scale` the sum of the gradient behind ln_f is on its way. write: of
+  /// the first micro-batch.
   void head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums);
   /// The gradient of the last block's output, on its way to all.
   void head_backward(Write write);
 
-  /// Backward of a half: norms of all tokens again, back to the summand of its norm's gradient; weights of the second matrix; the
-  /// norm's own; weights of the first matrix.
+  /// Backward of a half: norms of all tokens again, back to the summand of its norm's gradient; weights of
+  /// the second matrix; the norm's own; weights of the first matrix.
   void backward_to_norm(int unit, Half half);
   void second_weights(int unit, Half half, Write write);
   void backward_of_norm(int unit, Half half);
@@ -52,8 +56,8 @@ class TensorLane {
   void vectors(int unit, Write write) { parts_->vectors(unit, work_.grads, grads_[unit], write); }
   /// What forward did not keep: its products again, with their messages.
   void recompute(int unit);
-  /// The gradient of a block's output comes from elsewhere; that of a block's input goes elsewhere, [n, d], behind the next
-  /// backward_of_norm, and is not gathered.
+  /// The gradient of a block's output comes from elsewhere; that of a block's input goes elsewhere, [n, d],
+  /// behind the next backward_of_norm, and is not gathered.
   void take_gradient(const at::Tensor& rows, int unit);
   void leave_gradient_in(at::Tensor& rows) { leaves_in_ = &rows; }
   /// wte: of a tied matrix onto the head's part.

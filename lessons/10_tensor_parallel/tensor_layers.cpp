@@ -37,7 +37,7 @@ void TensorLayers::use(std::span<const UnitTensors> params, std::span<const Unit
   for (TensorLane& lane : lanes_) lane.use(params, grads);
 }
 
-// --- forward -----------------------------------------------------------------------------------------------------------
+// --- forward -----------------------------------------------------------------------------------------------
 
 void TensorLayers::embed(std::span<const Batch> batches) {
   batches_ = batches;
@@ -52,8 +52,9 @@ void TensorLayers::embed(std::span<const Batch> batches) {
 }
 
 // [anchor: two-halves]
-// Attention and MLP have one form. What is cut meets what is whole in two places only: before the first matrix and behind the
-// second. A second micro-batch is half a step behind: one's messages travel behind the other's products.
+// Attention and MLP have one form. What is cut meets what is whole in two places only: before the first
+// matrix and behind the second. A second micro-batch is half a step behind: one's messages travel behind the
+// other's products.
 void TensorLayers::forward_block(int unit) {
   const auto mark = timeline_.mark(Pass::forward, unit);
   TensorLane &one = active().front(), &other = active().back();
@@ -70,7 +71,7 @@ void TensorLayers::forward_block(int unit) {
   }
 }
 
-// --- head --------------------------------------------------------------------------------------------------------------
+// --- head --------------------------------------------------------------------------------------------------
 
 void TensorLayers::head(Write write, at::Tensor& sums) {
   const int last = parts_.layout().last_unit();
@@ -90,11 +91,12 @@ void TensorLayers::head_loss(at::Tensor& sums) {
     lanes_[i].head(batches_[i].targets, /*scale=*/{}, Write::overwrite, sums);
 }
 
-// --- backward ----------------------------------------------------------------------------------------------------------
+// --- backward ----------------------------------------------------------------------------------------------
 
 // [anchor: behind-the-weights]
-// Nobody waits for a gradient of weights, so messages travel behind their products: the sum behind the second matrix's, the
-// next half's gradient behind the first one's. A second micro-batch's products hide more of them.
+// Nobody waits for a gradient of weights, so messages travel behind their products: the sum behind the second
+// matrix's, the next half's gradient behind the first one's. A second micro-batch's products hide more of
+// them.
 void TensorLayers::backward_block(int unit, Write write) {
   const auto mark = timeline_.mark(Pass::backward, unit);
   for (TensorLane& lane : active()) lane.recompute(unit);

@@ -1,5 +1,5 @@
-// Forward and backward where several ranks share every matrix: of one micro-batch at a time, or with two lanes of two that take
-// turns.
+// Forward and backward where several ranks share every matrix: of one micro-batch at a time, or with two
+// lanes of two that take turns.
 #pragma once
 
 #include <span>
@@ -26,8 +26,8 @@ class TensorLayers {
   /// The following calls are about these micro-batches, at most as many as there are lanes.
   void embed(std::span<const Batch> batches);
   void forward_block(int unit);
-  /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f. write: of the first
-  /// micro-batch; a second one is added.
+  /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f. write:
+  /// of the first micro-batch; a second one is added.
   void head(Write write, at::Tensor& sums);
   void head_loss(at::Tensor& sums);
   void backward_block(int unit, Write write);

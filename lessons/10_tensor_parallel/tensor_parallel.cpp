@@ -5,7 +5,8 @@
 
 namespace sc {
 
-// One optimizer step. Every rank computes every micro-batch with its part of each matrix; the messages are in TensorLayers.
+// One optimizer step. Every rank computes every micro-batch with its part of each matrix; the messages are in
+// TensorLayers.
 StepResult TensorParallel::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   micro_batches_ = micro_batches;
@@ -34,8 +35,9 @@ void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: seen-by-parts]
-// Norms, the second matrices' biases and positions are on every rank, and each has seen its own tokens only: their gradients are
-// summands. Where every rank has seen all tokens (tokens=whole) they are equal already, and a sum would count them t times.
+// Norms, the second matrices' biases and positions are on every rank, and each has seen its own tokens only:
+// their gradients are summands. Where every rank has seen all tokens (tokens=whole) they are equal already,
+// and a sum would count them t times.
 void TensorParallel::sum_replicated() {
   context_.timeline.comes_to("the sum of what every rank has");
   if (sizes_.split()) context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();

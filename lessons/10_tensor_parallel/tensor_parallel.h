@@ -1,6 +1,7 @@
-// Lesson 10: tensor parallelism. Every rank has a part of every matrix, and computes it for all tokens; what lies between the
-// matrices is summed over ranks in every half of every block.
-//   Source: Shoeybi et al., arXiv:1909.08053 (the cut); Korthikanti et al., arXiv:2205.05198 (tokens split between the halves).
+// Lesson 10: tensor parallelism. Every rank has a part of every matrix, and computes it for all tokens; what
+// lies between the matrices is summed over ranks in every half of every block.
+//   Source: Shoeybi et al., arXiv:1909.08053 (the cut); Korthikanti et al., arXiv:2205.05198 (tokens split
+//   between the halves).
 #pragma once
 
 #include <vector>

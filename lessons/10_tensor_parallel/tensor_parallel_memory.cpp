@@ -19,7 +19,8 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
                        ledger.zeros(Purpose::gradients, "grads_part", {psi.value()}, precision.grad_dtype);
   const OptimizerState state(context, psi, "part");
   // [anchor: cut-and-replicated]
-  // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one piece.
+  // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one
+  // piece.
   params_ = unit_views_of_both(layout_, params);
   grads_ = unit_views_of_both(layout_, grads);
   layers_.use(params_, grads_);

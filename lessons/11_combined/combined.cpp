@@ -8,8 +8,9 @@ constexpr int kNoBackward = -1;  // of no unit
 }  // namespace
 
 // [anchor: each-axis-its-sum]
-// A part of a matrix is this tensor rank's alone, and complete with its unit's last backward: it leaves for the data group then, as in
-// lesson 07. Of what every tensor rank has, each has seen its own tokens only, and no backward completes it.
+// A part of a matrix is this tensor rank's alone, and complete with its unit's last backward: it leaves for
+// the data group then, as in lesson 07. Of what every tensor rank has, each has seen its own tokens only, and
+// no backward completes it.
 int Combined::completed_by(const Stage::Held& held) const {
   return held.segment == Segment::sharded ? Pipeline::completed_by(held) : kNoBackward;
 }
@@ -23,15 +24,16 @@ void Combined::wait_reduced() {
 }
 
 // [anchor: one-norm-over-the-mesh]
-// Each rank squares its slice of its part; what every tensor rank has, the first of them; the tied copy, the first stage.
+// Each rank squares its slice of its part; what every tensor rank has, the first of them; the tied copy, the
+// first stage.
 bool Combined::squares(const Stage::Held& held) const {
   const bool counted_here = held.segment == Segment::sharded || tensor_rank(context_.shape) == 0;
   return counted_here && Pipeline::squares(held);
 }
 
 // [anchor: verify-copies]
-// Along each axis what is held twice is equal to the bit: a data group's vectors and both copies of wte, as in lesson 07, and what every
-// tensor rank has.
+// Along each axis what is held twice is equal to the bit: a data group's vectors and both copies of wte, as
+// in lesson 07, and what every tensor rank has.
 bool Combined::compare_copies(std::int64_t step) {
   const bool among_stages = Pipeline::compare_copies(step);
   if (!tensor_) return among_stages;

@@ -1,5 +1,5 @@
-// Lesson 11: combined parallelism. Ranks are a mesh of stages, data groups and tensor groups: lesson 07's lists, lesson 10's halves
-// and lesson 02's slices, each along its own axis.
+// Lesson 11: combined parallelism. Ranks are a mesh of stages, data groups and tensor groups: lesson 07's
+// lists, lesson 10's halves and lesson 02's slices, each along its own axis.
 //   Source: Narayanan et al., arXiv:2104.04473.
 #pragma once
 
@@ -15,7 +15,8 @@ struct TensorGroup {
   std::unique_ptr<Communicator> tensor_;
 };
 
-/// Lesson 07's step. Its replicas are a data group, who have the same part of each matrix; its ends are those of one part.
+/// Lesson 07's step. Its replicas are a data group, who have the same part of each matrix; its ends are those
+/// of one part.
 class Combined final : TensorGroup, public Pipeline {
  public:
   using Plans = CombinedPlans;

@@ -1,4 +1,5 @@
-// What lesson 11 has before its first step: the groups of its mesh, and a stage whose matrices its tensor group shares.
+// What lesson 11 has before its first step: the groups of its mesh, and a stage whose matrices its tensor
+// group shares.
 #include "combined.h"
 #include "tensor_stage.h"
 

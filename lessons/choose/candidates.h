@@ -29,11 +29,12 @@ bool has(const StrategyPlans& strategy, std::string_view setting);
 
 /// For so many GPUs, in the order of the lessons.
 std::vector<Candidate> candidates(std::int64_t gpus);
-/// Lesson 04 with every size of a group that shares parameters, and lesson 11 with every mesh of which two axes at least are longer
-/// than one: tensor groups lie in a node and have no more ranks than heads, stages have a block each; 1F1B, with one more forward first
-/// too, or interleaved with two or four chunks.
+/// Lesson 04 with every size of a group that shares parameters, and lesson 11 with every mesh of which two
+/// axes at least are longer than one: tensor groups lie in a node and have no more ranks than heads, stages
+/// have a block each; 1F1B, with one more forward first too, or interleaved with two or four chunks.
 std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const GptConfig& model);
-/// Lessons 05 and 06 with states of 1, 2, 4, ... units on the GPUs, lesson 05 also with updates that begin before the norm is known.
+/// Lessons 05 and 06 with states of 1, 2, 4, ... units on the GPUs, lesson 05 also with updates that begin
+/// before the norm is known.
 std::vector<Candidate> residents(std::int64_t gpus, const GptConfig& model);
 /// The shape of a run of it on so many GPUs.
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload);

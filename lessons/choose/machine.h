@@ -1,4 +1,5 @@
-// The machines that `choose` plans for: what they have, and at which share of it steps have been measured. No torch.
+// The machines that `choose` plans for: what they have, and at which share of it steps have been measured. No
+// torch.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ std::span<const Gpu> known_gpus();
 ///   Errors  InputError 64, with the nearest name.
 const Gpu& gpu_named(const std::string& name);
 
-/// What is not given is not there, but for a disk's size: then the disk is as large as it takes. One host, or nodes of as many GPUs
-/// each, whose ranks are neighbours.
+/// What is not given is not there, but for a disk's size: then the disk is as large as it takes. One host, or
+/// nodes of as many GPUs each, whose ranks are neighbours.
 struct Machine {
   Gpu gpu;
   std::int64_t gpus = 1;
@@ -69,16 +70,17 @@ struct Rates {
   std::int64_t node = INT64_MAX;  // GPUs of a node
   double node_link = 0;           // bytes, of a GPU to other nodes
   [[nodiscard]] const CopyRates& by_copy(std::int64_t ranks) const { return ranks == 2 ? pair : group; }
-  /// How many of a group's ranks are in one node, each `stride` from the next; all of them where it lies in one.
+  /// How many of a group's ranks are in one node, each `stride` from the next; all of them where it lies in
+  /// one.
   [[nodiscard]] std::int64_t members_in_node(std::int64_t ranks, std::int64_t stride) const;
   [[nodiscard]] bool leaves_node(std::int64_t ranks, std::int64_t stride) const {
     return members_in_node(ranks, stride) < ranks;
   }
-  /// Bytes a second that each of them sends in a collective: a ring's edge between nodes is shared by the network cards of those in
-  /// one.
+  /// Bytes a second that each of them sends in a collective: a ring's edge between nodes is shared by the
+  /// network cards of those in one.
   [[nodiscard]] double rate(std::int64_t ranks, std::int64_t stride) const;
-  /// Seconds of one of its collectives without bytes: call_seconds, and the ring's hops beyond those of two ranks in a node; there and
-  /// back: of an all_reduce.
+  /// Seconds of one of its collectives without bytes: call_seconds, and the ring's hops beyond those of two
+  /// ranks in a node; there and back: of an all_reduce.
   ///   Source  hops: NCCL 2.30, src/graph/tuning.cc, hwLatencies, ring, protocol Simple
   [[nodiscard]] double call(std::int64_t ranks, std::int64_t stride, bool there_and_back) const;
 };

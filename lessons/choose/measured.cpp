@@ -100,7 +100,8 @@ CopyRates rates_on(const Machine& machine, const Gpu& there, CopyRates copies) {
   return copies;
 }
 
-// A step's seconds grow with the start of its products: two predictions say how. Of two GPUs, between which messages were timed.
+// A step's seconds grow with the start of its products: two predictions say how. Of two GPUs, between which
+// messages were timed.
 double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
   double xx = 0, xy = 0;  // of (predicted - seconds) / seconds
   for (const MeasuredStep& step : measured.steps) {
@@ -151,7 +152,8 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .node_link = machine.node_link.value_or(0)};
 }
 
-// Of a lesson's steps, what they take over what they would if a graph replayed them; of those that wait for nothing else.
+// Of a lesson's steps, what they take over what they would if a graph replayed them; of those that wait for
+// nothing else.
 double fit_eager(const Measured& measured, const std::string& lesson) {
   double times = 0, n = 0;
   for (const MeasuredStep& step : measured.steps) {

@@ -36,8 +36,8 @@ struct Measured {
   static Measured parse(const std::string& text, const std::string& path);
 };
 
-/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken as it is,
-/// and a call takes what it took there.
+/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken
+/// as it is, and a call takes what it took there.
 ///   Products  share s and start_tokens n0 by least squares over lesson 00's steps:
 ///             (seconds - update) peak / FLOPs of n tokens = 1/s + (n0/s) / n
 ///   fp32      its own share, the mean of one GPU's steps

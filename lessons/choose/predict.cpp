@@ -17,7 +17,8 @@ double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, std
   return sum;
 }
 
-// Whether what a stage sends, of a position's output to the next one or of its gradient back, goes to another node.
+// Whether what a stage sends, of a position's output to the next one or of its gradient back, goes to another
+// node.
 bool message_leaves(const RunShape& shape, const Operation& op, const Rates& rates) {
   const std::int64_t world = to_int(shape.world), rank = to_int(shape.rank), stage = world / shape.stages,
                      way = op.purpose == OpPurpose::activations ? stage : world - stage;

@@ -9,8 +9,8 @@ namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-/// Seconds of a half of a block: the matrix that reads gathered tokens, the one that leaves a summand, attention between them, and
-/// its messages.
+/// Seconds of a half of a block: the matrix that reads gathered tokens, the one that leaves a summand,
+/// attention between them, and its messages.
 struct HalfTimes {
   double first = 0, second = 0, attention = 0, sum = 0, gather = 0;
   [[nodiscard]] double behind_first() const { return attention + second; }
@@ -101,7 +101,8 @@ double tensor_seconds(const RunShape& shape, const CommPlan& plan, const TensorP
 
 namespace {
 
-/// A rank's tokens between the halves of its blocks, and how often the loss' statistics are gathered in a micro-batch.
+/// A rank's tokens between the halves of its blocks, and how often the loss' statistics are gathered in a
+/// micro-batch.
 struct StageParts {
   TokenShare tokens = TokenShare::split;
   double statistics = 0;

@@ -10,8 +10,8 @@ std::string report(const Options& options, const Measured& measured, const std::
 /// rows: the best of each kind.
 std::string report_json(const Options& options, const Measured& measured, const std::vector<Row>& rows);
 
-/// A timed step and what these formulas say of it, on the machine that it ran on, with rates that follow from all other steps
-/// (AdamW's on the host: from a run that is none of them).
+/// A timed step and what these formulas say of it, on the machine that it ran on, with rates that follow from
+/// all other steps (AdamW's on the host: from a run that is none of them).
 struct Checked {
   MeasuredStep step;
   double predicted = 0;  // seconds

@@ -26,7 +26,8 @@ bool host_needed(const Candidate& candidate, const Machine& machine) {
 
 constexpr std::int64_t kAllAsked = 32;  // sets of alike ranks; of more whose heads are shared evenly, some
 enum class Asked {
-  some,  // the first tensor rank of the first stage, the last one and one between them: no more than that fits
+  some,  // the first tensor rank of the first stage, the last one and one between them: no more than that
+         // fits
   all    // each of these stages' tensor ranks, each stage's first one
 };
 

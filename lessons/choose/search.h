@@ -1,4 +1,5 @@
-// For each candidate the batch.micro and activations that fit and take the least time, and which of them all to take.
+// For each candidate the batch.micro and activations that fit and take the least time, and which of them all
+// to take.
 #pragma once
 
 #include "candidates.h"
@@ -31,12 +32,13 @@ struct Row {
 
 std::string activations_setting(Workload workload);  // "activations=recompute"
 
-/// All candidates, groupings and residents, in order. batch.micro goes through the divisors of batch.global / ranks; of those that fit
-/// the one with the most tokens a second counts, of equals the largest, and of activations keep before recompute.
+/// All candidates, groupings and residents, in order. batch.micro goes through the divisors of batch.global /
+/// ranks; of those that fit the one with the most tokens a second counts, of equals the largest, and of
+/// activations keep before recompute.
 std::vector<Row> search(const Machine& machine, const Measured& measured, const Workload& workload);
 
-/// Of the rows within kAsGood of the most tokens a second, among those that train as one device does (not late), the one that sends
-/// least to other nodes, and of equals the first; null: none fits.
+/// Of the rows within kAsGood of the most tokens a second, among those that train as one device does (not
+/// late), the one that sends least to other nodes, and of equals the first; null: none fits.
 inline constexpr double kAsGood = 0.02;
 const Row* best(const std::vector<Row>& rows);
 
@@ -44,7 +46,8 @@ const Row* best(const std::vector<Row>& rows);
 std::vector<Row> best_of_kinds(const std::vector<Row>& rows);
 /// The rows that fit, quickest first: `count` of them at most, one of each kind that goes by degrees.
 std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count);
-/// In words what a step waits for most, beside its products: which link and bytes, the pipeline's ends, or nothing.
+/// In words what a step waits for most, beside its products: which link and bytes, the pipeline's ends, or
+/// nothing.
 std::string waits_for(const Row& row, const Rates& rates);
 
 /// Where nothing fits: changes of the machine with which something does, nearest first.

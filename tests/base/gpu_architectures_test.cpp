@@ -5,8 +5,8 @@
 namespace sc {
 namespace {
 
-// What CudaArchitectures.cmake compiles for where nobody says otherwise. Which images a GPU runs is CUDA's own rule
-// (CUDA C++ programming guide, "binary compatibility", "PTX compatibility").
+// What CudaArchitectures.cmake compiles for where nobody says otherwise. Which images a GPU runs is CUDA's
+// own rule (CUDA C++ programming guide, "binary compatibility", "PTX compatibility").
 TEST(GpuArchitectures, TheBuildServesEveryGpuOf8AndNewer) {
   const std::string_view built = STAGECRAFT_GPU_ARCHITECTURES;
   for (const Capability gpu :

@@ -19,7 +19,11 @@ import quoted
 from gpu_table import SCALING, gpu_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MEASURED, CHOSEN, BEFORE = "lessons/choose/measured.json", "docs/results/choosing.json", "docs/results/choosing_ahead.json"
+MEASURED, CHOSEN, BEFORE = (
+    "lessons/choose/measured.json",
+    "docs/results/choosing.json",
+    "docs/results/choosing_ahead.json",
+)
 # Programs of gpu_peers.json next to which something else used the GPU.
 NOT_ALONE = "ours_1_awake", "ours_1_within"
 GPT_7B = "--workload configs/gpt_7b.json"
@@ -38,22 +42,61 @@ PLANS = {
 # What one, four and eight GPUs will be asked: predicted before. A prediction stays what it was once the run was timed.
 TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
 AHEAD = [
-    *((1, "355m", 16, 16, "05_offload", settings) for settings in (["resident=1"], ["resident=7"], ["resident=13"], ["update=early"], ["update=early", "resident=1"])),
-    *((4, size, 16, 16, lesson, settings) for size in ("355m", "774m")
-      for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
-    *((8, "1558m", 16, 16, lesson, settings) for lesson, settings in (("01_data_parallel", []), *(("10_tensor_parallel", settings) for settings in TENSOR))),
-    *((4, "774m", 64, 8, lesson, settings) for lesson, settings in (
-        ("01_data_parallel", []), ("04_zero3", []), ("04_zero3", ["shard_ranks=2"]), ("07_pipeline", ["replicas=2", "states=sharded"]),
-        *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x1x2", "1x2x2", "2x2x1")))),
-    *((8, "774m", 64, 8, lesson, settings) for lesson, settings in (
-        ("01_data_parallel", []), ("04_zero3", []), ("04_zero3", ["shard_ranks=2"]), ("04_zero3", ["shard_ranks=4"]),
-        *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x2x2", "1x4x2", "4x2x1", "2x1x4")))),
+    *(
+        (1, "355m", 16, 16, "05_offload", settings)
+        for settings in (
+            ["resident=1"],
+            ["resident=7"],
+            ["resident=13"],
+            ["update=early"],
+            ["update=early", "resident=1"],
+        )
+    ),
+    *(
+        (4, size, 16, 16, lesson, settings)
+        for size in ("355m", "774m")
+        for lesson, settings in (
+            ("01_data_parallel", []),
+            *(("10_tensor_parallel", settings) for settings in TENSOR),
+        )
+    ),
+    *(
+        (8, "1558m", 16, 16, lesson, settings)
+        for lesson, settings in (
+            ("01_data_parallel", []),
+            *(("10_tensor_parallel", settings) for settings in TENSOR),
+        )
+    ),
+    *(
+        (4, "774m", 64, 8, lesson, settings)
+        for lesson, settings in (
+            ("01_data_parallel", []),
+            ("04_zero3", []),
+            ("04_zero3", ["shard_ranks=2"]),
+            ("07_pipeline", ["replicas=2", "states=sharded"]),
+            *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x1x2", "1x2x2", "2x2x1")),
+        )
+    ),
+    *(
+        (8, "774m", 64, 8, lesson, settings)
+        for lesson, settings in (
+            ("01_data_parallel", []),
+            ("04_zero3", []),
+            ("04_zero3", ["shard_ranks=2"]),
+            ("04_zero3", ["shard_ranks=4"]),
+            *(("11_combined", [f"mesh={mesh}"]) for mesh in ("2x2x2", "1x4x2", "4x2x1", "2x1x4")),
+        )
+    ),
 ]
 
 
 RUNS_AHEAD = {  # (GPUs, size, rows of a step): the record and the run that answer
-    (1, "355m", 16): ("gpu_offload", "355m"), (4, "355m", 16): ("gpu_tensor", "tensor_355m x4"), (4, "774m", 16): ("gpu_tensor", "tensor_774m x4"),
-    (8, "1558m", 16): ("gpu_tensor", "tensor_1558m x8"), (4, "774m", 64): ("gpu_combined", "mesh_4 x4"), (8, "774m", 64): ("gpu_combined", "mesh_8 x8"),
+    (1, "355m", 16): ("gpu_offload", "355m"),
+    (4, "355m", 16): ("gpu_tensor", "tensor_355m x4"),
+    (4, "774m", 16): ("gpu_tensor", "tensor_774m x4"),
+    (8, "1558m", 16): ("gpu_tensor", "tensor_1558m x8"),
+    (4, "774m", 64): ("gpu_combined", "mesh_4 x4"),
+    (8, "774m", 64): ("gpu_combined", "mesh_8 x8"),
 }
 
 
@@ -64,8 +107,15 @@ def ahead():
         if lesson == "11_combined":
             ranks = int(settings[0].split("x")[1])
         micro = min(micro, rows // ranks) // (2 if "lanes=2" in settings else 1)
-        yield {"record": "ahead", "run": f"{size} x{gpus}", "lesson": lesson, "workload": f"configs/gpt2_{size}.json",
-               "set": {"batch.global": str(rows), "batch.micro": str(micro)}, "settings": settings, "gpus": gpus}
+        yield {
+            "record": "ahead",
+            "run": f"{size} x{gpus}",
+            "lesson": lesson,
+            "workload": f"configs/gpt2_{size}.json",
+            "set": {"batch.global": str(rows), "batch.micro": str(micro)},
+            "settings": settings,
+            "gpus": gpus,
+        }
 
 
 def record(name):
@@ -83,8 +133,16 @@ def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
             keys[key] = text
         else:
             settings.append(value)
-    found = {"record": name, "run": run, "lesson": lesson, "workload": words[words.index("--workload") + 1],
-             "set": keys, "settings": settings, "gpus": gpus, "seconds": round(seconds, 6)}
+    found = {
+        "record": name,
+        "run": run,
+        "lesson": lesson,
+        "workload": words[words.index("--workload") + 1],
+        "set": keys,
+        "settings": settings,
+        "gpus": gpus,
+        "seconds": round(seconds, 6),
+    }
     return {**found, **({"disk": disk} if disk else {}), **({"gpu": gpu} if gpu != USUAL else {})}
 
 
@@ -93,11 +151,19 @@ def of_peers():
         for name, program in row["programs"].items():
             if "Stagecraft" not in program.get("label", "") or name in NOT_ALONE or "=0" in program["label"]:
                 continue
-            turns = [turn["programs"][name]["median_seconds"] for turn in row["rounds"]
-                     if name in turn["programs"]]
+            turns = [
+                turn["programs"][name]["median_seconds"] for turn in row["rounds"] if name in turn["programs"]
+            ]
             lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name in SCALING
-            yield step("gpu_peers", run + (" on one" if alone else ""), lesson, program["command"],
-                       1 if alone else row["world"], statistics.median(turns), gpu=gpu_of(row["gpu"]))
+            yield step(
+                "gpu_peers",
+                run + (" on one" if alone else ""),
+                lesson,
+                program["command"],
+                1 if alone else row["world"],
+                statistics.median(turns),
+                gpu=gpu_of(row["gpu"]),
+            )
 
 
 def of_versions():
@@ -105,8 +171,15 @@ def of_versions():
     found = record("gpu_versions")
     for name, program in found["commands"].items():
         if "--graph off" not in program:
-            yield step("gpu_versions", name, program.split()[0], f"{found['workload']} {program}", 2, found["runs"][name]["seconds"],
-                       gpu=gpu_of(found["gpu"]))
+            yield step(
+                "gpu_versions",
+                name,
+                program.split()[0],
+                f"{found['workload']} {program}",
+                2,
+                found["runs"][name]["seconds"],
+                gpu=gpu_of(found["gpu"]),
+            )
 
 
 def of_turns(name):
@@ -116,9 +189,18 @@ def of_turns(name):
             if "Stagecraft" not in program.get("label", "") or "nccl" in program["command"]:
                 continue
             lesson = program["command"].split("build/cuda/bin/")[1].split()[0]
-            seconds = statistics.median(turn["programs"][key]["median_seconds"] for turn in row["rounds"] if key in turn["programs"])
-            yield step(name, run + (" on one" if key == "one_device" else ""), lesson, program["command"],
-                       1 if key == "one_device" else row["world"], seconds, gpu=gpu_of(row["gpu"]))
+            seconds = statistics.median(
+                turn["programs"][key]["median_seconds"] for turn in row["rounds"] if key in turn["programs"]
+            )
+            yield step(
+                name,
+                run + (" on one" if key == "one_device" else ""),
+                lesson,
+                program["command"],
+                1 if key == "one_device" else row["world"],
+                seconds,
+                gpu=gpu_of(row["gpu"]),
+            )
 
 
 def of_quoted():
@@ -126,10 +208,23 @@ def of_quoted():
     for run in found["runs"]:
         if run["packing"] != "pack":
             continue
-        settings = quoted.settings_of((run["name"], run["lesson"], run["size"], run["dtype"], None), "pack", run["world"])
-        command = shlex.join(["--workload", quoted.WORKLOAD, *(word for setting in settings for word in ("--set", setting))])
+        settings = quoted.settings_of(
+            (run["name"], run["lesson"], run["size"], run["dtype"], None), "pack", run["world"]
+        )
+        command = shlex.join(
+            ["--workload", quoted.WORKLOAD, *(word for setting in settings for word in ("--set", setting))]
+        )
         disk = quoted.DISK if run["lesson"] == "06_infinity" else 0.0
-        yield step("quoted", run["name"], run["lesson"], command, run["world"], run["step_seconds"], disk, gpu_of(run["versions"]["GPU"]))
+        yield step(
+            "quoted",
+            run["name"],
+            run["lesson"],
+            command,
+            run["world"],
+            run["step_seconds"],
+            disk,
+            gpu_of(run["versions"]["GPU"]),
+        )
 
 
 def of_dtypes():
@@ -142,40 +237,70 @@ def of_offload():
     for size, runs in found["runs"].items():
         for name, run in runs.items():
             program, *own = gpu_offload.PROGRAMS[name].split()
-            if name != "early, clipped" and (size, name) != ("774m", "delayed"):  # whose steps are made again; where AdamW's rate comes from
-                yield step("gpu_offload", size, program, shlex.join([*found["flags"][size].split(), *own]), 1, run["median_seconds"])
+            if name != "early, clipped" and (size, name) != (
+                "774m",
+                "delayed",
+            ):  # whose steps are made again; where AdamW's rate comes from
+                yield step(
+                    "gpu_offload",
+                    size,
+                    program,
+                    shlex.join([*found["flags"][size].split(), *own]),
+                    1,
+                    run["median_seconds"],
+                )
 
 
 def of_infinity():
     """The flags of tests/benchmarks/gpu_infinity.py, by the names of its runs."""
     found = record("gpu_infinity")
     disk = statistics.median(turn["block_file"] for turn in found["raw"])
-    more = {"exact": "", "delayed": " --set update=delayed --set grads_at=host",
-            "params_disk": " --set parameters=sharded --set params_at=disk"}  # params_at=host is no candidate
+    more = {
+        "exact": "",
+        "delayed": " --set update=delayed --set grads_at=host",
+        "params_disk": " --set parameters=sharded --set params_at=disk",
+    }  # params_at=host is no candidate
     for run in found["offload"]:
         command = f"--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global={run['rows']} --set update=delayed"
         yield step("gpu_infinity", f"{run['rows']} rows", "05_offload", command, 1, run["seconds"])
     for run in found["runs"]:
         if run["name"] in more:
             command = f"{run['workload']} --set batch.global={run['rows']}{more[run['name']]}"
-            yield step("gpu_infinity", f"{run['model']}, {run['rows']} rows", "06_infinity", command, 1, run["seconds"], disk)
+            yield step(
+                "gpu_infinity",
+                f"{run['model']}, {run['rows']} rows",
+                "06_infinity",
+                command,
+                1,
+                run["seconds"],
+                disk,
+            )
 
 
 def copies_of(sweep):
     """Of a whole call: the fit's latency is that of one of its messages."""
     fits = {op["kind"]: op["fit"] for op in sweep["operations"]}
-    return {name: {"call_seconds": (sweep["ranks"] - 1) * fits[kind]["latency_s"], "bytes_per_second": fits[kind]["bytes_per_s"]}
-            for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))}
+    return {
+        name: {
+            "call_seconds": (sweep["ranks"] - 1) * fits[kind]["latency_s"],
+            "bytes_per_second": fits[kind]["bytes_per_s"],
+        }
+        for name, kind in (("sum", "reduce_scatter"), ("gather", "all_gather"))
+    }
 
 
 def measured():
     offload = record("gpu_offload")
     parameters = {size: runs["exact"]["bytes"]["parameters"] / 2 for size, runs in offload["runs"].items()}
     to_host = 1e-3 * sum(end - begin for begin, end in offload["steps"]["exact"]["to_host"])
-    adam = parameters["774m"] / offload["runs"]["774m"]["delayed"]["median_seconds"]  # whose step is AdamW alone, copies beside it
+    adam = (
+        parameters["774m"] / offload["runs"]["774m"]["delayed"]["median_seconds"]
+    )  # whose step is AdamW alone, copies beside it
     alone = "\n".join(offload["adam"]["said"])
     reduce = next(op for op in record("collectives_nvlink_2")["operations"] if op["kind"] == "reduce_scatter")
-    beside = [cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"]
+    beside = [
+        cell for cell in record("comm_beside_products_2")["cells"] if cell["variant"] == "NCCL's choice"
+    ]
     by_copy = {ranks: copies_of(record(f"collectives_copies_{ranks}")) for ranks in (2, 4)}
     return {
         "about": "Made of docs/results/ by tests/benchmarks/choosing.py.",
@@ -183,12 +308,26 @@ def measured():
         "memory_bytes_per_second": record("gpu_profile_one")["runs"][0]["profile"]["memory_rate"],
         "link_bytes_per_second": reduce["fit"]["bytes_per_s"],
         "call_seconds": reduce["fit"]["latency_s"],
-        "taken_from_products": statistics.median(cell["taken_ms_an_operation"]["median"] / cell["alone_ms"]["median"] for cell in beside),
+        "taken_from_products": statistics.median(
+            cell["taken_ms_an_operation"]["median"] / cell["alone_ms"]["median"] for cell in beside
+        ),
         "by_copy": by_copy,
         "host_link_bytes_per_second": 2 * parameters["355m"] / to_host,
         "adam_parameters_per_second": adam,
-        "adam_early_parameters_per_second": adam * gpu_offload.streamed(alone, ", elsewhere") / gpu_offload.streamed(alone),
-        "steps": [*of_peers(), *of_turns("gpu_pipeline"), *of_versions(), *of_dtypes(), *of_offload(), *of_infinity(), *of_turns("gpu_tensor"), *of_turns("gpu_combined"), *of_quoted()],
+        "adam_early_parameters_per_second": adam
+        * gpu_offload.streamed(alone, ", elsewhere")
+        / gpu_offload.streamed(alone),
+        "steps": [
+            *of_peers(),
+            *of_turns("gpu_pipeline"),
+            *of_versions(),
+            *of_dtypes(),
+            *of_offload(),
+            *of_infinity(),
+            *of_turns("gpu_tensor"),
+            *of_turns("gpu_combined"),
+            *of_quoted(),
+        ],
         "ahead": list(ahead()),
     }
 
@@ -200,19 +339,28 @@ def chosen(program):
         return json.loads(done.stdout)
 
     plans = {name: {"command": f"lessons/choose.sh {words}", **said(words)} for name, words in PLANS.items()}
-    return {"about": "What lessons/choose.sh --check and lessons/choose.sh say; predicted, not measured.",
-            "check": said("--check"), "plans": plans}
+    return {
+        "about": "What lessons/choose.sh --check and lessons/choose.sh say; predicted, not measured.",
+        "check": said("--check"),
+        "plans": plans,
+    }
 
 
 def predicted_before(predicted, timed, kept):
     """Each of AHEAD with what `choose` said of it before it was timed, and then with what was timed."""
+
     def names(row):
         return row["lesson"], *(word for word in row["settings"] if word != "tokens=split")
 
-    seconds = {(row["record"], row["run"], names(row)): {"seconds": row["seconds"], "measured_on": row["gpu"]} for row in timed}
+    seconds = {
+        (row["record"], row["run"], names(row)): {"seconds": row["seconds"], "measured_on": row["gpu"]}
+        for row in timed
+    }
     before = {(row["run"], row["rows"], names(row)): row["predicted"] for row in kept}
     for (gpus, size, rows, *_), row in zip(AHEAD, predicted, strict=True):
-        found = {key: row[key] for key in ("run", "gpus", "gpu", "lesson", "settings", "predicted")} | {"rows": rows}
+        found = {key: row[key] for key in ("run", "gpus", "gpu", "lesson", "settings", "predicted")} | {
+            "rows": rows
+        }
         measured = seconds.get((*RUNS_AHEAD[gpus, size, rows], names(row)))
         if measured is not None:
             found |= {"predicted": before.get((row["run"], rows, names(row)), row["predicted"]), **measured}
@@ -231,8 +379,9 @@ def write_or_name(name, what, check):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--program", default=str(ROOT / "build/cpu/bin/choose"))
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
@@ -241,7 +390,11 @@ def main():
     predicted = found["check"].pop("ahead")
     stale |= write_or_name(CHOSEN, found, args.check)
     rows = list(predicted_before(predicted, found["check"]["rows"], record("choosing_ahead")["rows"]))
-    stale |= write_or_name(BEFORE, {"about": "What lessons/choose.sh --check said of runs before they were timed.", "rows": rows}, args.check)
+    stale |= write_or_name(
+        BEFORE,
+        {"about": "What lessons/choose.sh --check said of runs before they were timed.", "rows": rows},
+        args.check,
+    )
     sys.exit(1 if args.check and stale else 0)
 
 

@@ -25,7 +25,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_watch  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "EVENT_NOEPOLL": "1",
+    "OMP_NUM_THREADS": "1",
+}
 GIB = 1 << 30
 
 
@@ -49,9 +54,15 @@ def fit(kind, ranks, sizes):
     elif inverse < 0:
         latency, inverse = u1 / uu, 0.0
     errors = [u * latency + v * inverse - 1 for u, v in rows]
-    return {"latency_s": float(f"{latency:.4g}"), "bytes_per_s": float(f"{1 / inverse:.4g}") if inverse else None,
-            "relative_error": {"lowest": round(min(errors), 3), "highest": round(max(errors), 3),
-                               "root_mean_square": round((sum(e * e for e in errors) / len(errors)) ** 0.5, 3)}}
+    return {
+        "latency_s": float(f"{latency:.4g}"),
+        "bytes_per_s": float(f"{1 / inverse:.4g}") if inverse else None,
+        "relative_error": {
+            "lowest": round(min(errors), 3),
+            "highest": round(max(errors), 3),
+            "root_mean_square": round((sum(e * e for e in errors) / len(errors)) ** 0.5, 3),
+        },
+    }
 
 
 def link(result):
@@ -61,8 +72,12 @@ def link(result):
     if result["kind"] == "cpu":
         return "memory of one host"
     try:
-        said = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=30, check=True).stdout
-        return next(line.split()[2] for line in said.splitlines() if line.startswith("GPU0"))  # NV18: 18 NVLinks
+        said = subprocess.run(
+            ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+        return next(
+            line.split()[2] for line in said.splitlines() if line.startswith("GPU0")
+        )  # NV18: 18 NVLinks
     except (OSError, subprocess.SubprocessError, StopIteration, IndexError):
         return "unknown: nvidia-smi topo -m does not say"
 
@@ -70,26 +85,55 @@ def link(result):
 def measure(args):
     program = args.program or ROOT / "build" / args.preset / "bin/tests/comm_sweep"
     if not args.program:
-        subprocess.run(["cmake", "--build", ROOT / "build" / args.preset, "--target", "comm_sweep"], check=True, stdout=sys.stderr)
-    command = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks), str(program), "--device", args.device,
-               *args.windows, "--dtype", args.dtype, "--rounds", str(args.rounds), "--min-bytes", str(args.min_bytes), "--max-bytes", str(args.max_bytes)]
-    said = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True).stdout
+        subprocess.run(
+            ["cmake", "--build", ROOT / "build" / args.preset, "--target", "comm_sweep"],
+            check=True,
+            stdout=sys.stderr,
+        )
+    command = [
+        "mpirun",
+        "-q",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(args.ranks),
+        str(program),
+        "--device",
+        args.device,
+        *args.windows,
+        "--dtype",
+        args.dtype,
+        "--rounds",
+        str(args.rounds),
+        "--min-bytes",
+        str(args.min_bytes),
+        "--max-bytes",
+        str(args.max_bytes),
+    ]
+    said = subprocess.run(
+        command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     result = json.loads(said)
     result["link"] = link(result) + (", by copy engine" if args.windows else "")
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()
     result["load_before"] = args.load
-    result["command"] = (f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} {' '.join([*args.windows, ''])}--dtype {args.dtype} "
-                         f"--rounds {args.rounds} --min-bytes {args.min_bytes} --max-bytes {args.max_bytes}")
+    result["command"] = (
+        f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} {' '.join([*args.windows, ''])}--dtype {args.dtype} "
+        f"--rounds {args.rounds} --min-bytes {args.min_bytes} --max-bytes {args.max_bytes}"
+    )
     return result
 
 
 def rows(operation, ranks):
     factor = terms(operation["kind"], ranks)[1]
     for size in operation["sizes"]:
-        yield (f"{operation['kind']:<15} {size['bytes']:>12} bytes {size['seconds_median'] * 1e6:>12.1f} us"
-               f" ({size['seconds_p10'] * 1e6:.1f} to {size['seconds_p90'] * 1e6:.1f})"
-               f" {factor * size['bytes'] / size['seconds_median'] / 1e9:>9.2f} GB/s on the wire")
+        yield (
+            f"{operation['kind']:<15} {size['bytes']:>12} bytes {size['seconds_median'] * 1e6:>12.1f} us"
+            f" ({size['seconds_p10'] * 1e6:.1f} to {size['seconds_p90'] * 1e6:.1f})"
+            f" {factor * size['bytes'] / size['seconds_median'] / 1e9:>9.2f} GB/s on the wire"
+        )
 
 
 def text(result):
@@ -99,21 +143,33 @@ def text(result):
     parts = []
     for operation in result["operations"]:
         sizes = ",\n    ".join(json.dumps(size) for size in operation["sizes"])
-        parts.append(f'\n  {{"kind": "{operation["kind"]}", "fit": {json.dumps(operation["fit"])},\n   "sizes": [\n    {sizes}]}}')
+        parts.append(
+            f'\n  {{"kind": "{operation["kind"]}", "fit": {json.dumps(operation["fit"])},\n   "sizes": [\n    {sizes}]}}'
+        )
     return lines + ",".join(parts) + "\n ]\n}\n"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
-    parser.add_argument("--windows", action="store_const", const=["--windows"], default=[], help="on GPUs: in memory that all ranks reach, by copy engine")
+    parser.add_argument(
+        "--windows",
+        action="store_const",
+        const=["--windows"],
+        default=[],
+        help="on GPUs: in memory that all ranks reach, by copy engine",
+    )
     parser.add_argument("--rounds", type=int, default=25, help="measurements of each size")
     parser.add_argument("--min-bytes", type=int, default=1024)
     parser.add_argument("--max-bytes", type=int, help="256 MiB; 1 GiB on GPUs")
     parser.add_argument("--program", type=pathlib.Path, help="comm_sweep, built already")
-    parser.add_argument("--fit", type=pathlib.Path, metavar="RECORD", help="measure nothing: fit what this record holds")
+    parser.add_argument(
+        "--fit", type=pathlib.Path, metavar="RECORD", help="measure nothing: fit what this record holds"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="where the record goes")
     args = parser.parse_args()
     args.preset = "cuda" if args.device == "cuda" else "cpu"

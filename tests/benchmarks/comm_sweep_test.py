@@ -20,7 +20,10 @@ SIZES = [1 << power for power in range(10, 31)]
 
 def times(kind, ranks, latency, bandwidth, noise=lambda at: 1.0):
     messages, factor = comm_sweep.terms(kind, ranks)
-    return [{"bytes": n, "seconds_median": (messages * latency + factor * n / bandwidth) * noise(at)} for at, n in enumerate(SIZES)]
+    return [
+        {"bytes": n, "seconds_median": (messages * latency + factor * n / bandwidth) * noise(at)}
+        for at, n in enumerate(SIZES)
+    ]
 
 
 class Fit(unittest.TestCase):
@@ -30,7 +33,9 @@ class Fit(unittest.TestCase):
                 found = comm_sweep.fit(kind, ranks, times(kind, ranks, 7e-6, 150e9))
                 self.assertAlmostEqual(found["latency_s"] / 7e-6, 1, 3)
                 self.assertAlmostEqual(found["bytes_per_s"] / 150e9, 1, 3)
-                self.assertEqual(found["relative_error"], {"lowest": 0.0, "highest": 0.0, "root_mean_square": 0.0})
+                self.assertEqual(
+                    found["relative_error"], {"lowest": 0.0, "highest": 0.0, "root_mean_square": 0.0}
+                )
 
     def test_an_all_reduce_sends_everything_twice(self):
         self.assertEqual(comm_sweep.terms("all_reduce", 4), (6, 1.5))
@@ -39,26 +44,41 @@ class Fit(unittest.TestCase):
 
     def test_errors_are_relative(self):
         # One size in the middle 30 % slower: neither end may move by more than a few percent.
-        found = comm_sweep.fit("all_gather", 2, times("all_gather", 2, 7e-6, 150e9, lambda at: 1.3 if at == 10 else 1.0))
+        found = comm_sweep.fit(
+            "all_gather", 2, times("all_gather", 2, 7e-6, 150e9, lambda at: 1.3 if at == 10 else 1.0)
+        )
         self.assertAlmostEqual(found["latency_s"] / 7e-6, 1, 1)
         self.assertAlmostEqual(found["bytes_per_s"] / 150e9, 1, 1)
         self.assertLess(found["relative_error"]["lowest"], -0.15)
 
     def test_nothing_negative(self):
-        sizes = [{"bytes": n, "seconds_median": (n / 1e9) ** 1.2} for n in SIZES]  # a line through it would start below 0
+        sizes = [
+            {"bytes": n, "seconds_median": (n / 1e9) ** 1.2} for n in SIZES
+        ]  # a line through it would start below 0
         self.assertEqual(comm_sweep.fit("all_gather", 2, sizes)["latency_s"], 0.0)
         sizes = [{"bytes": n, "seconds_median": 1e-5 / (at + 1)} for at, n in enumerate(SIZES)]
         self.assertIsNone(comm_sweep.fit("all_gather", 2, sizes)["bytes_per_s"])
 
     def test_the_record_is_json_and_keeps_everything(self):
         sizes = times("all_reduce", 2, 1e-5, 1e9)
-        record = {"ranks": 2, "link": "NV18", "operations": [
-            {"kind": "all_reduce", "fit": comm_sweep.fit("all_reduce", 2, sizes), "sizes": sizes}]}
+        record = {
+            "ranks": 2,
+            "link": "NV18",
+            "operations": [
+                {"kind": "all_reduce", "fit": comm_sweep.fit("all_reduce", 2, sizes), "sizes": sizes}
+            ],
+        }
         self.assertEqual(json.loads(comm_sweep.text(record)), record)
 
 
 def start(*words):
-    return subprocess.run([str(word) for word in words], env={**os.environ, **comm_sweep.ENVIRONMENT}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(word) for word in words],
+        env={**os.environ, **comm_sweep.ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 class Program(unittest.TestCase):
@@ -67,19 +87,45 @@ class Program(unittest.TestCase):
             out = pathlib.Path(folder) / "record.json"
             script = pathlib.Path(comm_sweep.__file__)
             for dtype in ("f32", "bf16"):
-                done = start(sys.executable, script, "--program", PROGRAM, "--rounds", "2", "--max-bytes", "8192", "--dtype", dtype, "--out", out)
+                done = start(
+                    sys.executable,
+                    script,
+                    "--program",
+                    PROGRAM,
+                    "--rounds",
+                    "2",
+                    "--max-bytes",
+                    "8192",
+                    "--dtype",
+                    dtype,
+                    "--out",
+                    out,
+                )
                 self.assertEqual(done.returncode, 0, done.stderr)
                 record = json.loads(out.read_text())
-                self.assertEqual((record["ranks"], record["dtype"], record["link"]), (2, dtype, "memory of one host"))
-                self.assertEqual([o["kind"] for o in record["operations"]], ["all_reduce", "reduce_scatter", "all_gather"])
+                self.assertEqual(
+                    (record["ranks"], record["dtype"], record["link"]), (2, dtype, "memory of one host")
+                )
+                self.assertEqual(
+                    [o["kind"] for o in record["operations"]], ["all_reduce", "reduce_scatter", "all_gather"]
+                )
                 for operation in record["operations"]:
                     self.assertEqual([size["bytes"] for size in operation["sizes"]], [1024, 2048, 4096, 8192])
-                    self.assertTrue(all(0 < size["seconds_p10"] <= size["seconds_median"] <= size["seconds_p90"] for size in operation["sizes"]))
+                    self.assertTrue(
+                        all(
+                            0 < size["seconds_p10"] <= size["seconds_median"] <= size["seconds_p90"]
+                            for size in operation["sizes"]
+                        )
+                    )
                     self.assertIn("latency_s", operation["fit"])
 
     def test_refuses_what_it_cannot_measure(self):
-        for words, said in ((["--rounds", "1"], "at least two ranks"), (["--dtype", "f64"], "neither f32 nor bf16"), (["--device", "tpu"], "neither cpu nor cuda"),
-                            (["--max-bytes", "10"], "1 <= min <= max")):
+        for words, said in (
+            (["--rounds", "1"], "at least two ranks"),
+            (["--dtype", "f64"], "neither f32 nor bf16"),
+            (["--device", "tpu"], "neither cpu nor cuda"),
+            (["--max-bytes", "10"], "1 <= min <= max"),
+        ):
             done = start(PROGRAM, *words)
             self.assertEqual(done.returncode, 64, done.stderr)
             self.assertIn(said, done.stderr)

@@ -19,16 +19,33 @@ from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text, lesson_p
 
 DTYPES = ("fp32", "fp16", "bf16")
 EPOCH = 250  # steps, as the workload has it
-WHAT = ("one program, one workload, precision.dtype alone differs (16-bit runs keep an fp32 master, fp16 scales its loss); "
-        "fp32 without TF32 (CUBLAS_COMPUTE_32F, NVIDIA_TF32_OVERRIDE=0); epoch_seconds is the median step x 250, not a run of an epoch; "
-        "ratios are of steps within a round")
+WHAT = (
+    "one program, one workload, precision.dtype alone differs (16-bit runs keep an fp32 master, fp16 scales its loss); "
+    "fp32 without TF32 (CUBLAS_COMPUTE_32F, NVIDIA_TF32_OVERRIDE=0); epoch_seconds is the median step x 250, not a run of an epoch; "
+    "ratios are of steps within a round"
+)
 
 
 def lesson(args, row, dtype, folder):
-    settings = ["--workload", f"configs/{row.workload}.json", "--set", f"precision.dtype={dtype}", "--set", f"data.validation_rows={row.rows}",
-                "--device", "cuda"]
-    return Lesson(lesson_program(args.bin, "00_one_device"), settings, 1, folder / dtype, True, args.rounds,
-                  {"NVIDIA_TF32_OVERRIDE": "0"})
+    settings = [
+        "--workload",
+        f"configs/{row.workload}.json",
+        "--set",
+        f"precision.dtype={dtype}",
+        "--set",
+        f"data.validation_rows={row.rows}",
+        "--device",
+        "cuda",
+    ]
+    return Lesson(
+        lesson_program(args.bin, "00_one_device"),
+        settings,
+        1,
+        folder / dtype,
+        True,
+        args.rounds,
+        {"NVIDIA_TF32_OVERRIDE": "0"},
+    )
 
 
 def same_work(programs):
@@ -47,7 +64,9 @@ def evaluate(rounds, programs):
     ratios = {}
     for name in DTYPES[1:]:
         pairs = [r["programs"] for r in rounds]
-        ratios[f"fp32_over_{name}"] = gpu_table.spread([p["fp32"]["median_seconds"] / p[name]["median_seconds"] for p in pairs])
+        ratios[f"fp32_over_{name}"] = gpu_table.spread(
+            [p["fp32"]["median_seconds"] / p[name]["median_seconds"] for p in pairs]
+        )
     return ratios
 
 
@@ -61,11 +80,18 @@ def measure(args, folder):
         while len(rounds) < args.rounds:
             if not bench.fits(rounds):
                 raise OutOfTime()
-            cells, failures = bench.round(lessons, list(DTYPES), row, row.config()["batch"]["sequence"], dict.fromkeys(DTYPES, 1))
+            cells, failures = bench.round(
+                lessons, list(DTYPES), row, row.config()["batch"]["sequence"], dict.fromkeys(DTYPES, 1)
+            )
             if failures:
                 raise Failed("\n".join(f"{name}: {text}" for name, text in failures.items()))
             rounds.append(cells)
-            print("  ".join(f"{name} {1e3 * c['median_seconds']:.2f} ms" for name, c in cells["programs"].items()), flush=True)
+            print(
+                "  ".join(
+                    f"{name} {1e3 * c['median_seconds']:.2f} ms" for name, c in cells["programs"].items()
+                ),
+                flush=True,
+            )
         for name, program in lessons.items():
             command = command_text(program.command)
             programs[name] = {**program.close(bench.deadline), "command": command}
@@ -76,13 +102,26 @@ def measure(args, folder):
     workload = same_work(programs)
     ratios = evaluate(rounds, programs)
     command = command_text([HERE / "dtype_only.py", *sys.argv[1:]])
-    return {"about": WHAT, "started": now(), "commit": args.commit or sources(), "command": command, "machine": bench.machine,
-            "workload": workload, "timed_steps": row.steps, "warm_up": row.warm_up, "epoch_steps": EPOCH, "programs": programs,
-            "ratios": ratios, "rounds": rounds}
+    return {
+        "about": WHAT,
+        "started": now(),
+        "commit": args.commit or sources(),
+        "command": command,
+        "machine": bench.machine,
+        "workload": workload,
+        "timed_steps": row.steps,
+        "warm_up": row.warm_up,
+        "epoch_steps": EPOCH,
+        "programs": programs,
+        "ratios": ratios,
+        "rounds": rounds,
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", default="docs/results/gpu_dtype_only.json")
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--rounds", type=int, default=3)
@@ -100,8 +139,10 @@ def main():
             sys.exit("error: the time limit was reached\n  fix: more --seconds, or fewer --rounds")
     write(pathlib.Path(args.out), result)
     for name, program in result["programs"].items():
-        print(f"{name}: {1e3 * program['median_seconds']:.2f} ms a step, {program['epoch_seconds']:.1f} s an epoch of {EPOCH} steps, "
-              f"peak {program['bytes_measured'] / 2**30:.2f} GiB")
+        print(
+            f"{name}: {1e3 * program['median_seconds']:.2f} ms a step, {program['epoch_seconds']:.1f} s an epoch of {EPOCH} steps, "
+            f"peak {program['bytes_measured'] / 2**30:.2f} GiB"
+        )
     print(json.dumps(result["ratios"]))
 
 

@@ -40,7 +40,23 @@ import time
 
 import gpu_deepspeed
 import gpu_table
-from gpu_programs import HERE, ROOT, WARM, Apart, BesideCopies, Failed, Lesson, LlmC, OutOfTime, Peer, command_text, lesson_program, name_of, random_tokens, sources
+from gpu_programs import (
+    HERE,
+    ROOT,
+    WARM,
+    Apart,
+    BesideCopies,
+    Failed,
+    Lesson,
+    LlmC,
+    OutOfTime,
+    Peer,
+    command_text,
+    lesson_program,
+    name_of,
+    random_tokens,
+    sources,
+)
 from gpu_watch import EnergyCounter, Watch, machine
 
 GIB = 2.0**30
@@ -49,6 +65,7 @@ GIB = 2.0**30
 @dataclasses.dataclass
 class Row:
     """A workload as it is timed. Steps are more where they are short: a turn lasts a second at least."""
+
     name: str
     workload: str
     rows: int  # a micro-batch and rank
@@ -65,7 +82,9 @@ class Row:
     split: tuple = ()  # blocks of each GPU, a stage of one pipeline
     sequence: int = 0  # instead of the workload's
     set: tuple = ()  # what else lessons are told
-    paused: bool = True  # on one GPU a lesson stands still between its turns, where all of them fit in its memory
+    paused: bool = (
+        True  # on one GPU a lesson stands still between its turns, where all of them fit in its memory
+    )
     ours: str = ""  # which of LESSONS `ours` is, where all GPUs work on the same micro-batches
     record: str = "gpu_peers"
 
@@ -82,109 +101,291 @@ class Row:
 
     def rows_of(self, name, world):
         """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, two lanes have half of them each, and a pipeline four micro-batches."""
-        shares = {TENSOR[0]: {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2}, COMBINED[0]: {"ours": 4, "pipeline": 4, "ours_1x2x1": world, "dp": world}}
+        shares = {
+            TENSOR[0]: {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2},
+            COMBINED[0]: {"ours": 4, "pipeline": 4, "ours_1x2x1": world, "dp": world},
+        }
         return self.rows // shares.get(self.ours, {}).get(name, 1)
 
 
 def pipeline(micro_batches, *schedules):
     """Lesson 07 and its peer, by 1F1B and by `schedules`, and lesson 00 on the same step. The split is what split=balanced makes of 24 blocks and the head."""
-    return Row(f"pipeline_{micro_batches}", "gpt2_355m", 4, lessons=("ours", "ours_warmup", *(f"ours_{name}" for name in schedules), gpu_table.ONE), ddp_peers=("1f1b", *schedules),
-               micro_batches=micro_batches, worlds=(2,), split=(14, 10), ours=PIPELINES[0], record="gpu_pipeline")
+    return Row(
+        f"pipeline_{micro_batches}",
+        "gpt2_355m",
+        4,
+        lessons=("ours", "ours_warmup", *(f"ours_{name}" for name in schedules), gpu_table.ONE),
+        ddp_peers=("1f1b", *schedules),
+        micro_batches=micro_batches,
+        worlds=(2,),
+        split=(14, 10),
+        ours=PIPELINES[0],
+        record="gpu_pipeline",
+    )
 
 
 def tensor(workload, *peers):
-    return Row(f"tensor_{workload}", f"gpt2_{workload}", 16, lessons=("ours", *TENSOR[1:]), ddp_peers=peers, worlds=(2,), ours=TENSOR[0], record="gpu_tensor")
+    return Row(
+        f"tensor_{workload}",
+        f"gpt2_{workload}",
+        16,
+        lessons=("ours", *TENSOR[1:]),
+        ddp_peers=peers,
+        worlds=(2,),
+        ours=TENSOR[0],
+        record="gpu_tensor",
+    )
 
 
 def meshes(gpus, *names):
     """64 rows a step, eight at a time wherever a rank has as many."""
-    return Row(f"mesh_{gpus}", "gpt2_774m", 8, lessons=("ours", "zero3", *names), ddp_peers=(), micro_batches=8, worlds=(2,), gpus=gpus, ours=MESHES[0], record="gpu_combined")
+    return Row(
+        f"mesh_{gpus}",
+        "gpt2_774m",
+        8,
+        lessons=("ours", "zero3", *names),
+        ddp_peers=(),
+        micro_batches=8,
+        worlds=(2,),
+        gpus=gpus,
+        ours=MESHES[0],
+        record="gpu_combined",
+    )
 
 
 def offload(workload, rows, **more):
-    return Row(f"offload_{workload}", f"gpt2_{workload}", rows, peers=("offload", "offload:defaults"), beside=OFFLOAD[1:], ours=OFFLOAD[0], worlds=(1,), paused=False, record="gpu_deepspeed", **more)
+    return Row(
+        f"offload_{workload}",
+        f"gpt2_{workload}",
+        rows,
+        peers=("offload", "offload:defaults"),
+        beside=OFFLOAD[1:],
+        ours=OFFLOAD[0],
+        worlds=(1,),
+        paused=False,
+        record="gpu_deepspeed",
+        **more,
+    )
 
 
 PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe", gpu_table.ONE)  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
-COMBINED = ("ours_2x1x1", "ours_1x2x1", "ours_1x1x2", "pipeline", "dp", "tensor")  # lesson 11 along each axis, and the lesson that has it alone
+COMBINED = (
+    "ours_2x1x1",
+    "ours_1x2x1",
+    "ours_1x1x2",
+    "pipeline",
+    "dp",
+    "tensor",
+)  # lesson 11 along each axis, and the lesson that has it alone
 MESHES = ("dp", "zero3", *gpu_table.MESHES)
 OFFLOAD = gpu_deepspeed.OFFLOAD
 FAMILIES = (PIPELINES, TENSOR, COMBINED, MESHES, OFFLOAD)
 
 
-ROWS = {row.name: row for row in (
-    Row("seed", "seed_355m", 4, steps=100, warm_up=40, peers=("compile", "bf16", "compile:reduce-overhead")),
-    Row("124m", "gpt2_124m", 32, beside=("text",)),
-    Row("355m", "gpt2_355m", 16), Row("774m", "gpt2_774m", 16),
-    Row("1558m", "gpt2_1558m", 8, lessons=("ours", "ours_1", "zero1", "zero2", "zero3", "zero3_gelu"), ddp_peers=("compile", "fsdp")),
-    # Ours alone: what sharding brings on one GPU.
-    Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
-    # Several micro-batches a step: lessons 03 and 04 send more then. Lessons among themselves.
-    Row("accumulate", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=(), micro_batches=4, worlds=(2,)),
-    # Lesson 04 beside itself without copy engines.
-    Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
-    # Of lesson 03 beside lesson 01's.
-    Row("scaling", "gpt2_355m", 16, lessons=("ours", "ours_1", "zero2", "zero2_1"), ddp_peers=(), worlds=(2,)),
-    Row("links", "gpt2_355m", 16, lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"), ddp_peers=(), worlds=(2,)),
-    pipeline(4), pipeline(8, "gpipe"), pipeline(16),
-    tensor("355m", "tp", "sp", "async"), tensor("774m"),
-    Row("combined_355m", "gpt2_355m", 16, lessons=("ours", *COMBINED[1:]), ddp_peers=(), worlds=(2,), ours=COMBINED[0], record="gpu_combined"),
-    meshes(4, "zero3_by_2", "replicas_2", "mesh_2x1x2", "mesh_1x2x2", "mesh_2x2x1"),
-    meshes(8, "zero3_by_2", "zero3_by_4", "mesh_2x2x2", "mesh_1x4x2", "mesh_4x2x1", "mesh_2x1x4"),
-    offload("355m", 16), offload("774m", 2, sequence=512, set=("activations=recompute",)),
-    Row("zero_355m", "gpt2_355m", 16, lessons=("ours", "zero1", "zero2", "zero3"), ddp_peers=("stage1", "stage2", "stage3", "stage2:defaults"), worlds=(2,), record="gpu_deepspeed"))}
-GROUPS = {group: [name for name in ROWS if name.startswith(f"{group}_")] for group in ("pipeline", "tensor", "combined", "mesh", "offload", "zero")}  # --rows asks for all of them at once
+ROWS = {
+    row.name: row
+    for row in (
+        Row(
+            "seed",
+            "seed_355m",
+            4,
+            steps=100,
+            warm_up=40,
+            peers=("compile", "bf16", "compile:reduce-overhead"),
+        ),
+        Row("124m", "gpt2_124m", 32, beside=("text",)),
+        Row("355m", "gpt2_355m", 16),
+        Row("774m", "gpt2_774m", 16),
+        Row(
+            "1558m",
+            "gpt2_1558m",
+            8,
+            lessons=("ours", "ours_1", "zero1", "zero2", "zero3", "zero3_gelu"),
+            ddp_peers=("compile", "fsdp"),
+        ),
+        # Ours alone: what sharding brings on one GPU.
+        Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
+        # Several micro-batches a step: lessons 03 and 04 send more then. Lessons among themselves.
+        Row(
+            "accumulate",
+            "gpt2_355m",
+            16,
+            lessons=("ours", "zero1", "zero2", "zero3"),
+            ddp_peers=(),
+            micro_batches=4,
+            worlds=(2,),
+        ),
+        # Lesson 04 beside itself without copy engines.
+        Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
+        # Of lesson 03 beside lesson 01's.
+        Row(
+            "scaling",
+            "gpt2_355m",
+            16,
+            lessons=("ours", "ours_1", "zero2", "zero2_1"),
+            ddp_peers=(),
+            worlds=(2,),
+        ),
+        Row(
+            "links",
+            "gpt2_355m",
+            16,
+            lessons=("ours", "ours_1", "ours_1_awake", "ours_1_within"),
+            ddp_peers=(),
+            worlds=(2,),
+        ),
+        pipeline(4),
+        pipeline(8, "gpipe"),
+        pipeline(16),
+        tensor("355m", "tp", "sp", "async"),
+        tensor("774m"),
+        Row(
+            "combined_355m",
+            "gpt2_355m",
+            16,
+            lessons=("ours", *COMBINED[1:]),
+            ddp_peers=(),
+            worlds=(2,),
+            ours=COMBINED[0],
+            record="gpu_combined",
+        ),
+        meshes(4, "zero3_by_2", "replicas_2", "mesh_2x1x2", "mesh_1x2x2", "mesh_2x2x1"),
+        meshes(8, "zero3_by_2", "zero3_by_4", "mesh_2x2x2", "mesh_1x4x2", "mesh_4x2x1", "mesh_2x1x4"),
+        offload("355m", 16),
+        offload("774m", 2, sequence=512, set=("activations=recompute",)),
+        Row(
+            "zero_355m",
+            "gpt2_355m",
+            16,
+            lessons=("ours", "zero1", "zero2", "zero3"),
+            ddp_peers=("stage1", "stage2", "stage3", "stage2:defaults"),
+            worlds=(2,),
+            record="gpu_deepspeed",
+        ),
+    )
+}
+GROUPS = {
+    group: [name for name in ROWS if name.startswith(f"{group}_")]
+    for group in ("pipeline", "tensor", "combined", "mesh", "offload", "zero")
+}  # --rows asks for all of them at once
 # Name: program, settings, label.
-LESSONS = {"text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"), "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"), "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
-           "ours_1_awake": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms"),
-           "ours_1_within": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU, beside as many copies that use no link"),
-           "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"), "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
-           "zero2_1": ("03_zero2", [], "Stagecraft, lesson 03 on one GPU"),
-           "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
-           "zero3_gelu": ("04_zero3", ["activations=recompute_gelu"], "Stagecraft, lesson 04 (ZeRO-3), GELU computed again"),
-           "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
-           "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
-           "ours_warmup": ("07_pipeline", ["warmup=1"], "Stagecraft, lesson 07 (pipeline, 1F1B, warmup=1)"),
-           "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)"),
-           "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"), **gpu_deepspeed.LESSONS,
-           "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),
-           "ours_whole": ("10_tensor_parallel", ["tokens=whole"], "Stagecraft, lesson 10, tokens=whole"),
-           "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
-           "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows"),
-           "ours_lanes_kept": ("10_tensor_parallel", ["lanes=2", "gathered=kept"], "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept"),
-           "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL"),
-           "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"), "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
-           **{f"ours_{mesh}": ("11_combined", [f"mesh={mesh}", "states=whole"], f"Stagecraft, lesson 11, mesh={mesh}") for mesh in ("2x1x1", "1x2x1", "1x1x2")},
-           "replicas_2": ("07_pipeline", ["replicas=2", "states=sharded"], "Stagecraft, lesson 07 (pipeline, 1F1B), replicas=2"),
-           **{f"zero3_by_{ranks}": ("04_zero3", [f"shard_ranks={ranks}"], f"Stagecraft, lesson 04 (ZeRO-3), shard_ranks={ranks}") for ranks in (2, 4)},
-           **{name: ("11_combined", [name.replace("_", "=")], f"Stagecraft, lesson 11, {name.replace('_', '=')}") for name in gpu_table.MESHES if name.startswith("mesh_")}}
+LESSONS = {
+    "text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"),
+    "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"),
+    "dp": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"),
+    "ours_1": ("01_data_parallel", [], "Stagecraft, lesson 01 on one GPU"),
+    "ours_1_awake": (
+        "01_data_parallel",
+        [],
+        "Stagecraft, lesson 01 on one GPU, beside copies of 1 MiB into it, one every 20 ms",
+    ),
+    "ours_1_within": (
+        "01_data_parallel",
+        [],
+        "Stagecraft, lesson 01 on one GPU, beside as many copies that use no link",
+    ),
+    "zero1": ("02_zero1", [], "Stagecraft, lesson 02 (ZeRO-1)"),
+    "zero2": ("03_zero2", [], "Stagecraft, lesson 03 (ZeRO-2)"),
+    "zero2_1": ("03_zero2", [], "Stagecraft, lesson 03 on one GPU"),
+    "zero3": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3)"),
+    "zero3_gelu": (
+        "04_zero3",
+        ["activations=recompute_gelu"],
+        "Stagecraft, lesson 04 (ZeRO-3), GELU computed again",
+    ),
+    "zero3_plain": ("04_zero3", [], "Stagecraft, lesson 04 (ZeRO-3), NCCL_WIN_ENABLE=0"),
+    "ours_1f1b": ("07_pipeline", ["schedule=1f1b"], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
+    "ours_warmup": ("07_pipeline", ["warmup=1"], "Stagecraft, lesson 07 (pipeline, 1F1B, warmup=1)"),
+    "ours_gpipe": ("07_pipeline", ["schedule=gpipe"], "Stagecraft, lesson 07 (pipeline, GPipe)"),
+    "one_device": ("00_one_device", [], "Stagecraft, lesson 00 on one GPU"),
+    **gpu_deepspeed.LESSONS,
+    "ours_split": ("10_tensor_parallel", ["tokens=split"], "Stagecraft, lesson 10 (tensor parallelism)"),
+    "ours_whole": ("10_tensor_parallel", ["tokens=whole"], "Stagecraft, lesson 10, tokens=whole"),
+    "ours_kept": ("10_tensor_parallel", ["gathered=kept"], "Stagecraft, lesson 10, gathered=kept"),
+    "ours_lanes": ("10_tensor_parallel", ["lanes=2"], "Stagecraft, lesson 10, lanes=2 of half the rows"),
+    "ours_lanes_kept": (
+        "10_tensor_parallel",
+        ["lanes=2", "gathered=kept"],
+        "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept",
+    ),
+    "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL"),
+    "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
+    "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
+    **{
+        f"ours_{mesh}": (
+            "11_combined",
+            [f"mesh={mesh}", "states=whole"],
+            f"Stagecraft, lesson 11, mesh={mesh}",
+        )
+        for mesh in ("2x1x1", "1x2x1", "1x1x2")
+    },
+    "replicas_2": (
+        "07_pipeline",
+        ["replicas=2", "states=sharded"],
+        "Stagecraft, lesson 07 (pipeline, 1F1B), replicas=2",
+    ),
+    **{
+        f"zero3_by_{ranks}": (
+            "04_zero3",
+            [f"shard_ranks={ranks}"],
+            f"Stagecraft, lesson 04 (ZeRO-3), shard_ranks={ranks}",
+        )
+        for ranks in (2, 4)
+    },
+    **{
+        name: ("11_combined", [name.replace("_", "=")], f"Stagecraft, lesson 11, {name.replace('_', '=')}")
+        for name in gpu_table.MESHES
+        if name.startswith("mesh_")
+    },
+}
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = (*gpu_table.SCALING, *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
-VARIANTS = {"compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
-            "wire": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)"),
-            "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
-            "zero": ("autocast", "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks"),
-            "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16")}
+VARIANTS = {
+    "compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
+    "wire": (
+        "autocast",
+        "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)",
+    ),
+    "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
+    "zero": (
+        "autocast",
+        "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks",
+    ),
+    "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16"),
+}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 STAGES = ("stage1", "stage2", "stage3")  # of DeepSpeed, on several GPUs, too
-SCHEDULES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
-CUTS = {"tp": "", "sp": ", sequence parallel", "async": ", sequence parallel, async TP"}  # the peers of lesson 10
+SCHEDULES = {
+    "1f1b": "Schedule1F1B",
+    "gpipe": "ScheduleGPipe",
+}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
+CUTS = {
+    "tp": "",
+    "sp": ", sequence parallel",
+    "async": ", sequence parallel, async TP",
+}  # the peers of lesson 10
 
 
 def sizes(row):
     """Parameters, tokens of a micro-batch on one GPU, and the vocabulary as stored."""
     config = row.config()
     d, vocab = config["model"]["width"], (config["model"]["vocab"] + 127) // 128 * 128
-    return vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d), row.rows * config["batch"]["sequence"], vocab
+    return (
+        vocab * d + config["model"]["context"] * d + config["model"]["layers"] * (12 * d * d + 13 * d),
+        row.rows * config["batch"]["sequence"],
+        vocab,
+    )
 
 
 def expected_seconds(row, world, program):
     """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones. Lesson 05's host updates 5e9
     parameters a second."""
     parameters, *_ = sizes(row)
-    return (parameters / 5e9 if program.name == "05_offload" else 0.0) + 6 * parameters * row.step_rows(world) * row.config()["batch"]["sequence"] / 400e12 / world
+    return (parameters / 5e9 if program.name == "05_offload" else 0.0) + 6 * parameters * row.step_rows(
+        world
+    ) * row.config()["batch"]["sequence"] / 400e12 / world
 
 
 def peer_gib(row, name):
@@ -194,7 +395,10 @@ def peer_gib(row, name):
     d, layers = model["width"], model["layers"]
     base = name.split(":")[0]
     tokens *= row.micro_batches if base == "gpipe" else 1
-    return 1.0 + (parameters * (10 if base == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
+    return (
+        1.0
+        + (parameters * (10 if base == "bf16" else 18) + tokens * layers * 34 * d + tokens * vocab * 4) / GIB
+    )
 
 
 def now():
@@ -233,7 +437,12 @@ class Bench:
             power = self.watch.between(turn["began"], turn["ended"], gpus)
             joules = self.energy.between(turn["began"], turn["ended"], turn.get("gpus", range(gpus)))
             apart = {"medians_of_gpus": turn["medians"]} if "medians" in turn else {}
-            cells[name] = {**gpu_table.cell(tokens, turn, power, joules), **apart, "began": turn["began"], "ended": turn["ended"]}
+            cells[name] = {
+                **gpu_table.cell(tokens, turn, power, joules),
+                **apart,
+                "began": turn["began"],
+                "ended": turn["ended"],
+            }
         took = time.monotonic() - began
         self.longest = max(self.longest, took)
         return {"started": now(), "seconds": took, "programs": cells}, failures
@@ -251,11 +460,17 @@ class Comparison(Bench):
         self.asked = self.wanted()
         self.path = pathlib.Path(args.out or f"docs/results/{self.record_of(self.asked)}.json")
         self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
-        self.result["about"] = ("medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
-                                "a round; an idle program keeps its memory and leaves the GPU alone")
+        self.result["about"] = (
+            "medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
+            "a round; an idle program keeps its memory and leaves the GPU alone"
+        )
         # What is measured, by what, and how: commits of the lessons' programs and of this one.
         runner = sources()
-        self.origin = {"commit": args.commit or runner, "runner": runner, "command": command_text([HERE / "gpu.py", *sys.argv[1:]])}
+        self.origin = {
+            "commit": args.commit or runner,
+            "runner": runner,
+            "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
+        }
         self.peers, self.attentions, self.anew, self.bad = {}, {}, set(), False
         self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
 
@@ -265,7 +480,15 @@ class Comparison(Bench):
     def wanted(self):
         known = [name for name, row in ROWS.items() if row.runs_on(self.world)]
         asked = self.args.rows.split(",") if self.args.rows else known if self.world == 1 else ["355m"]
-        names = [name for one in asked for name in ([name for name in GROUPS[one] if ROWS[name].gpus in (0, self.world)] if one in GROUPS else [one])]
+        names = [
+            name
+            for one in asked
+            for name in (
+                [name for name in GROUPS[one] if ROWS[name].gpus in (0, self.world)]
+                if one in GROUPS
+                else [one]
+            )
+        ]
         for name in names:
             if name not in known:
                 groups = [group for group, members in GROUPS.items() if set(members) <= set(known)]
@@ -277,48 +500,102 @@ class Comparison(Bench):
         """The one that a result without --out goes to."""
         records = list(dict.fromkeys(row.record for row in rows))
         if len(records) > 1:
-            sys.exit(f"error: --rows: some are kept in {records[0]}.json, some in {records[1]}.json\n  fix: ask for them apart, or --out FILE")
+            sys.exit(
+                f"error: --rows: some are kept in {records[0]}.json, some in {records[1]}.json\n  fix: ask for them apart, or --out FILE"
+            )
         return records[0]
 
     def timed(self, row):
-        steps, warm_up = self.args.steps or row.steps, row.warm_up if self.args.warm_up is None else self.args.warm_up
+        steps, warm_up = (
+            self.args.steps or row.steps,
+            row.warm_up if self.args.warm_up is None else self.args.warm_up,
+        )
         return dataclasses.replace(row, steps=steps, warm_up=warm_up)
 
     def peer_names(self, row):
-        names = self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else row.ddp_peers
+        names = (
+            self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else row.ddp_peers
+        )
         names = [] if list(names) == ["none"] else names
         for name in names:
             base = name.split(":")[0]
             if row.split and base not in SCHEDULES:
-                sys.exit(f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none")
+                sys.exit(
+                    f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none"
+                )
             if row.ours == TENSOR[0] and base not in CUTS:
-                sys.exit(f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none")
+                sys.exit(
+                    f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none"
+                )
             if row.ours == OFFLOAD[0] and base != "offload":
-                sys.exit(f"error: --peers: '{name}' is none of offload, offload:defaults\n  fix: --peers offload, or none")
+                sys.exit(
+                    f"error: --peers: '{name}' is none of offload, offload:defaults\n  fix: --peers offload, or none"
+                )
             if row.ours in (COMBINED[0], MESHES[0]):
-                sys.exit(f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none")
+                sys.exit(
+                    f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none"
+                )
             several = "wire", *SHARDS, *STAGES
             if not row.ours and (base not in (*VARIANTS, *STAGES) or (self.world == 1 and base in several)):
-                sys.exit(f"error: --peers: '{name}' is none of {', '.join((*VARIANTS, *STAGES))} ({', '.join(several)}: on several GPUs)\n"
-                         "  fix: --peers compile,bf16:reduce-overhead, or none")
+                sys.exit(
+                    f"error: --peers: '{name}' is none of {', '.join((*VARIANTS, *STAGES))} ({', '.join(several)}: on several GPUs)\n"
+                    "  fix: --peers compile,bf16:reduce-overhead, or none"
+                )
         return names
 
     def lesson_names(self, row):
         """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
-        names = self.args.lessons.split(",") if self.args.lessons else row.lessons if self.world > 1 else ("ours", *row.beside)
-        known = [name for name in LESSONS if name not in (("dp", "text") if self.world > 1 else ALONE) and name not in (*PIPELINES, *VARIANTS_OF_TENSOR, *COMBINED[:3], "pipeline", "tensor", *MESHES[2:], *OFFLOAD)]
-        known = ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
+        names = (
+            self.args.lessons.split(",")
+            if self.args.lessons
+            else row.lessons
+            if self.world > 1
+            else ("ours", *row.beside)
+        )
+        known = [
+            name
+            for name in LESSONS
+            if name not in (("dp", "text") if self.world > 1 else ALONE)
+            and name
+            not in (
+                *PIPELINES,
+                *VARIANTS_OF_TENSOR,
+                *COMBINED[:3],
+                "pipeline",
+                "tensor",
+                *MESHES[2:],
+                *OFFLOAD,
+            )
+        ]
+        known = (
+            ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
+        )
         for name in names:
             if name not in known:
-                sys.exit(f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3")
+                sys.exit(
+                    f"error: --lessons: '{name}' is none of {', '.join(known)}\n  fix: --lessons ours,zero3"
+                )
         return ["ours", *(name for name in names if name != "ours")]
 
     def settings(self, row):
         """What rounds must have in common to stand in one row."""
-        together = {"lesson": LESSONS[row.ours][0][:2], **({"split": list(row.split)} if row.split else {})} if row.ours else {}
-        return {"workload": f"configs/{row.workload}.json", **together, "rows_a_rank": row.rows, **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}), "sequence": row.config()["batch"]["sequence"],
-                "tokens": name_of(self.args.tokens) if self.args.tokens else "random", "world": self.world, "warm_up": row.warm_up, "timed_steps": row.steps,
-                "gpu": self.machine.get("gpu")}
+        together = (
+            {"lesson": LESSONS[row.ours][0][:2], **({"split": list(row.split)} if row.split else {})}
+            if row.ours
+            else {}
+        )
+        return {
+            "workload": f"configs/{row.workload}.json",
+            **together,
+            "rows_a_rank": row.rows,
+            **({"micro_batches": row.micro_batches} if row.micro_batches > 1 else {}),
+            "sequence": row.config()["batch"]["sequence"],
+            "tokens": name_of(self.args.tokens) if self.args.tokens else "random",
+            "world": self.world,
+            "warm_up": row.warm_up,
+            "timed_steps": row.steps,
+            "gpu": self.machine.get("gpu"),
+        }
 
     def tokens(self, row):
         return self.args.tokens or random_tokens(row.config()["model"]["vocab"])
@@ -333,7 +610,7 @@ class Comparison(Bench):
             return False
         return same and len(entry["rounds"]) >= self.args.rounds
 
-    # --- peers -------------------------------------------------------------------------------------------------------
+    # --- peers ----------------------------------------------------------------------------------------------
 
     def peer(self, row, name):
         base, _, more = name.partition(":")
@@ -344,21 +621,46 @@ class Comparison(Bench):
         elif base in gpu_deepspeed.PEERS:
             arguments += gpu_deepspeed.arguments(name)
         elif base in CUTS:
-            arguments += ["--cut", base, *(["--one-graph"] if more == "one-graph" else ["--mode", more or "default"])]
+            arguments += [
+                "--cut",
+                base,
+                *(["--one-graph"] if more == "one-graph" else ["--mode", more or "default"]),
+            ]
         else:
             arguments += ["--variant", VARIANTS[base][0], "--mode", more or "default"]
         arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
         if base in VARIANTS:
-            arguments += ["--bucket-mb", self.args.bucket_mb, "--wire", "bf16" if base == "wire" else "same", "--shard", SHARDS.get(base, "none")]
+            arguments += [
+                "--bucket-mb",
+                self.args.bucket_mb,
+                "--wire",
+                "bf16" if base == "wire" else "same",
+                "--shard",
+                SHARDS.get(base, "none"),
+            ]
         # Autotuning compiles hundreds of kernels: one such peer a call, or they time each other.
         threads = str(max(2, (os.cpu_count() or 2) // (2 if more.startswith("max-autotune") else 8)))
-        program = next(program for own, program in ((row.split, self.args.pipeline_peer), (base in CUTS, self.args.tensor_peer),
-                                                    (base in gpu_deepspeed.PEERS, self.args.deepspeed_peer), (True, self.args.peer)) if own)
+        program = next(
+            program
+            for own, program in (
+                (row.split, self.args.pipeline_peer),
+                (base in CUTS, self.args.tensor_peer),
+                (base in gpu_deepspeed.PEERS, self.args.deepspeed_peer),
+                (True, self.args.peer),
+            )
+            if own
+        )
         return Peer(program, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
     @staticmethod
     def shape_of(row):
-        return ["--workload", ROOT / f"configs/{row.workload}.json", "--rows", str(row.rows), *(["--sequence", str(row.sequence)] if row.sequence else [])]
+        return [
+            "--workload",
+            ROOT / f"configs/{row.workload}.json",
+            "--rows",
+            str(row.rows),
+            *(["--sequence", str(row.sequence)] if row.sequence else []),
+        ]
 
     def attention(self, row):
         """The backend of a row's peers: timed once a shape, before anything else uses the GPU."""
@@ -367,9 +669,13 @@ class Comparison(Bench):
         shape = row.workload, row.rows, row.sequence
         if shape not in self.attentions:
             command = [sys.executable, self.args.peer, *self.shape_of(row), "--attention-only"]
-            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.args.start_limit)
+            said = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=self.args.start_limit
+            )
             if said.returncode != 0:
-                sys.exit(f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn")
+                sys.exit(
+                    f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn"
+                )
             self.attentions[shape] = json.loads(said.stdout)
             print(f"{row.name}: attention {json.dumps(self.attentions[shape])}", flush=True)
         return self.attentions[shape]["attention"]
@@ -382,7 +688,9 @@ class Comparison(Bench):
         capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
         for row in rows:
             ours = len(self.lesson_names(row)) if self.world == 1 and self.paused(row) else 1
-            need = (ours + self.runs_llmc(row)) * peer_gib(row, "compile") + sum(peer_gib(row, name) for name in self.peer_names(row))
+            need = (ours + self.runs_llmc(row)) * peer_gib(row, "compile") + sum(
+                peer_gib(row, name) for name in self.peer_names(row)
+            )
             if batch and held + need > capacity:
                 yield batch
                 batch, held = [], 0.0
@@ -434,7 +742,7 @@ class Comparison(Bench):
         except Failed as error:
             return False, str(error)
 
-    # --- a row -------------------------------------------------------------------------------------------------------
+    # --- a row ----------------------------------------------------------------------------------------------
 
     def known_as(self, row, name):
         """Under which name LESSONS has it."""
@@ -447,21 +755,67 @@ class Comparison(Bench):
         return self.world == 1 and name == "ours" and not row.ours
 
     def program(self, row, name):
-        return lesson_program(self.args.bin, "00_one_device" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][0])
+        return lesson_program(
+            self.args.bin,
+            "00_one_device" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][0],
+        )
 
     def lesson(self, row, name, turns):
         world = self.world_of(name)
-        settings = ["--workload", f"configs/{row.workload}.json", "--set", f"batch.global={row.step_rows(world)}",
-                    "--set", f"batch.micro={row.rows_of(name, self.world)}", "--set", f"data.validation_rows={row.rows}", "--device", "cuda"]
+        settings = [
+            "--workload",
+            f"configs/{row.workload}.json",
+            "--set",
+            f"batch.global={row.step_rows(world)}",
+            "--set",
+            f"batch.micro={row.rows_of(name, self.world)}",
+            "--set",
+            f"data.validation_rows={row.rows}",
+            "--device",
+            "cuda",
+        ]
         source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
-        own = [*LESSONS[self.known_as(row, name)][1], *row.set, *([f"batch.sequence={row.sequence}"] if row.sequence else []), *([f"split={','.join(map(str, row.split))}"] if row.split and name not in ALONE else [])]
+        own = [
+            *LESSONS[self.known_as(row, name)][1],
+            *row.set,
+            *([f"batch.sequence={row.sequence}"] if row.sequence else []),
+            *([f"split={','.join(map(str, row.split))}"] if row.split and name not in ALONE else []),
+        ]
         settings += [part for s in (*source, *own) for part in ([s] if s.startswith("--") else ["--set", s])]
-        environment = {**({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}), **ENVIRONMENT_OF.get(name, {})}
+        environment = {
+            **({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}),
+            **ENVIRONMENT_OF.get(name, {}),
+        }
         folder, program = self.folder / f"{row.name}_{name}", self.program(row, name)
         if name in ALONE and self.world > 1:
-            apart = Apart(lambda gpu, where: Lesson(program, settings, 1, f"{folder}_{gpu}", False, turns, {**environment, **where}, expected_seconds(row, 1, program)), self.world)
-            return BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within") if name in gpu_table.BESIDE_COPIES else apart
-        return Lesson(program, settings, world, folder, self.paused(row), turns, environment, expected_seconds(row, world, program))
+            apart = Apart(
+                lambda gpu, where: Lesson(
+                    program,
+                    settings,
+                    1,
+                    f"{folder}_{gpu}",
+                    False,
+                    turns,
+                    {**environment, **where},
+                    expected_seconds(row, 1, program),
+                ),
+                self.world,
+            )
+            return (
+                BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
+                if name in gpu_table.BESIDE_COPIES
+                else apart
+            )
+        return Lesson(
+            program,
+            settings,
+            world,
+            folder,
+            self.paused(row),
+            turns,
+            environment,
+            expected_seconds(row, world, program),
+        )
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -473,7 +827,13 @@ class Comparison(Bench):
             found[re.sub(r"\W", "_", name)] = self.peers[row.name, name]
         if self.runs_llmc(row):
             config = row.config()
-            found["llmc"] = LlmC(self.args.llmc, config["model"]["layers"], row.rows, config["batch"]["sequence"], self.tokens(row))
+            found["llmc"] = LlmC(
+                self.args.llmc,
+                config["model"]["layers"],
+                row.rows,
+                config["batch"]["sequence"],
+                self.tokens(row),
+            )
         return found
 
     def label(self, row, name):
@@ -481,26 +841,54 @@ class Comparison(Bench):
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return "Stagecraft, lesson 00" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][2]
+            return (
+                "Stagecraft, lesson 00" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][2]
+            )
         if row.split:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
             return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
         if base in gpu_deepspeed.PEERS:
             return gpu_deepspeed.label(base, mode)
         if base in CUTS:
-            return f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast" + (f" ({mode.replace('_', '-')})" if mode else "")
-        return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base][1] + (f" ({mode.replace('_', '-')})" if mode else "")
+            return f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast" + (
+                f" ({mode.replace('_', '-')})" if mode else ""
+            )
+        return (
+            ("DDP, " if self.world > 1 and base != "fsdp" else "")
+            + VARIANTS[base][1]
+            + (f" ({mode.replace('_', '-')})" if mode else "")
+        )
 
     def new_entry(self, row, programs):
-        return {**self.settings(row), **({"warm_seconds": WARM, "warm_from": "the first turn"} if self.world > 1 or "llmc" in programs else {}), "started": now(), **self.origin,
-                "programs": {name: {"label": self.label(row, name)} for name in programs}, "rounds": [], "ratios": {}}
+        return {
+            **self.settings(row),
+            **(
+                {"warm_seconds": WARM, "warm_from": "the first turn"}
+                if self.world > 1 or "llmc" in programs
+                else {}
+            ),
+            "started": now(),
+            **self.origin,
+            "programs": {name: {"label": self.label(row, name)} for name in programs},
+            "rounds": [],
+            "ratios": {},
+        }
 
     def add_stored(self, entry, row, programs):
         """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
-        for name, label in (("llmc", "llm.c"), ("fsdp_stored", "FSDP2 + compile"), ("fsdp_stored", "FSDP2"), ("zero_stored", "DDP + compile + ZeroRedundancyOptimizer")):
+        for name, label in (
+            ("llmc", "llm.c"),
+            ("fsdp_stored", "FSDP2 + compile"),
+            ("fsdp_stored", "FSDP2"),
+            ("zero_stored", "DDP + compile + ZeroRedundancyOptimizer"),
+        ):
             found = self.stored[label]
             if name not in programs and self.key(row) in found["tokens_per_second"]:
-                entry["programs"][name] = {"label": f"{label} (stored)", "stored": found["tokens_per_second"][self.key(row)], "source": found["source"]}
+                entry["programs"][name] = {
+                    "label": f"{label} (stored)",
+                    "stored": found["tokens_per_second"][self.key(row)],
+                    "source": found["source"],
+                }
 
     def run_row(self, row):
         entry = None if self.key(row) in self.anew else self.result["rows"].get(self.key(row))
@@ -531,7 +919,9 @@ class Comparison(Bench):
         if entry["rounds"]:
             entry["ratios"] = gpu_table.ratios_of(entry)
         before = self.result["rows"].get(self.key(row), {}).get("rounds")
-        if entry["rounds"] or (not before and any("failure" in facts for facts in entry["programs"].values())):
+        if entry["rounds"] or (
+            not before and any("failure" in facts for facts in entry["programs"].values())
+        ):
             self.result["rows"][self.key(row)] = entry
         write(self.path, self.result)
 
@@ -541,7 +931,9 @@ class Comparison(Bench):
                 raise OutOfTime()
             world_of = {name: self.world_of(name) for name in programs}
             first = len(entry["rounds"]) % len(alive)  # a chip is coolest at the first turn
-            cells, failures = self.round(programs, alive[first:] + alive[:first], row, entry["sequence"], world_of)
+            cells, failures = self.round(
+                programs, alive[first:] + alive[:first], row, entry["sequence"], world_of
+            )
             for name, text in failures.items():
                 entry["programs"][name]["failure"] = text
                 alive.remove(name)
@@ -549,8 +941,14 @@ class Comparison(Bench):
                 entry["rounds"].append({**cells, **self.origin})
             self.keep(row, entry)
             if cells["programs"]:
-                said = "  ".join(f"{name} {value['tokens_per_second'] / 1e3:.1f}k" for name, value in cells["programs"].items())
-                print(f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  ({cells['seconds']:.0f} s)", flush=True)
+                said = "  ".join(
+                    f"{name} {value['tokens_per_second'] / 1e3:.1f}k"
+                    for name, value in cells["programs"].items()
+                )
+                print(
+                    f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  ({cells['seconds']:.0f} s)",
+                    flush=True,
+                )
             for name, text in failures.items():
                 print(f"{self.key(row)} {name} failed: {text}", file=sys.stderr, flush=True)
 
@@ -593,26 +991,58 @@ class Comparison(Bench):
 
 
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument("--out", help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)")
+    parser.add_argument(
+        "--out",
+        help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)",
+    )
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
-    parser.add_argument("--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)")
+    parser.add_argument(
+        "--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
     parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
-    parser.add_argument("--tokens", metavar="FILE", help="token file that all train on, relative to the repository (default: random tokens)")
-    parser.add_argument("--lessons", help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)")
-    parser.add_argument("--peers", help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-                        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none")
-    parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto", help="of the peers; auto times both")
+    parser.add_argument(
+        "--tokens",
+        metavar="FILE",
+        help="token file that all train on, relative to the repository (default: random tokens)",
+    )
+    parser.add_argument(
+        "--lessons",
+        help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)",
+    )
+    parser.add_argument(
+        "--peers",
+        help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
+        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none",
+    )
+    parser.add_argument(
+        "--attention",
+        choices=("auto", "cudnn", "flash"),
+        default="auto",
+        help="of the peers; auto times both",
+    )
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument("--llmc", metavar="FILE[@COMMIT]", help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so")
-    parser.add_argument("--ours", choices=("paused", "process"), default="paused",
-                        help="on one GPU: one process that stands still between its turns, or a new one each turn")
+    parser.add_argument(
+        "--llmc",
+        metavar="FILE[@COMMIT]",
+        help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so",
+    )
+    parser.add_argument(
+        "--ours",
+        choices=("paused", "process"),
+        default="paused",
+        help="on one GPU: one process that stands still between its turns, or a new one each turn",
+    )
     parser.add_argument("--seconds", type=float, help="no round is started that would end later")
-    parser.add_argument("--start-limit", type=float, default=400.0, help="seconds until a peer must have compiled")
+    parser.add_argument(
+        "--start-limit", type=float, default=400.0, help="seconds until a peer must have compiled"
+    )
     parser.add_argument("--again", action="store_true", help="also rows that are in the result")
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
     parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests

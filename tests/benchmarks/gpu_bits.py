@@ -26,18 +26,46 @@ WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 # Model: (workload, rows of a step, of a micro-batch, settings, steps). 25 heads and 5 cannot be halved.
 ODD = ["model.width=320", "model.heads=5", "model.layers=4"]
-MODELS = {"124M": ("gpt2_124m", 8, 2, [], 6), "355M": ("gpt2_355m", 16, 2, [], 4), "1558M": ("gpt2_1558m", 4, 2, [], 3),
-          **{f"5 heads {dtype}": ("gpt2_124m", 12, 4, [*ODD, f"precision.dtype={dtype}"], 6) for dtype in ("bf16", "fp16", "fp32")}}
+MODELS = {
+    "124M": ("gpt2_124m", 8, 2, [], 6),
+    "355M": ("gpt2_355m", 16, 2, [], 4),
+    "1558M": ("gpt2_1558m", 4, 2, [], 3),
+    **{
+        f"5 heads {dtype}": ("gpt2_124m", 12, 4, [*ODD, f"precision.dtype={dtype}"], 6)
+        for dtype in ("bf16", "fp16", "fp32")
+    },
+}
 # Order of sums: what lesson 00 is told of it, and lesson 10 in all modes that have it.
 GRAPH_OFF = ["--graph", "off"]
-ORDERS = {"split": ([], {"": [], "kept": ["--set", "gathered=kept"], "recompute": ["--set", "activations=recompute"], "graph off": GRAPH_OFF}),
-          "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
-          "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]})}
+ORDERS = {
+    "split": (
+        [],
+        {
+            "": [],
+            "kept": ["--set", "gathered=kept"],
+            "recompute": ["--set", "activations=recompute"],
+            "graph off": GRAPH_OFF,
+        },
+    ),
+    "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
+    "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]}),
+}
 # Name: (model, order, GPUs), or (model, mesh of lesson 11, GPUs).
-TWO = {f"{model} {order}": (model, order, 2) for model, (_, rows, micro, *_) in MODELS.items() for order in ORDERS
-       if order != "lanes" or rows // micro % 2 == 0}  # lanes go in pairs
-GROUPS = {**TWO, **{f"355M {order} x4": ("355M", order, 4) for order in ORDERS}, "1558M split x8": ("1558M", "split", 8),
-          **{f"355M {mesh}": ("355M", mesh, math.prod(map(int, mesh.split("x")))) for mesh in ("2x1x2", "1x2x2", "2x2x1", "2x2x2")}}
+TWO = {
+    f"{model} {order}": (model, order, 2)
+    for model, (_, rows, micro, *_) in MODELS.items()
+    for order in ORDERS
+    if order != "lanes" or rows // micro % 2 == 0
+}  # lanes go in pairs
+GROUPS = {
+    **TWO,
+    **{f"355M {order} x4": ("355M", order, 4) for order in ORDERS},
+    "1558M split x8": ("1558M", "split", 8),
+    **{
+        f"355M {mesh}": ("355M", mesh, math.prod(map(int, mesh.split("x"))))
+        for mesh in ("2x1x2", "1x2x2", "2x2x1", "2x2x2")
+    },
+}
 
 
 def runs_of(world):
@@ -55,12 +83,27 @@ def sha256(path):
 def measure(args, program, ranks, settings, steps, folder):
     weights = folder / "weights.safetensors"
     environment = {"STAGECRAFT_COMMIT": args.commit} if args.commit else {}
-    lesson = Lesson(args.bin / program, [*settings, "--device", "cuda", "--save", weights], ranks, folder / "run", False, 1, environment)
+    lesson = Lesson(
+        args.bin / program,
+        [*settings, "--device", "cuda", "--save", weights],
+        ranks,
+        folder / "run",
+        False,
+        1,
+        environment,
+    )
     lesson.measure(0, steps, time.monotonic() + args.limit)
     losses = [(line["loss"], line["grad_norm"]) for line in lesson.lines]
-    return {"weights_sha256": sha256(weights), "losses_sha256": hashlib.sha256(json.dumps(losses).encode()).hexdigest(),
-            "last_loss": losses[-1][0], **{key: lesson.about[key] for key in ("commit", "versions", "workload", "strategy", "world", "as_predicted")},
-            "command": gpu.command_text(lesson.command)}
+    return {
+        "weights_sha256": sha256(weights),
+        "losses_sha256": hashlib.sha256(json.dumps(losses).encode()).hexdigest(),
+        "last_loss": losses[-1][0],
+        **{
+            key: lesson.about[key]
+            for key in ("commit", "versions", "workload", "strategy", "world", "as_predicted")
+        },
+        "command": gpu.command_text(lesson.command),
+    }
 
 
 def measured(args, name, *run):
@@ -71,7 +114,16 @@ def measured(args, name, *run):
 
 
 def batch(workload, rows, micro):
-    return ["--workload", f"configs/{workload}.json", "--set", f"batch.global={rows}", "--set", f"batch.micro={micro}", "--set", f"data.validation_rows={micro}"]
+    return [
+        "--workload",
+        f"configs/{workload}.json",
+        "--set",
+        f"batch.global={rows}",
+        "--set",
+        f"batch.micro={micro}",
+        "--set",
+        f"data.validation_rows={micro}",
+    ]
 
 
 def equal(runs, names, key):
@@ -82,13 +134,36 @@ def of_world(args, result):
     (workload, rows), runs = WORKLOADS[args.world], {}
     for name, (program, ops) in runs_of(args.world).items():
         try:
-            runs[name] = measured(args, name, program, args.world, [*batch(workload, rows * args.world, rows), "--ops", ops], args.steps or 20)
+            runs[name] = measured(
+                args,
+                name,
+                program,
+                args.world,
+                [*batch(workload, rows * args.world, rows), "--ops", ops],
+                args.steps or 20,
+            )
         except Failed as error:
             sys.exit(f"error: {name}: {error}")
-    groups = {"": list(runs)} if args.world > 1 else {ops: [name for name in runs if name.startswith(ops)] for ops in ("deterministic", "fused")}
-    said = {ops or "all": {"runs": names, "equal_weights": equal(runs, names, "weights_sha256"), "equal_losses": equal(runs, names, "losses_sha256")}
-            for ops, names in groups.items()}
-    result[f"world {args.world}"] = {"started": gpu.now(), "steps": args.steps or 20, "groups": said, "runs": runs}
+    groups = (
+        {"": list(runs)}
+        if args.world > 1
+        else {ops: [name for name in runs if name.startswith(ops)] for ops in ("deterministic", "fused")}
+    )
+    said = {
+        ops
+        or "all": {
+            "runs": names,
+            "equal_weights": equal(runs, names, "weights_sha256"),
+            "equal_losses": equal(runs, names, "losses_sha256"),
+        }
+        for ops, names in groups.items()
+    }
+    result[f"world {args.world}"] = {
+        "started": gpu.now(),
+        "steps": args.steps or 20,
+        "groups": said,
+        "runs": runs,
+    }
     gpu.write(args.out, result)
     print(json.dumps(said, indent=1))
     expected = said["deterministic" if args.world == 1 else "all"]
@@ -99,22 +174,39 @@ def tensor_runs(group):
     """Name: (program, ranks, settings, steps)."""
     model, order, gpus = GROUPS[group]
     workload, rows, micro, own, steps = MODELS[model]
-    settings = [*batch(workload, rows, micro), *(word for one in own for word in ("--set", one)), "--ops", "deterministic"]
+    settings = [
+        *batch(workload, rows, micro),
+        *(word for one in own for word in ("--set", one)),
+        "--ops",
+        "deterministic",
+    ]
     if order in ORDERS:
         program, (more, modes) = "10_tensor_parallel", ORDERS[order]
         of_00 = ["--tensor-ranks", str(gpus), *more]
     else:
         program, modes = "11_combined", {"": ["--set", f"mesh={order}"]}
         of_00 = records.order_of_mesh(order)
-    return {"00_one_device": ("00_one_device", 1, [*settings, *of_00], steps),
-            **{f"{program} {mode}".strip(): (program, gpus, [*settings, *more], steps) for mode, more in modes.items()}}
+    return {
+        "00_one_device": ("00_one_device", 1, [*settings, *of_00], steps),
+        **{
+            f"{program} {mode}".strip(): (program, gpus, [*settings, *more], steps)
+            for mode, more in modes.items()
+        },
+    }
 
 
 def of_tensor_ranks(args, result):
     """What fails, or no longer fits the time, leaves other groups alone."""
-    asked, ends, longest, good = list(TWO) if args.tensor == "all" else args.tensor.split(","), time.monotonic() + args.seconds, 0.0, True
+    asked, ends, longest, good = (
+        list(TWO) if args.tensor == "all" else args.tensor.split(","),
+        time.monotonic() + args.seconds,
+        0.0,
+        True,
+    )
     if unknown := [name for name in asked if name not in GROUPS]:
-        sys.exit(f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'")
+        sys.exit(
+            f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'"
+        )
     commit = args.commit or gpu.sources()
     for group in asked:
         if group in result and all(run["commit"] == commit for run in result[group]["runs"].values()):
@@ -125,8 +217,13 @@ def of_tensor_ranks(args, result):
             print("the time limit is reached: the same command goes on from here", flush=True)
             return False
         try:
-            runs = {name: {"lesson": program, **measured(args, f"{group}, {name}", program, ranks, settings, args.steps or steps)}
-                    for name, (program, ranks, settings, steps) in tensor_runs(group).items()}
+            runs = {
+                name: {
+                    "lesson": program,
+                    **measured(args, f"{group}, {name}", program, ranks, settings, args.steps or steps),
+                }
+                for name, (program, ranks, settings, steps) in tensor_runs(group).items()
+            }
         except Failed as error:
             print(f"error: {group}: {error}", file=sys.stderr, flush=True)
             good = False
@@ -141,18 +238,39 @@ def of_tensor_ranks(args, result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--world", type=int, default=1, choices=sorted(WORKLOADS), help="GPUs, one rank each")
-    parser.add_argument("--tensor", nargs="?", const="all", metavar="GROUPS", help=f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)")
+    parser.add_argument(
+        "--tensor",
+        nargs="?",
+        const="all",
+        metavar="GROUPS",
+        help=f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)",
+    )
     parser.add_argument("--steps", type=int, help="default: 20; with --tensor 6, of 1558M 3")
     parser.add_argument("--limit", type=float, default=120, help="seconds of a run")
-    parser.add_argument("--seconds", type=float, default=1e9, help="with --tensor: no group is begun that would end later")
-    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/cuda/bin"), help="where the lessons' programs are")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="with --tensor: no group is begun that would end later"
+    )
+    parser.add_argument(
+        "--bin",
+        type=pathlib.Path,
+        default=pathlib.Path("build/cuda/bin"),
+        help="where the lessons' programs are",
+    )
     parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    parser.add_argument("--out", type=pathlib.Path, help="the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        help="the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)",
+    )
     args = parser.parse_args()
     args.bin = args.bin.resolve()
-    args.out = args.out or pathlib.Path("docs/results") / ("gpu_tensor_bits.json" if args.tensor else "gpu_bits.json")
+    args.out = args.out or pathlib.Path("docs/results") / (
+        "gpu_tensor_bits.json" if args.tensor else "gpu_bits.json"
+    )
     result = json.loads(args.out.read_text()) if args.out.exists() else {}
     return 0 if (of_tensor_ranks if args.tensor else of_world)(args, result) else 1
 

@@ -31,7 +31,11 @@ RUNS = [
     ("1558m", "04_zero3", 2, 16, 110, 60),
 ]
 RESUMED = [("355m", "04_zero3", 1, 16), ("1558m", "04_zero3", 1, 8)]
-RESUMED += [(model, lesson, 2, rows) for model, rows in (("355m", 32), ("1558m", 16)) for lesson in ("01_data_parallel", "03_zero2", "04_zero3")]
+RESUMED += [
+    (model, lesson, 2, rows)
+    for model, rows in (("355m", 32), ("1558m", 16))
+    for lesson in ("01_data_parallel", "03_zero2", "04_zero3")
+]
 WARM_UP = 5
 
 
@@ -42,9 +46,22 @@ class Lessons:
     def run(self, model, lesson, ranks, rows, *flags):
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
-        command = [self.args.bin / lesson, "--workload", f"configs/gpt2_{model}.json",
-                   "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", "--watchdog", "120"]
-        for setting in (f"batch.global={rows}", f"batch.micro={rows // ranks}", f"data.validation_rows={rows // ranks}"):
+        command = [
+            self.args.bin / lesson,
+            "--workload",
+            f"configs/gpt2_{model}.json",
+            "--strategy",
+            f"lessons/{lesson}/config.json",
+            "--device",
+            "cuda",
+            "--watchdog",
+            "120",
+        ]
+        for setting in (
+            f"batch.global={rows}",
+            f"batch.micro={rows // ranks}",
+            f"data.validation_rows={rows // ranks}",
+        ):
             command += ["--set", setting]
         return whole_runs.record_of([*command, *flags], out, ranks)
 
@@ -53,10 +70,21 @@ class Lessons:
 
 
 def cost(lessons, model, lesson, ranks, rows, steps, every):
-    found = {"model": model, "lesson": lesson, "ranks": ranks, "rows": rows, "steps": steps, "save_every": every}
+    found = {
+        "model": model,
+        "lesson": lesson,
+        "ranks": ranks,
+        "rows": rows,
+        "steps": steps,
+        "save_every": every,
+    }
     for mode in ("none", "on", "off"):
         at = lessons.files("cost")
-        more = [] if mode == "none" else ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
+        more = (
+            []
+            if mode == "none"
+            else ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
+        )
         record = lessons.run(model, lesson, ranks, rows, "--steps", steps, *more)
         seconds = record["steps"]["seconds"][WARM_UP:]
         one = {"step_seconds": statistics.median(seconds), "as_predicted": record["as_predicted"]}
@@ -81,16 +109,29 @@ def cost(lessons, model, lesson, ranks, rows, steps, every):
 
 
 def resumed(lessons, model, lesson, ranks, rows):
-    whole, again = (pathlib.Path(lessons.args.quick_disk or lessons.folder) / name for name in ("whole", "again"))
+    whole, again = (
+        pathlib.Path(lessons.args.quick_disk or lessons.folder) / name for name in ("whole", "again")
+    )
     both = ["--ops", "deterministic", "--steps", 12, "--save-every", 6]
     lessons.run(model, lesson, ranks, rows, *both, "--checkpoints", whole)
-    record = lessons.run(model, lesson, ranks, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again)
+    record = lessons.run(
+        model, lesson, ranks, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again
+    )
     last = [str(of / "step-000012") for of in (whole, again)]
-    done = subprocess.run([lessons.args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        [lessons.args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False
+    )
     for of in (whole, again):
         shutil.rmtree(of)
     said = [line for line in done.stdout.splitlines() if "equal" in line]
-    return {"model": model, "lesson": lesson, "ranks": ranks, "exit": done.returncode, "said": said, "commit": record["commit"]}
+    return {
+        "model": model,
+        "lesson": lesson,
+        "ranks": ranks,
+        "exit": done.returncode,
+        "said": said,
+        "commit": record["commit"],
+    }
 
 
 def missing(wanted, found, gpus):
@@ -101,8 +142,12 @@ def missing(wanted, found, gpus):
 
 def main():
     parser = whole_runs.parser_of(__doc__)
-    parser.add_argument("--disk", help="where checkpoints are written (default: the system's temporary folder)")
-    parser.add_argument("--quick-disk", help="where those are written of which only bits count (default: as --disk)")
+    parser.add_argument(
+        "--disk", help="where checkpoints are written (default: the system's temporary folder)"
+    )
+    parser.add_argument(
+        "--quick-disk", help="where those are written of which only bits count (default: as --disk)"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
     args = whole_runs.read_arguments(parser)
     here = machine()

@@ -22,17 +22,28 @@ def sources_of(gpus, there):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("--within", action="store_true")
     args = parser.parse_args()
     import torch  # takes seconds, and sources_of needs none
+
     there = torch.cuda.device_count()
     if not 0 < args.gpus <= there or there < 2:
-        parser.exit(1, f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more than there are\n")
+        parser.exit(
+            1,
+            f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more than there are\n",
+        )
     pairs = []
     for gpu, source in enumerate(sources_of(args.gpus, there)):
-        pairs.append([torch.zeros(BYTES, dtype=torch.uint8, device=f"cuda:{index}") for index in (source, source if args.within else gpu)])
+        pairs.append(
+            [
+                torch.zeros(BYTES, dtype=torch.uint8, device=f"cuda:{index}")
+                for index in (source, source if args.within else gpu)
+            ]
+        )
         pairs[-1][1].copy_(pairs[-1][0])  # once by PyTorch, which lets the source reach the other
     # Later ones by the runtime: PyTorch's also makes work for the GPU that is copied to.
     runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.split('.')[0]}")
@@ -42,11 +53,19 @@ def main():
     for turn in itertools.count():
         for (source, target), stream in zip(pairs, streams, strict=True):
             with torch.cuda.device(source.device):
-                failed = runtime.cudaMemcpyAsync(ctypes.c_void_p(target.data_ptr()), ctypes.c_void_p(source.data_ptr()), ctypes.c_size_t(BYTES),
-                                                 DEFAULT, ctypes.c_void_p(stream.cuda_stream))
+                failed = runtime.cudaMemcpyAsync(
+                    ctypes.c_void_p(target.data_ptr()),
+                    ctypes.c_void_p(source.data_ptr()),
+                    ctypes.c_size_t(BYTES),
+                    DEFAULT,
+                    ctypes.c_void_p(stream.cuda_stream),
+                )
                 stream.synchronize()
             if failed:
-                parser.exit(1, f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo -p2p r)\n")
+                parser.exit(
+                    1,
+                    f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo -p2p r)\n",
+                )
         if turn == 0:
             print("copying", flush=True)
         time.sleep(PERIOD)

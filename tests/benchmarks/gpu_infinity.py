@@ -33,7 +33,10 @@ HOST, DISK = ("--set parameters=sharded --set params_at=" + place for place in (
 RUNS = [
     None,
     # Without a disk: what the GPU's part of a step takes.
-    *(("05_offload", "355M", "delayed", rows, "--set update=delayed", steps) for rows, steps in ((16, 30), (128, 9), (512, 9))),
+    *(
+        ("05_offload", "355M", "delayed", rows, "--set update=delayed", steps)
+        for rows, steps in ((16, 30), (128, 9), (512, 9))
+    ),
     # The second has ten steps more than the first: what the kernel counts of ten steps is the difference.
     ("06_infinity", "355M", "exact, few steps", 16, "", 4),
     ("06_infinity", "355M", "exact", 16, "", 14),
@@ -54,20 +57,37 @@ SKIPPED = 3  # steps that are no measurement
 
 def run(bin_folder, lesson, flags, folder):
     """A run's record, and what the system says of its process: bytes over the disk, most memory at a time."""
-    command = [str(bin_folder / lesson), "--strategy", f"lessons/{lesson}/config.json", "--device", "cuda", *flags.split(), "--out", str(folder)]
+    command = [
+        str(bin_folder / lesson),
+        "--strategy",
+        f"lessons/{lesson}/config.json",
+        "--device",
+        "cuda",
+        *flags.split(),
+        "--out",
+        str(folder),
+    ]
     said = folder.with_suffix(".txt")
     with said.open("w") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
     if status != 0:
-        sys.exit(f"error: {' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}")
-    system = {"read": used.ru_inblock * 512, "written": used.ru_oublock * 512, "peak_host": used.ru_maxrss * 1024}
+        sys.exit(
+            f"error: {' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}"
+        )
+    system = {
+        "read": used.ru_inblock * 512,
+        "written": used.ru_oublock * 512,
+        "peak_host": used.ru_maxrss * 1024,
+    }
     return json.loads((folder / "record.json").read_text()), system
 
 
 def raw(program, disk):
     """Bytes a second: the kernel's ring alone, and a BlockFile on it, with its sums."""
-    said = subprocess.run([program, disk, "8", "6", "mixed"], text=True, capture_output=True, check=True).stdout
+    said = subprocess.run(
+        [program, disk, "8", "6", "mixed"], text=True, capture_output=True, check=True
+    ).stdout
     ring = float(re.search(r"mixed, io_uring.*: ([\d.]+) GB/s", said)[1])
     file = float(re.search(r"BlockFile io_uring .*mixed ([\d.]+) GB/s", said)[1])
     print("raw", ring, file, flush=True)
@@ -86,7 +106,9 @@ def of_run(record, rows, system):
         "tokens_per_second": tokens / median,
         "disk_bytes": disk,
         "disk_rate": disk / median,
-        "shares": {share["name"]: share["seconds"][0] for share in record.get("timetable", {}).get("shares", [])},
+        "shares": {
+            share["name"]: share["seconds"][0] for share in record.get("timetable", {}).get("shares", [])
+        },
         "bytes": record["ranks"][0]["measured_bytes"],
         "as_predicted": record["as_predicted"],
         "system": system,
@@ -96,7 +118,10 @@ def of_run(record, rows, system):
 def of_deepspeed(program, model, rows, steps, disk):
     """States on the disk; so are, with DeepSpeed, fp32 gradients between backward and update."""
     workload = WORKLOADS[model].split()[1]
-    peer = Peer(program, ["--workload", ROOT / workload, "--rows", rows, "--stage", 3, "--nvme", disk, "--attention", "cudnn"])
+    peer = Peer(
+        program,
+        ["--workload", ROOT / workload, "--rows", rows, "--stage", 3, "--nvme", disk, "--attention", "cudnn"],
+    )
     try:
         peer.start()
         while not peer.poll():
@@ -106,23 +131,36 @@ def of_deepspeed(program, model, rows, steps, disk):
         about = peer.close(0.0)
     about["config"]["zero_optimization"]["offload_optimizer"].pop("nvme_path")  # of this machine
     median = statistics.median(turn["seconds"])
-    return {"rows": rows, "tokens": turn["tokens"], "seconds": median, "tokens_per_second": turn["tokens"] / median, "about": about}
+    return {
+        "rows": rows,
+        "tokens": turn["tokens"],
+        "seconds": median,
+        "tokens_per_second": turn["tokens"] / median,
+        "about": about,
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--commit", required=True)
     parser.add_argument("--disk", required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--deepspeed", action="store_true", help="lesson 06 and DeepSpeed in turns")
-    parser.add_argument("--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS)  # for tests
+    parser.add_argument(
+        "--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS
+    )  # for tests
     args = parser.parse_args()
     bin_folder, disk_benchmark = args.bin.resolve(), benchmark_program(args.bin, "block_io_benchmark")
     for lesson in ("06_infinity",) if args.deepspeed else ("05_offload", "06_infinity"):
         lesson_program(args.bin, lesson)  # before minutes of the others
     os.environ["STAGECRAFT_COMMIT"] = args.commit
-    result = {"about": "Lesson 06 on one GPU by tokens of a step, next to the raw rate of its disk.", "commit": args.commit}
+    result = {
+        "about": "Lesson 06 on one GPU by tokens of a step, next to the raw rate of its disk.",
+        "commit": args.commit,
+    }
     result |= {"raw": [], "offload": [], "runs": []}
     if args.out.exists():
         result = json.loads(args.out.read_text())
@@ -143,9 +181,17 @@ def main():
                 offload = lesson == "05_offload"
                 flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {'' if offload else f'--disk {args.disk}'} {more}"
                 record, system = run(bin_folder, lesson, flags, pathlib.Path(scratch) / str(number))
-                result |= {"versions": record["versions"], "cores": os.cpu_count(), "started": record["started"]}
+                result |= {
+                    "versions": record["versions"],
+                    "cores": os.cpu_count(),
+                    "started": record["started"],
+                }
                 found = of_run(record, rows, system)
-                result["offload" if offload else "runs"].append(found if offload else {"name": name, "model": model, "workload": WORKLOADS[model], **found})
+                result["offload" if offload else "runs"].append(
+                    found
+                    if offload
+                    else {"name": name, "model": model, "workload": WORKLOADS[model], **found}
+                )
                 print(*what, {k: v for k, v in found.items() if k != "bytes"}, flush=True)
             args.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -20,7 +20,15 @@ from gpu_watch import machine
 MODELS = {
     "355m": (
         "--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global=16 --steps 40",
-        ("one_device", "exact", "exact, 1 resident", "early", "early, 1 resident", "early, clipped", "delayed"),
+        (
+            "one_device",
+            "exact",
+            "exact, 1 resident",
+            "early",
+            "early, 1 resident",
+            "early, clipped",
+            "delayed",
+        ),
     ),
     "774m": (
         "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set batch.sequence=512 --set activations=recompute "
@@ -28,7 +36,15 @@ MODELS = {
         ("exact", "early", "early, 1 resident", "early, 5 resident", "delayed"),  # more than five do not fit
     ),
 }
-CURVE = ("exact, 4 resident", "exact, 7 resident", "exact, 13 resident", "exact, 19 resident", "exact, 25 resident", "early, 4 resident", "early, 7 resident")  # of 355M's 26 units
+CURVE = (
+    "exact, 4 resident",
+    "exact, 7 resident",
+    "exact, 13 resident",
+    "exact, 19 resident",
+    "exact, 25 resident",
+    "early, 4 resident",
+    "early, 7 resident",
+)  # of 355M's 26 units
 NO_CLIP = "--set optim.clip=100"  # the first steps of a run are mostly clipped, later ones hardly: no gradient is this long
 OFFLOAD = "05_offload --strategy lessons/05_offload/config.json"
 PROGRAMS = {
@@ -37,14 +53,21 @@ PROGRAMS = {
     "early": f"{OFFLOAD} --set update=early {NO_CLIP}",
     "early, clipped": f"{OFFLOAD} --set update=early",
     "delayed": f"{OFFLOAD} --set update=delayed",
-    **{name: OFFLOAD + (f" --set update=early {NO_CLIP}" if "early" in name else "") + f" --set resident={name.split()[1]}"
-       for name in ("exact, 1 resident", "early, 1 resident", "early, 5 resident", *CURVE)},
+    **{
+        name: OFFLOAD
+        + (f" --set update=early {NO_CLIP}" if "early" in name else "")
+        + f" --set resident={name.split()[1]}"
+        for name in ("exact, 1 resident", "early, 1 resident", "early, 5 resident", *CURVE)
+    },
 }
 
 
 def run(bin_folder, program, flags, folder):
     name, *own = program.split()
-    return whole_runs.record_of([bin_folder / name, *own, "--device", "cuda", "--sample", "0", "--page", "off", *flags.split()], folder)
+    return whole_runs.record_of(
+        [bin_folder / name, *own, "--device", "cuda", "--sample", "0", "--page", "off", *flags.split()],
+        folder,
+    )
 
 
 def of_rounds(records):
@@ -70,11 +93,27 @@ def lanes(trace, step):
     found = {"compute": [], "to_host": [], "to_device": [], "adam": [], "norm": []}
     for e in events:
         name = e["name"]
-        kind = "adam" if e["cat"] == "marks" and name.startswith("update") else "norm" if name.startswith("norm") else "compute" if e["cat"] == "compute" and e is not whole else name.split(" ")[0]
+        kind = (
+            "adam"
+            if e["cat"] == "marks" and name.startswith("update")
+            else "norm"
+            if name.startswith("norm")
+            else "compute"
+            if e["cat"] == "compute" and e is not whole
+            else name.split(" ")[0]
+        )
         if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
             continue
-        found[kind].append([round((max(begin, e["ts"]) - begin) / 1e3, 3), round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3)])
-    return {"milliseconds": round(whole["dur"] / 1e3, 3), **{kind: merged(sorted(spans)) for kind, spans in found.items()}}
+        found[kind].append(
+            [
+                round((max(begin, e["ts"]) - begin) / 1e3, 3),
+                round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3),
+            ]
+        )
+    return {
+        "milliseconds": round(whole["dur"] / 1e3, 3),
+        **{kind: merged(sorted(spans)) for kind, spans in found.items()},
+    }
 
 
 def merged(spans, gap=0.05):
@@ -90,7 +129,10 @@ def merged(spans, gap=0.05):
 
 def streamed(said, where=""):
     """Parameters a second that adamw_benchmark says of a pool in bf16; where: ", elsewhere" into a second copy of the states."""
-    return max(float(rate) for rate in re.findall(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", said)) * 1e9
+    return (
+        max(float(rate) for rate in re.findall(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", said))
+        * 1e9
+    )
 
 
 def adam(program):
@@ -112,25 +154,39 @@ def main():
     def keep(**more):
         """Complete after each part: who is stopped has the parts before."""
         first = records["355m"]["one_device"][0]
-        result.update({
-            "about": "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone.",
-            "commit": first["commit"],
-            "gpu": machine()["gpu"],
-            "cores": os.cpu_count(),
-            "started": first["started"],
-            "versions": first["versions"],
-            "flags": {model: flags for model, (flags, _) in MODELS.items()},
-            "runs": {model: {name: of_rounds(several) for name, several in runs.items()} for model, runs in records.items()},
-            **more,
-        })
+        result.update(
+            {
+                "about": "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone.",
+                "commit": first["commit"],
+                "gpu": machine()["gpu"],
+                "cores": os.cpu_count(),
+                "started": first["started"],
+                "versions": first["versions"],
+                "flags": {model: flags for model, (flags, _) in MODELS.items()},
+                "runs": {
+                    model: {name: of_rounds(several) for name, several in runs.items()}
+                    for model, runs in records.items()
+                },
+                **more,
+            }
+        )
         args.out.write_text(json.dumps(result, indent=1) + "\n")
 
     with tempfile.TemporaryDirectory() as scratch:
 
         def turn(model, name, number):
-            record = run(args.bin, PROGRAMS[name], MODELS[model][0], pathlib.Path(scratch) / f"{model}-{name}-{number}")
+            record = run(
+                args.bin, PROGRAMS[name], MODELS[model][0], pathlib.Path(scratch) / f"{model}-{name}-{number}"
+            )
             records.setdefault(model, {}).setdefault(name, []).append(record)
-            print(model, name, round(record["timing"]["tokens_per_second"]), "tokens a second", record.get("counts", ""), flush=True)
+            print(
+                model,
+                name,
+                round(record["timing"]["tokens_per_second"]),
+                "tokens a second",
+                record.get("counts", ""),
+                flush=True,
+            )
 
         for number in range(args.rounds):
             for model, (_, programs) in MODELS.items():
@@ -140,7 +196,12 @@ def main():
         steps = {}
         for name in ("exact", "early, 1 resident", "delayed"):
             folder = pathlib.Path(scratch) / f"trace-{name}"
-            run(args.bin, PROGRAMS[name], MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace", folder)
+            run(
+                args.bin,
+                PROGRAMS[name],
+                MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace",
+                folder,
+            )
             steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
         keep(steps=steps, adam=adam(adam_benchmark))
         for name in CURVE:

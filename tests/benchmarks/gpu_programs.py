@@ -34,12 +34,18 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
 # Multicast (NVLS) is off for everybody alike.
-ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-               "STAGECRAFT_TERMINAL": "0"}
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "EVENT_NOEPOLL": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "STAGECRAFT_TERMINAL": "0",
+}
 TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept
-SLACK = 8    # steps a turn that may pass before a program is paused
-WARM = 4.0   # seconds that a process a turn computes before it is timed
+SLACK = 8  # steps a turn that may pass before a program is paused
+WARM = 4.0  # seconds that a process a turn computes before it is timed
 
 
 class Failed(Exception):
@@ -56,10 +62,21 @@ class Process:
     def __init__(self, command, environment=None, pipes=False, ends_by="KILL"):
         self.log = tempfile.TemporaryFile(mode="w+b")
         guard = ["setpriv", "--pdeathsig", ends_by, "--"] if shutil.which("setpriv") else []
-        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if pipes else {"stdin": subprocess.DEVNULL, "stdout": self.log}
+        streams = (
+            {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            if pipes
+            else {"stdin": subprocess.DEVNULL, "stdout": self.log}
+        )
         try:
-            self.child = subprocess.Popen([*guard, *map(str, command)], env={**os.environ, **ENVIRONMENT, **(environment or {})},
-                                          stderr=self.log, cwd=ROOT, start_new_session=True, text=pipes or None, **streams)
+            self.child = subprocess.Popen(
+                [*guard, *map(str, command)],
+                env={**os.environ, **ENVIRONMENT, **(environment or {})},
+                stderr=self.log,
+                cwd=ROOT,
+                start_new_session=True,
+                text=pipes or None,
+                **streams,
+            )
         except OSError as error:
             raise Failed(str(error)) from error
 
@@ -109,7 +126,8 @@ def warm(steps, median):
 
 class Lesson:
     """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
-    takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting."""
+    takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting.
+    """
 
     def __init__(self, program, settings, ranks, folder, paused, turns, environment=None, expected=None):
         """`expected`: about how many seconds a step takes, for the warm-up of a first turn."""
@@ -129,7 +147,9 @@ class Lesson:
         command = [self.program, *self.settings, "--steps", str(steps), "--out", self.folder]
         if self.paused:
             command += ["--watchdog", "86400"]  # a pause is no hang
-        self.command = [str(x) for x in ([*MPIRUN, "-n", str(self.ranks)] if self.ranks > 1 else []) + command]
+        self.command = [
+            str(x) for x in ([*MPIRUN, "-n", str(self.ranks)] if self.ranks > 1 else []) + command
+        ]
         self.process = Process(self.command, self.environment, ends_by="TERM" if self.ranks > 1 else "KILL")
         self.seen, self.lines = 0, []
 
@@ -148,8 +168,10 @@ class Lesson:
         """Returns when the count-th step was seen to end."""
         while self.read_steps() < count:
             if self.process.child.poll() is not None and self.read_steps() < count:
-                raise Failed(f"exit {self.process.child.returncode} after {len(self.lines)} steps, {count} were asked for\n"
-                             f"{self.process.tail()}")
+                raise Failed(
+                    f"exit {self.process.child.returncode} after {len(self.lines)} steps, {count} were asked for\n"
+                    f"{self.process.tail()}"
+                )
             if time.monotonic() > min(deadline, limit):
                 raise stopped(deadline, limit, self.process, f"step {len(self.lines)}")
             time.sleep(0.001)
@@ -178,7 +200,13 @@ class Lesson:
         self.median = statistics.median(seconds)
         ended = (self.folder / "steps.jsonl").stat().st_mtime  # a line is written as its step ends
         self.about = self.facts(record)
-        return {"seconds": seconds, "tokens": self.lines[-1]["tokens"], "began": ended - sum(seconds), "ended": ended, "wall_seconds": None}
+        return {
+            "seconds": seconds,
+            "tokens": self.lines[-1]["tokens"],
+            "began": ended - sum(seconds),
+            "ended": ended,
+            "wall_seconds": None,
+        }
 
     def measure_paused(self, warm_up, steps, deadline, limit):
         first = warm_up
@@ -186,7 +214,9 @@ class Lesson:
             self.asked = self.turns * (warm_up + steps + SLACK)
             self.launch(self.asked)
         else:
-            first += self.read_steps()  # the step that was under way while it stood still is the first of the warm-up
+            first += (
+                self.read_steps()
+            )  # the step that was under way while it stood still is the first of the warm-up
             self.process.signal(signal.SIGCONT)
         began = self.wait_for(first, deadline, limit)
         ended = self.wait_for(first + steps, deadline, limit)
@@ -194,7 +224,13 @@ class Lesson:
         seconds = [line["seconds"] for line in self.lines[first : first + steps]]
         if len(seconds) != steps:
             raise Failed(f"the record has {len(seconds)} timed steps, {steps} were asked for")
-        return {"seconds": seconds, "tokens": self.lines[first]["tokens"], "began": began, "ended": ended, "wall_seconds": ended - began}
+        return {
+            "seconds": seconds,
+            "tokens": self.lines[first]["tokens"],
+            "began": began,
+            "ended": ended,
+            "wall_seconds": ended - began,
+        }
 
     def read_record(self, status):
         text = self.process.output()
@@ -209,13 +245,32 @@ class Lesson:
         """What a record says beside its steps."""
         rank, of_ranks = record["ranks"][0], [one["measured_bytes"]["total"] for one in record["ranks"]]
         allocator = record.get("allocator")  # rank 0's; CPU ranks have none
-        kept = {key: record[key] for key in ("versions", "commit", "workload", "strategy", "workload_hash", "device", "world", "as_predicted")}
-        wait_share = None if self.paused else (record.get("timing") or {}).get("wait_share")  # it may have stood still within a wait
+        kept = {
+            key: record[key]
+            for key in (
+                "versions",
+                "commit",
+                "workload",
+                "strategy",
+                "workload_hash",
+                "device",
+                "world",
+                "as_predicted",
+            )
+        }
+        wait_share = (
+            None if self.paused else (record.get("timing") or {}).get("wait_share")
+        )  # it may have stood still within a wait
         kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
-        return {**kept, "wait_share": wait_share,
-                "bytes_planned": rank["predicted_bytes"]["total"], "bytes_measured": rank["measured_bytes"]["total"],
-                **({"bytes_of_ranks": of_ranks} if len(set(of_ranks)) > 1 else {}),
-                "peak_planned": allocator and sum(allocator["predicted"].values()), "peak_allocated": allocator and allocator["peak"]}
+        return {
+            **kept,
+            "wait_share": wait_share,
+            "bytes_planned": rank["predicted_bytes"]["total"],
+            "bytes_measured": rank["measured_bytes"]["total"],
+            **({"bytes_of_ranks": of_ranks} if len(set(of_ranks)) > 1 else {}),
+            "peak_planned": allocator and sum(allocator["predicted"].values()),
+            "peak_allocated": allocator and allocator["peak"],
+        }
 
     def close(self, deadline):
         """A paused run goes to its end, if it comes to it in time: its record then says whether what was planned was measured."""
@@ -226,7 +281,12 @@ class Lesson:
                 self.about = {"record": "none: the run was ended before its last step"}
                 self.process.signal(signal.SIGCONT)
                 limit = min(deadline, time.monotonic() + 120.0)
-                left = (self.asked - self.read_steps()) * statistics.median(line["seconds"] for line in self.lines) if self.lines else math.inf
+                left = (
+                    (self.asked - self.read_steps())
+                    * statistics.median(line["seconds"] for line in self.lines)
+                    if self.lines
+                    else math.inf
+                )
                 status = self.process.wait(limit) if time.monotonic() + left < limit else None
                 if status is not None:
                     self.about = self.facts(self.read_record(status))
@@ -244,7 +304,9 @@ class Apart:
     def __init__(self, make, gpus):
         """make(index, environment) -> Lesson, of one process a turn."""
         seen = range(gpus) if ASKED is None else ASKED
-        self.lessons = [make(gpu, {"CUDA_VISIBLE_DEVICES": str(name)}) for gpu, name in enumerate(seen[:gpus])]
+        self.lessons = [
+            make(gpu, {"CUDA_VISIBLE_DEVICES": str(name)}) for gpu, name in enumerate(seen[:gpus])
+        ]
         self.command, self.about, self.process = [], {}, None
 
     def measure(self, warm_up, steps, deadline, limit=600.0):
@@ -257,12 +319,16 @@ class Apart:
             for lesson in self.lessons:
                 turns.append(lesson.collect(warm_up, steps, deadline, limit))
         finally:
-            for lesson in self.lessons[len(turns):]:
+            for lesson in self.lessons[len(turns) :]:
                 if lesson.process is not None:
                     lesson.process.end()
         medians = [statistics.median(turn["seconds"]) for turn in turns]
         slowest = medians.index(max(medians))
-        self.process, self.command, self.about = self.lessons[slowest].process, self.lessons[slowest].command, self.lessons[slowest].about
+        self.process, self.command, self.about = (
+            self.lessons[slowest].process,
+            self.lessons[slowest].command,
+            self.lessons[slowest].about,
+        )
         return {**turns[slowest], "medians": medians, "gpus": [slowest]}
 
     def close(self, deadline):
@@ -316,7 +382,9 @@ class Peer:
     def start(self):
         self.process = Process(self.command, self.environment, pipes=True)
         self.began = time.monotonic()
-        threading.Thread(target=self.read, args=(self.process.child.stdout, self.answers), daemon=True).start()
+        threading.Thread(
+            target=self.read, args=(self.process.child.stdout, self.answers), daemon=True
+        ).start()
 
     @staticmethod
     def read(stream, answers):
@@ -364,8 +432,16 @@ class Peer:
             raise Failed(f"answered {len(answer.get('seconds', []))} steps, {steps} were asked for")
         if not all(map(math.isfinite, answer["losses"])):
             raise Failed(f"a loss is not finite: {answer['losses']}")
-        self.about.update({"last_loss": answer["losses"][-1], **{key: value for key, value in answer.items() if key.startswith("peak_")}})
-        return {**{key: answer[key] for key in ("seconds", "tokens", "began", "ended")}, "wall_seconds": answer["ended"] - answer["began"]}
+        self.about.update(
+            {
+                "last_loss": answer["losses"][-1],
+                **{key: value for key, value in answer.items() if key.startswith("peak_")},
+            }
+        )
+        return {
+            **{key: answer[key] for key in ("seconds", "tokens", "began", "ended")},
+            "wall_seconds": answer["ended"] - answer["began"],
+        }
 
     def close(self, deadline):
         """Its end tells nothing: it is not waited for longer than it takes."""
@@ -382,8 +458,31 @@ class LlmC:
     def __init__(self, binary, layers, rows, sequence, tokens):
         self.step_tokens = rows * sequence
         binary, _, commit = str(binary).partition("@")
-        self.command = [binary, "-i", tokens, "-j", tokens, "-e", f"d{layers}", "-b", rows, "-t", sequence, "-d", rows * sequence,
-                        "-v", 1 << 30, "-m", 1, "-s", 0, "-h", 0, "-r", 0]
+        self.command = [
+            binary,
+            "-i",
+            tokens,
+            "-j",
+            tokens,
+            "-e",
+            f"d{layers}",
+            "-b",
+            rows,
+            "-t",
+            sequence,
+            "-d",
+            rows * sequence,
+            "-v",
+            1 << 30,
+            "-m",
+            1,
+            "-s",
+            0,
+            "-h",
+            0,
+            "-r",
+            0,
+        ]
         self.process, self.about, self.median = None, {"commit": commit} if commit else {}, None
 
     def start(self):
@@ -408,8 +507,13 @@ class LlmC:
         if status != 0 or len(seconds) != warm_up + steps:
             raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")
         ended, self.median = time.time(), statistics.median(seconds[warm_up:])
-        return {"seconds": seconds[warm_up:], "tokens": self.step_tokens, "began": ended - sum(seconds[warm_up:]), "ended": ended,
-                "wall_seconds": None}
+        return {
+            "seconds": seconds[warm_up:],
+            "tokens": self.step_tokens,
+            "began": ended - sum(seconds[warm_up:]),
+            "ended": ended,
+            "wall_seconds": None,
+        }
 
     def close(self, deadline):
         del deadline
@@ -451,8 +555,11 @@ def random_tokens(vocab):
 def sources():
     """The commit of the programs' sources, "-dirty" if changed, "unknown" outside git. Pages and records, such as those that a
     benchmark writes, are no change of a program."""
+
     def git(*words):
-        return subprocess.run(["git", "-C", ROOT, *words], text=True, capture_output=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", ROOT, *words], text=True, capture_output=True, check=False
+        ).stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
     head = git("rev-parse", "--short=12", "HEAD")
@@ -465,7 +572,9 @@ def command_text(command):
 
 
 def name_of(word):
-    if re.fullmatch(r"(.*/)?\d\d_\w+", word) and "=" not in word:  # a lesson's program, wherever it was put for this run
+    if (
+        re.fullmatch(r"(.*/)?\d\d_\w+", word) and "=" not in word
+    ):  # a lesson's program, wherever it was put for this run
         return f"build/cuda/bin/{pathlib.Path(word).name}"
     key, equals, value = word.rpartition("=")
     if not value.startswith("/"):

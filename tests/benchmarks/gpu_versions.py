@@ -16,8 +16,10 @@ import tempfile
 import whole_runs
 from gpu_watch import machine
 
-WORKLOAD = ("--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
-            "--set data.validation_rows=4")
+WORKLOAD = (
+    "--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
+    "--set data.validation_rows=4"
+)
 STEPS, WARM_UP = 50, 15
 TOKENS = 32 * 1024  # a step's
 PROGRAMS = {
@@ -37,19 +39,33 @@ class Programs:
 
     def command(self, program, *flags):
         name, *own = program.split()
-        return [self.bin / name, "--strategy", f"lessons/{name}/config.json", *WORKLOAD.split(), *own, "--device", "cuda", *flags]
+        return [
+            self.bin / name,
+            "--strategy",
+            f"lessons/{name}/config.json",
+            *WORKLOAD.split(),
+            *own,
+            "--device",
+            "cuda",
+            *flags,
+        ]
 
     def run(self, program, out, *flags):
         return whole_runs.record_of(self.command(program, *flags), self.folder / out, ranks=2)
 
     def predicted(self, program, costs):
         """Milliseconds and tokens per second that --plan says."""
-        said = whole_runs.said_by(self.command(program.removesuffix(" --graph off"), "--plan", "--world", 2, "--costs", costs))
+        said = whole_runs.said_by(
+            self.command(program.removesuffix(" --graph off"), "--plan", "--world", 2, "--costs", costs)
+        )
         seconds = re.search(r"([\d.,]+) ms, idle ([\d.]+) %, ([\d,]+) tokens a second", said)
         if seconds is None:
             sys.exit(f"error: --plan of {program} predicts no time:\n{said[-2000:]}")
-        return {"seconds": float(seconds[1].replace(",", "")) / 1e3, "idle": float(seconds[2]) / 100,
-                "tokens_per_second": float(seconds[3].replace(",", ""))}
+        return {
+            "seconds": float(seconds[1].replace(",", "")) / 1e3,
+            "idle": float(seconds[2]) / 100,
+            "tokens_per_second": float(seconds[3].replace(",", "")),
+        }
 
 
 def of_rounds(records):
@@ -59,7 +75,10 @@ def of_rounds(records):
         "rounds_seconds": means,
         "seconds": statistics.median(means),
         "median_seconds": [statistics.median(r["steps"]["seconds"][WARM_UP:]) for r in records],
-        "ranks": [{"predicted": rank["predicted_bytes"], "measured": rank["measured_bytes"]} for rank in records[0]["ranks"]],
+        "ranks": [
+            {"predicted": rank["predicted_bytes"], "measured": rank["measured_bytes"]}
+            for rank in records[0]["ranks"]
+        ],
         "as_predicted": all(r["as_predicted"] for r in records),
         "allocations": [r["allocator"]["allocations"] for r in records],
         "last_loss": records[0]["steps"]["loss"][-1],
@@ -96,7 +115,12 @@ def main():
             for key, program in PROGRAMS.items():
                 records.setdefault(key, []).append(programs.run(program, f"{key}-{turn}", "--steps", STEPS))
                 result["runs"] = {run: of_rounds(several) for run, several in records.items()}
-                print(key, [round(TOKENS / s) for s in result["runs"][key]["rounds_seconds"]], "tokens a second", flush=True)
+                print(
+                    key,
+                    [round(TOKENS / s) for s in result["runs"][key]["rounds_seconds"]],
+                    "tokens a second",
+                    flush=True,
+                )
                 args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -12,8 +12,13 @@ import sys
 import threading
 import time
 
-MACHINE = {"gpu": "name", "driver": "driver_version", "memory_mib": "memory.total", "power_limit_watts": "power.limit",
-           "sm_mhz_most": "clocks.max.sm"}
+MACHINE = {
+    "gpu": "name",
+    "driver": "driver_version",
+    "memory_mib": "memory.total",
+    "power_limit_watts": "power.limit",
+    "sm_mhz_most": "clocks.max.sm",
+}
 SAMPLED = ["index", "clocks.sm", "power.draw", "temperature.gpu"]
 REASONS = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"]  # the newer name, the older
 
@@ -21,8 +26,13 @@ REASONS = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"]  # t
 def query(fields):
     """Rows of one call; empty where there is no nvidia-smi, no GPU, or no such field."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], capture_output=True,
-                              text=True, timeout=30, check=True).stdout
+        said = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
         return [[cell.strip() for cell in line.split(",")] for line in said.splitlines() if line.strip()]
     return []
 
@@ -41,7 +51,9 @@ def asked():
         return None
     names = [word.strip() for word in words.split(",")] if words.strip() else []
     if not all(re.fullmatch(r"-?\d+", name) for name in names):
-        sys.exit(f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1")
+        sys.exit(
+            f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1"
+        )
     return [int(name) for name in names]
 
 
@@ -50,7 +62,11 @@ ASKED = asked()  # before anything is measured
 
 def visible(count):
     """Of so many GPUs those that programs see: the k-th is what they call GPU k. As CUDA does, it stops at a number that is none."""
-    return list(range(count)) if ASKED is None else list(itertools.takewhile(lambda gpu: 0 <= gpu < count, ASKED))
+    return (
+        list(range(count))
+        if ASKED is None
+        else list(itertools.takewhile(lambda gpu: 0 <= gpu < count, ASKED))
+    )
 
 
 def machine():
@@ -59,7 +75,10 @@ def machine():
     if not rows:
         return {"gpus": 0}
     facts = dict(zip(MACHINE, rows[0], strict=True))
-    return {"gpus": len(rows), **{key: number(value) if key not in ("gpu", "driver") else value for key, value in facts.items()}}
+    return {
+        "gpus": len(rows),
+        **{key: number(value) if key not in ("gpu", "driver") else value for key, value in facts.items()},
+    }
 
 
 def summary(values):
@@ -84,14 +103,25 @@ class Watch:
     def begin(self, period_ms):
         # A terminal, as nvidia-smi may hold back what it writes to a pipe.
         terminal, theirs = pty.openpty()
-        self.child = subprocess.Popen(["nvidia-smi", f"--query-gpu={','.join(self.fields)}", "--format=csv,noheader,nounits",
-                                       f"--loop-ms={period_ms}"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
-                                      start_new_session=True)
+        self.child = subprocess.Popen(
+            [
+                "nvidia-smi",
+                f"--query-gpu={','.join(self.fields)}",
+                "--format=csv,noheader,nounits",
+                f"--loop-ms={period_ms}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         os.close(theirs)
         threading.Thread(target=self.read, args=(terminal,), daemon=True).start()
 
     def read(self, terminal):
-        with contextlib.suppress(OSError), os.fdopen(terminal, "r", errors="replace") as lines:  # EIO at its end
+        with contextlib.suppress(OSError), os.fdopen(
+            terminal, "r", errors="replace"
+        ) as lines:  # EIO at its end
             for line in lines:
                 self.keep(line)
 
@@ -104,13 +134,22 @@ class Watch:
     def between(self, began, ended, gpus):
         """Over the first `gpus` GPUs that programs see and a span of time; None without samples."""
         with self.lock:
-            rows = [cells for at, cells in self.samples if began <= at <= ended and cells[0] in self.visible[:gpus]]
+            rows = [
+                cells
+                for at, cells in self.samples
+                if began <= at <= ended and cells[0] in self.visible[:gpus]
+            ]
         if not rows:
             return None
         columns = list(zip(*rows, strict=True))
         reasons = sorted(set(columns[4])) if len(columns) > 4 else []
-        return {"samples": len(rows), "sm_mhz": summary(map(number, columns[1])), "watts": summary(map(number, columns[2])),
-                "celsius": summary(map(number, columns[3])), "clock_reasons": reasons}
+        return {
+            "samples": len(rows),
+            "sm_mhz": summary(map(number, columns[1])),
+            "watts": summary(map(number, columns[2])),
+            "celsius": summary(map(number, columns[3])),
+            "clock_reasons": reasons,
+        }
 
     def stop(self):
         if self.child is not None:
@@ -157,7 +196,9 @@ class EnergyCounter:
 
     def __init__(self, period=0.01):
         counters, self.lock = energy_counters(), threading.Lock()
-        self.updates = [[(time.time(), read())] for read in counters]  # of each GPU: (when its counter was seen to change, what it said)
+        self.updates = [
+            [(time.time(), read())] for read in counters
+        ]  # of each GPU: (when its counter was seen to change, what it said)
         if counters:
             self.begin(counters, period)
 

@@ -26,11 +26,13 @@ PRECISIONS = (("fp32", "same"), ("bf16", "same"), ("fp16", "same"), ("bf16", "fp
 
 
 def windows(losses):
-    return [sum(losses[i:i + WINDOW]) / WINDOW for i in range(0, len(losses) - WINDOW + 1, WINDOW)]
+    return [sum(losses[i : i + WINDOW]) / WINDOW for i in range(0, len(losses) - WINDOW + 1, WINDOW)]
 
 
 def precision_of(record):
-    kept = {key.split(".")[1]: value for key, value in record["workload"].items() if key.startswith("precision.")}
+    kept = {
+        key.split(".")[1]: value for key, value in record["workload"].items() if key.startswith("precision.")
+    }
     return f"{kept['dtype']}, gradients {kept['grad_dtype']}"
 
 
@@ -39,11 +41,21 @@ def made(args, folder):
     program, commit, watch = lesson_program(args.bin, "00_one_device"), args.commit or sources(), Watch()
     try:
         for dtype, gradients in PRECISIONS:
-            settings = [*SETTINGS, "--set", f"precision.dtype={dtype}", "--set", f"precision.grad_dtype={gradients}", "--device", "cuda"]
+            settings = [
+                *SETTINGS,
+                "--set",
+                f"precision.dtype={dtype}",
+                "--set",
+                f"precision.grad_dtype={gradients}",
+                "--device",
+                "cuda",
+            ]
             lesson = Lesson(program, settings, 1, folder / "run", False, 1, {"STAGECRAFT_COMMIT": commit})
             turn = lesson.measure(0, args.steps, time.monotonic() + args.seconds)
             record = json.loads((lesson.folder / "record.json").read_text())
-            yield {**record, "command": command_text(lesson.command)}, watch.between(turn["began"], turn["ended"], 1)
+            yield {**record, "command": command_text(lesson.command)}, watch.between(
+                turn["began"], turn["ended"], 1
+            )
     finally:
         watch.stop()
 
@@ -56,29 +68,52 @@ def read(paths):
 
 def common(records):
     """What all have in common; ends where they are of different workloads or sources, or one of them failed."""
-    work = [{key: name_of(value) for key, value in r["workload"].items() if not key.startswith("precision.")} for r in records]
+    work = [
+        {key: name_of(value) for key, value in r["workload"].items() if not key.startswith("precision.")}
+        for r in records
+    ]
     if any(other != work[0] for other in work):
-        sys.exit("error: the records are of different workloads\n  fix: compare runs that differ in precision.* alone")
+        sys.exit(
+            "error: the records are of different workloads\n  fix: compare runs that differ in precision.* alone"
+        )
     if len({r["commit"] for r in records}) > 1:
         sys.exit("error: the records are of different commits\n  fix: make them again with one build")
     if any(r["exit_code"] != 0 or not r["as_predicted"] for r in records):
         sys.exit("error: a run failed, or did not hold what was predicted\n  fix: see its record.json")
-    return {"commit": records[0]["commit"], "workload": work[0], "window": WINDOW, **{key: records[0][key] for key in ("device", "world", "versions", "started")}}
+    return {
+        "commit": records[0]["commit"],
+        "workload": work[0],
+        "window": WINDOW,
+        **{key: records[0][key] for key in ("device", "world", "versions", "started")},
+    }
 
 
 def curve(record, power, reference):
     losses = windows(record["steps"]["loss"])
     largest = max(abs(a - b) / b for a, b in zip(losses, reference, strict=True))
-    return {"precision": precision_of(record), "command": record["command"], "largest_difference": round(largest, 5),
-            "validation_loss": round(record["validation_loss"], 4), "skipped_updates": record["skipped_updates"],
-            "tokens_per_second": round(record["timing"]["tokens_per_second"]), "power": power, "loss": [round(x, 4) for x in losses]}
+    return {
+        "precision": precision_of(record),
+        "command": record["command"],
+        "largest_difference": round(largest, 5),
+        "validation_loss": round(record["validation_loss"], 4),
+        "skipped_updates": record["skipped_updates"],
+        "tokens_per_second": round(record["timing"]["tokens_per_second"]),
+        "power": power,
+        "loss": [round(x, 4) for x in losses],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="*", help="of runs that were made before; none: the runs are made here")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "records", nargs="*", help="of runs that were made before; none: the runs are made here"
+    )
     parser.add_argument("--limit", type=float, default=0.02, help="largest relative difference of a window")
-    parser.add_argument("--out", help="the result (default, where runs are made: docs/results/gpu_precision_124m.json)")
+    parser.add_argument(
+        "--out", help="the result (default, where runs are made: docs/results/gpu_precision_124m.json)"
+    )
     parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=300, help="limit of one run")
@@ -94,9 +129,14 @@ def main():
     reference = windows(found[0][0]["steps"]["loss"])
     runs = [curve(record, power, reference) for record, power in found]
     for run in runs:
-        print(f"{run['precision']}: {100 * run['largest_difference']:.2f} % from the first, validation {run['validation_loss']}, {run['tokens_per_second']} tok/s")
+        print(
+            f"{run['precision']}: {100 * run['largest_difference']:.2f} % from the first, validation {run['validation_loss']}, {run['tokens_per_second']} tok/s"
+        )
     if out:
-        origin = {"command": command_text([HERE / "loss_curves.py", *sys.argv[1:]]), **({} if args.records else {"machine": machine()})}
+        origin = {
+            "command": command_text([HERE / "loss_curves.py", *sys.argv[1:]]),
+            **({} if args.records else {"machine": machine()}),
+        }
         write(pathlib.Path(out), {**origin, **said, "runs": runs})
     if max(run["largest_difference"] for run in runs) > args.limit:
         sys.exit(f"error: a curve is more than {100 * args.limit} % away")

@@ -20,15 +20,17 @@ from plans import printed
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKLOAD = "tests/workloads/four_blocks.json"
 STEPS = 2  # the second is the one that is checked
-RUNS = (("00_one_device", 1, []),
-        ("00_one_device", 1, ["activations=recompute_gelu"]),
-        ("00_one_device", 1, ["activations=recompute"]),
-        ("00_one_device", 1, ["batch.micro=6"]),
-        ("00_one_device", 1, ["batch.micro=6", "head_chunk=128"]),
-        ("00_one_device", 1, ["model.tied=off"]),
-        ("01_data_parallel", 1, []),
-        ("01_data_parallel", 2, []),
-        ("01_data_parallel", 4, []))
+RUNS = (
+    ("00_one_device", 1, []),
+    ("00_one_device", 1, ["activations=recompute_gelu"]),
+    ("00_one_device", 1, ["activations=recompute"]),
+    ("00_one_device", 1, ["batch.micro=6"]),
+    ("00_one_device", 1, ["batch.micro=6", "head_chunk=128"]),
+    ("00_one_device", 1, ["model.tied=off"]),
+    ("01_data_parallel", 1, []),
+    ("01_data_parallel", 2, []),
+    ("01_data_parallel", 4, []),
+)
 PLANS = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 
 
@@ -39,7 +41,14 @@ def command_of(lesson, ranks, settings):
 
 def run(command, *more):
     words = [*shlex.split(command), "--no-build", *more]
-    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False, env={**os.environ, "STAGECRAFT_PRESET": "cpu"})
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "STAGECRAFT_PRESET": "cpu"},
+    )
     if done.returncode != 0:
         sys.exit(f"error: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -51,29 +60,49 @@ def measured(lesson, ranks, settings):
         run(command, "--out", out)
         record = json.loads((pathlib.Path(out) / "record.json").read_text())
     rank = record["ranks"][0]
-    return record, {"command": command, "lesson": lesson, "world": ranks, "settings": settings,
-                    "predicted_bytes": rank["predicted_bytes"], "measured_bytes": rank["measured_bytes"], "as_predicted": record["as_predicted"]}
+    return record, {
+        "command": command,
+        "lesson": lesson,
+        "world": ranks,
+        "settings": settings,
+        "predicted_bytes": rank["predicted_bytes"],
+        "measured_bytes": rank["measured_bytes"],
+        "as_predicted": record["as_predicted"],
+    }
 
 
 def planned(workload):
     """The buffers of lesson 00's plan on a GPU."""
     file = f"configs/{workload}.json"
     rank = printed(ROOT / "build/cpu/bin", "00_one_device", file, 1)["ranks"][0]
-    return {"command": f"lessons/00_one_device/run.sh --plan --device cuda --workload {file}",
-            "buffers": {one["name"]: one["bytes"] for one in rank["buffers"]}, "total": rank["bytes"]["device"]}
+    return {
+        "command": f"lessons/00_one_device/run.sh --plan --device cuda --workload {file}",
+        "buffers": {one["name"]: one["bytes"] for one in rank["buffers"]},
+        "total": rank["bytes"]["device"],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/memory.json")
     args = parser.parse_args()
     runs = []
     for one in RUNS:
         record, row = measured(*one)
         runs.append(row)
-        print(f"{row['command']}: {row['measured_bytes']['total']:,} bytes, as predicted: {row['as_predicted']}")
-    result = {"about": __doc__.split("\n", maxsplit=1)[0], "commit": record["commit"], "versions": record["versions"], "threads": 1,
-              "runs": runs, "plans": {workload: planned(workload) for workload in PLANS}}
+        print(
+            f"{row['command']}: {row['measured_bytes']['total']:,} bytes, as predicted: {row['as_predicted']}"
+        )
+    result = {
+        "about": __doc__.split("\n", maxsplit=1)[0],
+        "commit": record["commit"],
+        "versions": record["versions"],
+        "threads": 1,
+        "runs": runs,
+        "plans": {workload: planned(workload) for workload in PLANS},
+    }
     args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -26,7 +26,11 @@ FORMS = {  # what differs from the run as it was
 def settings_of(run, form):
     stages, data, tensor = run["mesh"]
     settings = {f"model.{key}": value for key, value in run["model"].items()}
-    settings |= {"mesh": f"{stages}x{data}x{tensor}", "model.context": run["sequence"], "batch.sequence": run["sequence"]}
+    settings |= {
+        "mesh": f"{stages}x{data}x{tensor}",
+        "model.context": run["sequence"],
+        "batch.sequence": run["sequence"],
+    }
     settings |= {"batch.micro": run["micro"], "batch.global": run["rows"]}
     return [f"{key}={value}" for key, value in {**settings, **run["settings"], **FORMS[form]}.items()]
 
@@ -40,8 +44,13 @@ def plan_of(programs, run, form):
     for one in rank["buffers"]:
         if one["place"] == "device":
             gb[one["purpose"]] = gb.get(one["purpose"], 0) + one["bytes"] / 1e9
-    return {"settings": settings, "parameters": sum(unit["parameters"] for unit in plan["units"]), "micro_batches": plan["micro_batches"],
-            "rank": rank["rank"], "gb": {what: round(count, 3) for what, count in gb.items()}}
+    return {
+        "settings": settings,
+        "parameters": sum(unit["parameters"] for unit in plan["units"]),
+        "micro_batches": plan["micro_batches"],
+        "rank": rank["rank"],
+        "gb": {what: round(count, 3) for what, count in gb.items()},
+    }
 
 
 def contradictions(run):
@@ -50,12 +59,16 @@ def contradictions(run):
     positions = stages * settings.get("chunks", 1)
     holds = {
         "tensor ranks fill a node or a part of it": run["gpus_a_node"] % tensor == 0,
-        "positions have equally many blocks": settings["split"] != "uniform" or run["model"]["layers"] % positions == 0,
-        "rows divide among data ranks and micro-batches": run["rows"] == data * run["micro"] * planned["micro_batches"],
-        "the model has as many parameters as they say": abs(planned["parameters"] / 1e9 / run["billions"] - 1) < 0.01,
+        "positions have equally many blocks": settings["split"] != "uniform"
+        or run["model"]["layers"] % positions == 0,
+        "rows divide among data ranks and micro-batches": run["rows"]
+        == data * run["micro"] * planned["micro_batches"],
+        "the model has as many parameters as they say": abs(planned["parameters"] / 1e9 / run["billions"] - 1)
+        < 0.01,
         "it fits as they ran it": planned["gb"]["total"] < run["gpu_gb"],
         "a plan has less than nvidia-smi shows": planned["gb"]["total"] < run.get("seen_gb", math.inf),
-        "every fact has a source": run["sources"] and all(source.startswith("https://") for source in run["sources"].values()),
+        "every fact has a source": run["sources"]
+        and all(source.startswith("https://") for source in run["sources"].values()),
     }
     return [f"{run['name']}: {what}: no" for what, true in holds.items() if not true]
 
@@ -68,7 +81,9 @@ def lines_of(record):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     args = parser.parse_args()

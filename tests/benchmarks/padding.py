@@ -24,7 +24,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WAYS = ("pack", "pad_masked", "pad_unmasked")
-LAST = 20           # training steps whose mean loss is what a run "ends with"
+LAST = 20  # training steps whose mean loss is what a run "ends with"
 UNCHANGED = "1e-30"  # learning rate that leaves every fp32 parameter as it is
 # The small model on rows as long as WikiText tutorials pad them to, relative to its paragraphs.
 SMALL = ["model.context=1024", "batch.global=4", "optim.warmup_steps=20"]
@@ -44,10 +44,10 @@ def token_file(workload):
 
 def share_of_text(workload):
     """Of the targets of the rows that are evaluated, those that are no filling (common/data/rows.h and sampler.h say which rows)."""
-    tokens = array.array("H", token_file(workload).read_bytes()[256 * 4:])
+    tokens = array.array("H", token_file(workload).read_bytes()[256 * 4 :])
     held_out = int(len(tokens) * float(workload["data.validation_fraction"]))
     end, lengths, length = {"byte": 256, "gpt2": 50256}[workload["data.tokenizer"]], [], 0
-    for token in tokens[len(tokens) - held_out:]:
+    for token in tokens[len(tokens) - held_out :]:
         if token != end:
             length += 1
         elif length:
@@ -66,10 +66,28 @@ class Program:
         out = self.folder / name
         sets = [word for setting in [*settings, *self.args.set] for word in ("--set", setting)]
         strategy = ROOT / "lessons/00_one_device/config.json"
-        command = [self.args.program, "--workload", self.args.workload, "--strategy", strategy, *sets, "--threads", "1", *flags, "--out", out]
+        command = [
+            self.args.program,
+            "--workload",
+            self.args.workload,
+            "--strategy",
+            strategy,
+            *sets,
+            "--threads",
+            "1",
+            *flags,
+            "--out",
+            out,
+        ]
         print(" ".join(["00_one_device", *map(str, command[1:])]), file=sys.stderr, flush=True)
-        done = subprocess.run([str(word) for word in command], cwd=ROOT, text=True, capture_output=True, check=False,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=ROOT,
+            text=True,
+            capture_output=True,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         if done.returncode != 0:
             sys.exit(f"error: exit {done.returncode}\n{done.stdout}{done.stderr}")
         record = json.loads((out / "record.json").read_text())
@@ -78,7 +96,14 @@ class Program:
 
     def evaluate(self, name, weights, way, settings):
         more = [] if self.args.init else [EVALUATED]
-        return self.run(f"{name}_as_{way}", [*settings, f"data.packing={way}", f"optim.lr={UNCHANGED}", *more], "--steps", "1", "--init", weights)
+        return self.run(
+            f"{name}_as_{way}",
+            [*settings, f"data.packing={way}", f"optim.lr={UNCHANGED}", *more],
+            "--steps",
+            "1",
+            "--init",
+            weights,
+        )
 
     def train(self, way, length, ways):
         """Trains one model, and evaluates it in these ways."""
@@ -86,17 +111,32 @@ class Program:
         name = f"{way}_{length}"
         weights = self.folder / f"{name}.safetensors"
         start = ["--init", self.args.init] if self.args.init else []
-        record = self.run(name, [*settings, f"data.packing={way}"], "--steps", self.args.steps, *start, "--save", weights)
+        record = self.run(
+            name, [*settings, f"data.packing={way}"], "--steps", self.args.steps, *start, "--save", weights
+        )
         losses = record["steps"]["loss"]
         evaluated = {other: self.evaluate(name, weights, other, settings) for other in ways}
-        return {"trained": way, "sequence": length, "workload_hash": record["workload_hash"], "loss": [round(value, 4) for value in losses],
-                "loss_at_end": round(statistics.mean(losses[-LAST:]), 4), "last_steps": LAST,
-                "share_of_text": round(share_of_text(evaluated["pad_masked"]["workload"]), 4),
-                "evaluated": {other: round(record["validation_loss"], 4) for other, record in evaluated.items()}}
+        return {
+            "trained": way,
+            "sequence": length,
+            "workload_hash": record["workload_hash"],
+            "loss": [round(value, 4) for value in losses],
+            "loss_at_end": round(statistics.mean(losses[-LAST:]), 4),
+            "last_steps": LAST,
+            "share_of_text": round(share_of_text(evaluated["pad_masked"]["workload"]), 4),
+            "evaluated": {other: round(record["validation_loss"], 4) for other, record in evaluated.items()},
+        }
 
 
 def command_text(args):
-    words = ["tests/benchmarks/padding.py", "--workload", args.workload, *(word for one in args.set for word in ("--set", one)), "--steps", args.steps]
+    words = [
+        "tests/benchmarks/padding.py",
+        "--workload",
+        args.workload,
+        *(word for one in args.set for word in ("--set", one)),
+        "--steps",
+        args.steps,
+    ]
     return " ".join([*words, *(["--init", args.init.name] if args.init else [])])
 
 
@@ -105,22 +145,43 @@ def base(args):
 
 
 def measure(args):
-    longest = LENGTHS[-1] if not args.init else json.loads(pathlib.Path(args.workload).read_text())["batch"]["sequence"]
+    longest = (
+        LENGTHS[-1]
+        if not args.init
+        else json.loads(pathlib.Path(args.workload).read_text())["batch"]["sequence"]
+    )
     with tempfile.TemporaryDirectory(prefix="stagecraft_padding_") as folder:
         program = Program(args, folder)
-        given = {way: program.evaluate("given", args.init, way, [])["validation_loss"] for way in WAYS} if args.init else None
+        given = (
+            {way: program.evaluate("given", args.init, way, [])["validation_loss"] for way in WAYS}
+            if args.init
+            else None
+        )
         runs = [program.train(way, longest, WAYS) for way in WAYS]
         if not args.init:
             runs += [program.train("pad_unmasked", length, WAYS[1:]) for length in LENGTHS[:-1]]
-        return {"about": __doc__.split("\n", maxsplit=1)[0], "weights": "given with --init" if args.init else "random", "workload": args.workload,
-                "settings": [*base(args), *args.set], "steps": int(args.steps), "commit": program.commit, "versions": program.versions,
-                "command": command_text(args), "before_training": given, "runs": runs}
+        return {
+            "about": __doc__.split("\n", maxsplit=1)[0],
+            "weights": "given with --init" if args.init else "random",
+            "workload": args.workload,
+            "settings": [*base(args), *args.set],
+            "steps": int(args.steps),
+            "commit": program.commit,
+            "versions": program.versions,
+            "command": command_text(args),
+            "before_training": given,
+            "runs": runs,
+        }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workload", default="tests/workloads/four_blocks.json")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as the lesson's; may be repeated")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="as the lesson's; may be repeated"
+    )
     parser.add_argument("--steps", default="300")
     parser.add_argument("--init", help="pretrained weights, safetensors; the default is random ones")
     parser.add_argument("--program", default=ROOT / "build/cpu/bin/00_one_device")
@@ -132,7 +193,9 @@ def main():
     pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
     for run in result["runs"]:
         losses = "  ".join(f"as {way} {loss:.3f}" for way, loss in run["evaluated"].items())
-        print(f"trained {run['trained']:<13} T {run['sequence']:<5} text {run['share_of_text']:6.1%}  loss at the end {run['loss_at_end']:.3f}  {losses}")
+        print(
+            f"trained {run['trained']:<13} T {run['sequence']:<5} text {run['share_of_text']:6.1%}  loss at the end {run['loss_at_end']:.3f}  {losses}"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def plan_of(lines):
     """Where the plan begins and ends."""
-    begin = next(i for i, line in enumerate(lines) if line.startswith(("memory of a rank", "memory of the ranks")))
+    begin = next(
+        i for i, line in enumerate(lines) if line.startswith(("memory of a rank", "memory of the ranks"))
+    )
     end = next(i for i, line in enumerate(lines) if i > begin and (line.startswith("step ") or not line))
     return begin, end
 
@@ -30,11 +32,15 @@ def numbers_of(lines):
 
 def printed(program, workload, world):
     command = [program, "--plan", "--device", "cpu", "--workload", workload, "--world", str(world)]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines() + [""]
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines() + [""]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     options = parser.parse_args()
     for path in sorted((ROOT / "docs/results").glob("lesson_0[0-8].json")):
@@ -43,7 +49,9 @@ def main():
         lesson = run["command"].split("/")[1]
         script = (ROOT / f"lessons/{lesson}/run.sh").read_text(encoding="utf-8")
         found = re.search(r"default-workload (\S+)", script)
-        new = printed(options.bin.resolve() / lesson, found.group(1) if found else "configs/tiny.json", run["world"])
+        new = printed(
+            options.bin.resolve() / lesson, found.group(1) if found else "configs/tiny.json", run["world"]
+        )
         (a, b), (c, d) = plan_of(run["said"]), plan_of(new)
         before, after = run["said"][a:b], new[c:d]
         if [row for row in numbers_of(before) if row] != [row for row in numbers_of(after) if row]:

@@ -17,39 +17,77 @@ import choosing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = ROOT / "docs/results/plans.json"
-FILES = {"tiny": "configs/tiny.json", "tiny_rows": "configs/tiny_rows.json", "four_blocks": "tests/workloads/four_blocks.json"}  # on the CPU; all others on a GPU
+FILES = {
+    "tiny": "configs/tiny.json",
+    "tiny_rows": "configs/tiny_rows.json",
+    "four_blocks": "tests/workloads/four_blocks.json",
+}  # on the CPU; all others on a GPU
 READ = ("parameters", "gradients", "master", "momentum", "variance", "activations")  # purposes
 TENSOR = "10_tensor_parallel"  # whose pages read the others, too
 COMBINED = "11_combined"
-MESHES = [f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0]  # stages x data x tensor
+MESHES = [
+    f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0
+]  # stages x data x tensor
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 # Of docs/figures/cheat_sheet.svg.
 SMALL = ("batch.micro=4", "batch.global=128")
-SHEET = ((ONE, "gpt2_355m", 1, SMALL), *((lesson, "gpt2_355m", 8, SMALL) for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)),
-         ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")), (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")))
+SHEET = (
+    (ONE, "gpt2_355m", 1, SMALL),
+    *(
+        (lesson, "gpt2_355m", 8, SMALL)
+        for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)
+    ),
+    ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")),
+    (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")),
+)
 # Meshes of four GPUs, and what took turns with them.
-LAID = tuple((lesson, f"gpt2_{size}", gpus, (f"batch.global={rows}", f"batch.micro={micro}", *settings))
-             for gpus, size, rows, micro, lesson, settings in choosing.AHEAD if (gpus, rows) == (4, 64))
+LAID = tuple(
+    (lesson, f"gpt2_{size}", gpus, (f"batch.global={rows}", f"batch.micro={micro}", *settings))
+    for gpus, size, rows, micro, lesson, settings in choosing.AHEAD
+    if (gpus, rows) == (4, 64)
+)
 GPT2 = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 PLANS = (  # lesson, workload, ranks, settings
-    (ONE, "tiny", 1, ()), (ONE, "seed_355m", 1, ()),
+    (ONE, "tiny", 1, ()),
+    (ONE, "seed_355m", 1, ()),
     *((lesson, "tiny", 2, ()) for lesson in ALL),
-    *((lesson, "four_blocks", 2, ()) for lesson in ALL[2:]), ("03_zero2", "four_blocks", 4, ()),
+    *((lesson, "four_blocks", 2, ()) for lesson in ALL[2:]),
+    ("03_zero2", "four_blocks", 4, ()),
     *((lesson, "gpt2_355m", ranks, ()) for ranks in (2, 4, 8, 32) for lesson in ALL),
     *(("04_zero3", name, 1, (f"persist_below={below}",)) for name in GPT2 for below in (100_000, 1_000_000)),
     ("04_zero3", "gpt2_355m", 4, ("batch.micro=4", "batch.global=32")),  # as pipedream's comparison has them
     ("04_zero3", "gpt2_124m", 2, ("batch.micro=64", "batch.global=2048")),
-    (TENSOR, "tiny_rows", 2, ()), *((TENSOR, "gpt2_1558m", ranks, setting) for ranks in (1, 2, 4, 8, 16) for setting in ((), ("tokens=whole",))),
-    *((lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",)) for lesson, share in ((TENSOR, 1), ("04_zero3", 2)) for rows in (2, 4, 16)),  # rows of both ranks
+    (TENSOR, "tiny_rows", 2, ()),
+    *(
+        (TENSOR, "gpt2_1558m", ranks, setting)
+        for ranks in (1, 2, 4, 8, 16)
+        for setting in ((), ("tokens=whole",))
+    ),
+    *(
+        (lesson, "gpt2_355m", 2, (f"batch.micro={rows // share}",))
+        for lesson, share in ((TENSOR, 1), ("04_zero3", 2))
+        for rows in (2, 4, 16)
+    ),  # rows of both ranks
     *((COMBINED, "gpt2_774m", 8, ("batch.micro=4", f"mesh={mesh}")) for mesh in MESHES),
-    *SHEET, *LAID,
+    *SHEET,
+    *LAID,
 )
 
 
 def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
     """The plan as the program prints it."""
-    words = [programs / lesson, "--plan", "--json", "--world", str(ranks), "--device", device, "--workload", workload]
+    words = [
+        programs / lesson,
+        "--plan",
+        "--json",
+        "--world",
+        str(ranks),
+        "--device",
+        device,
+        "--workload",
+        workload,
+    ]
     words += [word for one in settings for word in ("--set", one)]
     done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False)
     if done.returncode != 0:
@@ -94,7 +132,12 @@ def sent_bytes(op, rank, world):
     n, count = op.get("ranks", world), op["elements"]
     piece = -(-count // n)
     own = max(0, min(count - rank // op.get("stride", 1) % n * piece, piece))
-    elements = {"all_reduce": count - own + (n - 1) * own, "reduce_scatter": count // n * (n - 1), "all_gather": count // n * (n - 1), "send": count}.get(op["kind"], 0)
+    elements = {
+        "all_reduce": count - own + (n - 1) * own,
+        "reduce_scatter": count // n * (n - 1),
+        "all_gather": count // n * (n - 1),
+        "send": count,
+    }.get(op["kind"], 0)
     return op["count"] * elements * SIZES[op["dtype"]]
 
 
@@ -108,7 +151,13 @@ def axis_of(op, world, stages, tensor):
     if stages * tensor == 1:  # groups of lesson 04, too
         return "data"
     group = ranks, op.get("stride", 1)
-    return "tensor" if tensor > 1 and group == (tensor, 1) else "data" if data > 1 and group == (data, tensor) else "ends"
+    return (
+        "tensor"
+        if tensor > 1 and group == (tensor, 1)
+        else "data"
+        if data > 1 and group == (data, tensor)
+        else "ends"
+    )
 
 
 def axes_of(operations, rank, world, stages, tensor):
@@ -148,16 +197,39 @@ def units_of(plan):
 
 
 def row_of(programs, lesson, workload, ranks, settings):
-    plan = printed(programs, lesson, FILES.get(workload, f"configs/{workload}.json"), ranks, settings,
-                   "cpu" if workload in FILES else "cuda")
-    return {"lesson": lesson, "workload": workload, "world": ranks, "settings": settings, "micro_batches": plan["micro_batches"],
-            "units": units_of(plan), "buffers": buffers_of(plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ), "operations": operations_of(plan),
-            "bytes_sent": plan["ranks"][0]["bytes_sent"], **({"mesh": mesh_of(plan)} if lesson == COMBINED or (lesson, workload, ranks, settings) in LAID else {}),
-            **({"fullest": held_by_fullest(plan)} if (lesson, workload, ranks, settings) in SHEET else {})}
+    plan = printed(
+        programs,
+        lesson,
+        FILES.get(workload, f"configs/{workload}.json"),
+        ranks,
+        settings,
+        "cpu" if workload in FILES else "cuda",
+    )
+    return {
+        "lesson": lesson,
+        "workload": workload,
+        "world": ranks,
+        "settings": settings,
+        "micro_batches": plan["micro_batches"],
+        "units": units_of(plan),
+        "buffers": buffers_of(
+            plan, (*READ, "workspace", "communication") if lesson in (TENSOR, COMBINED) else READ
+        ),
+        "operations": operations_of(plan),
+        "bytes_sent": plan["ranks"][0]["bytes_sent"],
+        **(
+            {"mesh": mesh_of(plan)}
+            if lesson == COMBINED or (lesson, workload, ranks, settings) in LAID
+            else {}
+        ),
+        **({"fullest": held_by_fullest(plan)} if (lesson, workload, ranks, settings) in SHEET else {}),
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     args = parser.parse_args()

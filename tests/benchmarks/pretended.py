@@ -14,8 +14,16 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 READ = "a line of stdin"
-GPU = {"name": "Pretended GPU", "driver_version": "1.2", "memory.total": "143771", "power.limit": "700.00", "clocks.max.sm": "1980", "clocks.sm": "1500",
-       "temperature.gpu": "50", "clocks_throttle_reasons.active": "0x0000000000000004"}
+GPU = {
+    "name": "Pretended GPU",
+    "driver_version": "1.2",
+    "memory.total": "143771",
+    "power.limit": "700.00",
+    "clocks.max.sm": "1980",
+    "clocks.sm": "1500",
+    "temperature.gpu": "50",
+    "clocks_throttle_reasons.active": "0x0000000000000004",
+}
 WATTS = (100, 300, 100, 100)  # by the GPUs' counters
 
 
@@ -35,29 +43,76 @@ def lesson(io):
     noise = io.number if "fused" in line or name[:2] == env.get("FAKE_OTHER") else 0
     if "--save" in line:
         pathlib.Path(value_of(line, "--save")).write_text(f"weights {noise}")
-    out, steps = pathlib.Path(value_of(line, "--out")), min(int(value_of(line, "--steps")), int(env.get("FAKE_STEPS", "100000")))
+    out, steps = pathlib.Path(value_of(line, "--out")), min(
+        int(value_of(line, "--steps")), int(env.get("FAKE_STEPS", "100000"))
+    )
     out.mkdir(parents=True)
-    tokens = int(sets.get("batch.global", 4)) * int(sets.get("batch.sequence", 1024 if "batch.global" in sets else 512)) + int(env.get("FAKE_TOKENS", "0"))
-    seconds = {"fp32": 0.4, "fp16": 0.1}.get(sets.get("precision.dtype"), float(env.get("FAKE_SECONDS", "0.1")))
-    seconds *= {"02": 1.25, "04": 2.0, "05": 1.5}.get(name[:2], 1.0) * (1 - 0.05 * int(sets.get("resident", 0)))
-    seconds *= (0.5 if sets.get("update") == "delayed" else 1.5 if sets.get("activations") == "recompute_gelu" else 1.25 if sets.get("schedule") == "gpipe"
-                else 0.8 if sets.get("tokens") == "whole" else 1.0)
-    seconds *= (2.0 if env.get("NCCL_WIN_ENABLE") == "0" else 1.0) * {"1": 1.25}.get(env.get("CUDA_VISIBLE_DEVICES"), 1.0)
+    tokens = int(sets.get("batch.global", 4)) * int(
+        sets.get("batch.sequence", 1024 if "batch.global" in sets else 512)
+    ) + int(env.get("FAKE_TOKENS", "0"))
+    seconds = {"fp32": 0.4, "fp16": 0.1}.get(
+        sets.get("precision.dtype"), float(env.get("FAKE_SECONDS", "0.1"))
+    )
+    seconds *= {"02": 1.25, "04": 2.0, "05": 1.5}.get(name[:2], 1.0) * (
+        1 - 0.05 * int(sets.get("resident", 0))
+    )
+    seconds *= (
+        0.5
+        if sets.get("update") == "delayed"
+        else 1.5
+        if sets.get("activations") == "recompute_gelu"
+        else 1.25
+        if sets.get("schedule") == "gpipe"
+        else 0.8
+        if sets.get("tokens") == "whole"
+        else 1.0
+    )
+    seconds *= (2.0 if env.get("NCCL_WIN_ENABLE") == "0" else 1.0) * {"1": 1.25}.get(
+        env.get("CUDA_VISIBLE_DEVICES"), 1.0
+    )
     with (out / "steps.jsonl").open("w") as file, open(env["FAKE_LOG"], "a", encoding="utf-8") as log:
         for step in range(steps):
             yield 0.02
-            file.write(json.dumps({"step": step, "seconds": seconds, "tokens": tokens, "loss": 5.0 + noise, "grad_norm": 1.0}) + "\n")
+            file.write(
+                json.dumps(
+                    {
+                        "step": step,
+                        "seconds": seconds,
+                        "tokens": tokens,
+                        "loss": 5.0 + noise,
+                        "grad_norm": 1.0,
+                    }
+                )
+                + "\n"
+            )
             file.flush()
             log.write(f"{io.time()}\n")
             log.flush()
     os.utime(out / "steps.jsonl", (io.time(), io.time()))
     loss = 5.0 * (float(env.get("FAKE_LOSS", "1")) if sets.get("precision.dtype") == "fp16" else 1)
-    record = {"exit_code": 0, "as_predicted": "FAKE_WRONG" not in env, "message": "", "versions": {"GPU": "none"},
-              "commit": env.get("STAGECRAFT_COMMIT"), "timing": {"wait_share": 0.125, "tokens_per_second": tokens / seconds},
-              "workload": {"model.width": "64", **sets}, "strategy": {}, "workload_hash": "h", "device": "cuda", "world": 1, "allocator": {"predicted": {"ledger": 900, "one operation": 100}, "peak": 1024},
-              "command": " ".join(io.words), "started": "then", "validation_loss": 2.0, "skipped_updates": 0,
-              "steps": {"seconds": [seconds] * steps, "tokens": [tokens] * steps, "loss": [loss] * steps},
-              "ranks": [{"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}, "measured_operations": []}, *([{"measured_bytes": {"total": 2}}] if "split" in sets else [])]}
+    record = {
+        "exit_code": 0,
+        "as_predicted": "FAKE_WRONG" not in env,
+        "message": "",
+        "versions": {"GPU": "none"},
+        "commit": env.get("STAGECRAFT_COMMIT"),
+        "timing": {"wait_share": 0.125, "tokens_per_second": tokens / seconds},
+        "workload": {"model.width": "64", **sets},
+        "strategy": {},
+        "workload_hash": "h",
+        "device": "cuda",
+        "world": 1,
+        "allocator": {"predicted": {"ledger": 900, "one operation": 100}, "peak": 1024},
+        "command": " ".join(io.words),
+        "started": "then",
+        "validation_loss": 2.0,
+        "skipped_updates": 0,
+        "steps": {"seconds": [seconds] * steps, "tokens": [tokens] * steps, "loss": [loss] * steps},
+        "ranks": [
+            {"predicted_bytes": {"total": 1}, "measured_bytes": {"total": 1}, "measured_operations": []},
+            *([{"measured_bytes": {"total": 2}}] if "split" in sets else []),
+        ],
+    }
     (out / "record.json").write_text(json.dumps(record))
 
 
@@ -68,21 +123,54 @@ def peer(io):
     if "--attention-only" in line:
         io.say(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
         return
-    variant = value_of(line, "--variant", value_of(line, "--schedule", value_of(line, "--cut", value_of(line, "--stage", ""))))
+    variant = value_of(
+        line,
+        "--variant",
+        value_of(line, "--schedule", value_of(line, "--cut", value_of(line, "--stage", ""))),
+    )
     if env.get("FAKE_BAD") == variant:
         sys.exit("no compiler found")
-    io.say(json.dumps({"ready": True, "config": {"zero_optimization": {"offload_optimizer": {"nvme_path": value_of(line, "--nvme")}}}, "variant": variant,
-                       "shard": value_of(line, "--shard"), "split": value_of(line, "--split"), "cut": value_of(line, "--cut"), "attention": value_of(line, "--attention")}))
+    io.say(
+        json.dumps(
+            {
+                "ready": True,
+                "config": {
+                    "zero_optimization": {"offload_optimizer": {"nvme_path": value_of(line, "--nvme")}}
+                },
+                "variant": variant,
+                "shard": value_of(line, "--shard"),
+                "split": value_of(line, "--split"),
+                "cut": value_of(line, "--cut"),
+                "attention": value_of(line, "--attention"),
+            }
+        )
+    )
     while text := (yield READ):
         if env.get("FAKE_LOST") == variant:
             sys.exit("lost the GPU")
         command, began = json.loads(text), io.time()
         yield float(env.get("FAKE_TURN", "0.02"))
         seconds = [0.25 if variant in ("bf16", "gpipe") or "defaults" in line else 0.2] * command["steps"]
-        tokens = int(value_of(line, "--sequence", 1024)) * int(value_of(line, "--rows", 0)) * int(value_of(line, "--micro-batches", 1 if "--cut" in line else value_of(line, "--ranks", 1)))
+        tokens = (
+            int(value_of(line, "--sequence", 1024))
+            * int(value_of(line, "--rows", 0))
+            * int(value_of(line, "--micro-batches", 1 if "--cut" in line else value_of(line, "--ranks", 1)))
+        )
         losses = [math.nan if env.get("FAKE_NAN") == variant else 5.0] * command["steps"]
-        io.say(json.dumps({"seconds": seconds, "losses": losses, "tokens": tokens, "began": began, "ended": io.time(), "peak_allocated": 2**30,
-                           "peak_reserved": 2**31, **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in line else {})}))
+        io.say(
+            json.dumps(
+                {
+                    "seconds": seconds,
+                    "losses": losses,
+                    "tokens": tokens,
+                    "began": began,
+                    "ended": io.time(),
+                    "peak_allocated": 2**30,
+                    "peak_reserved": 2**31,
+                    **({"peak_allocated_of_ranks": [2**30, 2**29]} if "--split" in line else {}),
+                }
+            )
+        )
 
 
 def llmc(io):
@@ -95,7 +183,9 @@ def llmc(io):
     with open(io.env["FAKE_LOG"] + ".llmc", "a", encoding="utf-8") as log:
         log.write(steps + " ")
     for step in range(int(steps)):
-        io.say(f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | {80 if step else 900}.00 ms | 59.0% bf16 MFU | 204800 tok/s")
+        io.say(
+            f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | {80 if step else 900}.00 ms | 59.0% bf16 MFU | 204800 tok/s"
+        )
     yield 0.0
 
 
@@ -114,8 +204,15 @@ def copies(io):
 
 def rows_of(fields, env):
     """What nvidia-smi says of each GPU; nothing where it does not know a field."""
-    gpus = [{**GPU, "index": str(gpu), "power.draw": str(690.5 - 100 * gpu)} for gpu in range(int(env.get("FAKE_GPUS", "1")))]
-    return [[gpu[field] for field in fields] for gpu in gpus] if all(field in gpus[0] for field in fields) else []
+    gpus = [
+        {**GPU, "index": str(gpu), "power.draw": str(690.5 - 100 * gpu)}
+        for gpu in range(int(env.get("FAKE_GPUS", "1")))
+    ]
+    return (
+        [[gpu[field] for field in fields] for gpu in gpus]
+        if all(field in gpus[0] for field in fields)
+        else []
+    )
 
 
 def smi(io):
@@ -132,12 +229,21 @@ def smi(io):
 
 def main(program):
     """One of them as a process."""
+
     def end(*_):
         raise Terminated
 
     if program is copies:
         signal.signal(signal.SIGTERM, end)
-    running = program(types.SimpleNamespace(words=sys.argv, env=os.environ, number=os.getpid(), time=time.time, say=lambda text: print(text, flush=True)))
+    running = program(
+        types.SimpleNamespace(
+            words=sys.argv,
+            env=os.environ,
+            number=os.getpid(),
+            time=time.time,
+            say=lambda text: print(text, flush=True),
+        )
+    )
     answer = None
     try:
         while True:
@@ -173,7 +279,9 @@ class Clock:
 
     def until(self, end, done=lambda: False):
         while not done():
-            soonest = min((one for one in self.running if not one.stopped), key=lambda one: one.wakes, default=None)
+            soonest = min(
+                (one for one in self.running if not one.stopped), key=lambda one: one.wakes, default=None
+            )
             if soonest is None or soonest.wakes > end:
                 self.now = max(self.now, end)
                 return
@@ -185,10 +293,22 @@ class Running:
     """A generator that a clock goes on with: what gpu_programs.Process is for a process, in its own words."""
 
     def __init__(self, clock, program, words=(), env=None, heard=None):
-        self.clock, self.wakes, self.stopped, self.returncode, self.said, self.inbox, self.reads = clock, clock.now, False, None, "", [], False
+        self.clock, self.wakes, self.stopped, self.returncode, self.said, self.inbox, self.reads = (
+            clock,
+            clock.now,
+            False,
+            None,
+            "",
+            [],
+            False,
+        )
         self.heard = heard  # instead of keeping what it says: gets it line by line, and None at its end
         self.child = self.stdin = self
-        self.steps = program(types.SimpleNamespace(words=[*map(str, words)], env=env, number=clock.begun, time=clock.time, say=self.say))
+        self.steps = program(
+            types.SimpleNamespace(
+                words=[*map(str, words)], env=env, number=clock.begun, time=clock.time, say=self.say
+            )
+        )
         clock.running.append(self)
         clock.begun += 1
 
@@ -204,7 +324,9 @@ class Running:
         try:
             asked = self.steps.throw(how) if how else self.steps.send(answer)
             self.reads = asked is READ
-            self.wakes = self.clock.now + (0.0 if self.reads and self.inbox else math.inf if self.reads else asked)
+            self.wakes = self.clock.now + (
+                0.0 if self.reads and self.inbox else math.inf if self.reads else asked
+            )
         except StopIteration:
             self.ends(0)
         except Terminated:

@@ -42,15 +42,24 @@ RUNS = [
 PACKINGS = ("pack", "pad_unmasked")
 # docs/results/choosing.json has no row of this size and batch
 DISK = 2.2e9  # bytes a second, as it was said before the runs
-PREDICTED = f"--gpus 1 --gpu H200 --host-memory 128GB --disk {DISK / 1e9}GB/s --workload configs/seed_355m.json"
+PREDICTED = (
+    f"--gpus 1 --gpu H200 --host-memory 128GB --disk {DISK / 1e9}GB/s --workload configs/seed_355m.json"
+)
 END_OF_TEXT, NEW_LINE, TWO_NEW_LINES = 50256, 198, 628
 
 
 def settings_of(run, packing, world):
     _, _, size, dtype, _ = run
     rows, model = SIZES[size]
-    return [*model, f"batch.global={rows}", f"batch.micro={rows // world}", f"batch.sequence={TOKENS}",
-            f"precision.dtype={dtype}", f"data.packing={packing}", "data.validation_fraction=0"]
+    return [
+        *model,
+        f"batch.global={rows}",
+        f"batch.micro={rows // world}",
+        f"batch.sequence={TOKENS}",
+        f"precision.dtype={dtype}",
+        f"data.packing={packing}",
+        "data.validation_fraction=0",
+    ]
 
 
 def write_tokens(path, tokens):
@@ -65,7 +74,7 @@ def token_files(bin_folder, folder):
     prepare = [bin_folder / "prepare", "austen", "--out", source]
     subprocess.run(prepare, cwd=ROOT, check=True, capture_output=True)
     tokens = array.array("H", source.read_bytes()[1024:])
-    write_tokens(folder / "pack.bin", tokens[:SAMPLES * TOKENS + 1])
+    write_tokens(folder / "pack.bin", tokens[: SAMPLES * TOKENS + 1])
     padded, count, paragraph = array.array("H"), 0, array.array("H")
     for i, token in enumerate(tokens):
         ends = token in (END_OF_TEXT, TWO_NEW_LINES) or (token == NEW_LINE and tokens[i + 1] == NEW_LINE)
@@ -92,17 +101,31 @@ def measured(args, run, packing, data, folder):
         command += ["--disk", folder]
     out = folder / f"{lesson}_{size}_{dtype}_{packing}"
     record = whole_runs.record_of(command, out, args.world)
-    losses, seconds = record["steps"]["loss"], record["steps"]["seconds"][3 if few else 5:]
+    losses, seconds = record["steps"]["loss"], record["steps"]["seconds"][3 if few else 5 :]
     step = statistics.median(seconds)
     bytes_held = record["ranks"][0]["measured_bytes"]
     return {
-        "name": name, "lesson": lesson, "size": size, "dtype": dtype, "packing": packing, "world": args.world,
-        "rows": rows, "steps": steps, "whole": few is None,
-        "step_seconds": step, "epoch_seconds": step * SAMPLES / rows, "samples_per_second": rows / step,
-        "run_seconds": sum(record["steps"]["seconds"]), "peak_bytes": bytes_held["total"], "bytes": bytes_held,
-        "first_loss": losses[0], "last_loss": statistics.mean(losses[-LAST:]),
-        "skipped_updates": record["skipped_updates"], "as_predicted": record["as_predicted"],
-        "commit": record["commit"], "versions": record["versions"],
+        "name": name,
+        "lesson": lesson,
+        "size": size,
+        "dtype": dtype,
+        "packing": packing,
+        "world": args.world,
+        "rows": rows,
+        "steps": steps,
+        "whole": few is None,
+        "step_seconds": step,
+        "epoch_seconds": step * SAMPLES / rows,
+        "samples_per_second": rows / step,
+        "run_seconds": sum(record["steps"]["seconds"]),
+        "peak_bytes": bytes_held["total"],
+        "bytes": bytes_held,
+        "first_loss": losses[0],
+        "last_loss": statistics.mean(losses[-LAST:]),
+        "skipped_updates": record["skipped_updates"],
+        "as_predicted": record["as_predicted"],
+        "commit": record["commit"],
+        "versions": record["versions"],
         "started": record["started"],
     }
 
@@ -115,11 +138,19 @@ def predict(args):
         words = PREDICTED.split()
         for setting in [*model, f"batch.global={rows}", f"batch.sequence={TOKENS}", "precision.dtype=fp16"]:
             words += ["--set", setting]
-        done = subprocess.run([args.choose, *words, "--json"], cwd=ROOT, text=True, capture_output=True, check=True)
-        found.append({"size": size, "command": " ".join(["lessons/choose.sh", *words]),
-                      "rows": [row for row in json.loads(done.stdout)["rows"] if "micro" in row]})
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True, capture_output=True,
-                            check=True).stdout.strip()
+        done = subprocess.run(
+            [args.choose, *words, "--json"], cwd=ROOT, text=True, capture_output=True, check=True
+        )
+        found.append(
+            {
+                "size": size,
+                "command": " ".join(["lessons/choose.sh", *words]),
+                "rows": [row for row in json.loads(done.stdout)["rows"] if "micro" in row],
+            }
+        )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True
+    ).stdout.strip()
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"commit": commit, "at": now, "of": found}
 
@@ -129,13 +160,22 @@ def main():
     parser.add_argument("--predict", action="store_true")
     parser.add_argument("--choose", default=ROOT / "build/cpu/bin/choose")
     parser.add_argument("--world", type=int, default=1)
-    parser.add_argument("--disk", help="where lesson 06 and the token files lie (default: the system's temporary folder)")
+    parser.add_argument(
+        "--disk", help="where lesson 06 and the token files lie (default: the system's temporary folder)"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/quoted.json")
     args = whole_runs.read_arguments(parser)
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     about = "Runs of the documents as they are configured there, by tests/benchmarks/quoted.py."
-    found = {"about": about, "samples": SAMPLES, "tokens": TOKENS, "last": LAST, "predicted": found.get("predicted"),
-             "machine": found.get("machine"), "runs": found.get("runs", [])}
+    found = {
+        "about": about,
+        "samples": SAMPLES,
+        "tokens": TOKENS,
+        "last": LAST,
+        "predicted": found.get("predicted"),
+        "machine": found.get("machine"),
+        "runs": found.get("runs", []),
+    }
 
     def write():
         args.out.write_text(json.dumps(found, indent=1) + "\n")

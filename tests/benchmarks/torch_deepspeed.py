@@ -9,7 +9,9 @@ them). Run by tests/benchmarks/gpu.py; by hand:
 """
 import os
 
-os.environ.pop("TORCH_CUDA_ARCH_LIST", None)  # DeepSpeed cannot read the "9.0a" of some images; without it, it compiles for the GPU that is there
+os.environ.pop(
+    "TORCH_CUDA_ARCH_LIST", None
+)  # DeepSpeed cannot read the "9.0a" of some images; without it, it compiles for the GPU that is there
 import deepspeed
 import torch
 import torch.distributed as dist
@@ -25,17 +27,60 @@ def config_of(args):
     if best:
         zero |= {"overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": args.bucket}
     if best and args.stage == 3:
-        zero |= {"stage3_prefetch_bucket_size": args.bucket, "stage3_param_persistence_threshold": 100_000, "memory_efficient_linear": False}
+        zero |= {
+            "stage3_prefetch_bucket_size": args.bucket,
+            "stage3_param_persistence_threshold": 100_000,
+            "memory_efficient_linear": False,
+        }
     if args.nvme:  # read, updated and written in groups, three of them at a time: four buffers each
-        zero |= {"sub_group_size": args.bucket, "offload_optimizer": {"device": "nvme", "nvme_path": args.nvme, "pin_memory": args.device == "cuda", "buffer_count": 12, "pipeline_read": True, "pipeline_write": True}}
+        zero |= {
+            "sub_group_size": args.bucket,
+            "offload_optimizer": {
+                "device": "nvme",
+                "nvme_path": args.nvme,
+                "pin_memory": args.device == "cuda",
+                "buffer_count": 12,
+                "pipeline_read": True,
+                "pipeline_write": True,
+            },
+        }
     if args.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": args.device == "cuda"}
-    adamw = {"lr": optim["lr"], "betas": [optim["beta1"], optim["beta2"]], "eps": optim["eps"], "weight_decay": optim["weight_decay"],
-             **({"torch_adam": True} if args.device == "cpu" and not (args.offload or args.nvme) else {})}  # its own AdamW is for GPUs, or with --offload
-    half = {} if args.variant == "fp32" else {"bf16": {"enabled": True, **({"check_grad_overflow": False} if best else {})}}
-    disk = {"aio": {"block_size": 1 << 20, "queue_depth": 32, "single_submit": False, "overlap_events": True, "intra_op_parallelism": 4}} if args.nvme else {}
-    return {"train_micro_batch_size_per_gpu": args.rows, "gradient_accumulation_steps": 1, "gradient_clipping": optim["clip"], "steps_per_print": 10**9,
-            "optimizer": {"type": "AdamW", "params": adamw}, "zero_optimization": zero, **disk, **half}
+    adamw = {
+        "lr": optim["lr"],
+        "betas": [optim["beta1"], optim["beta2"]],
+        "eps": optim["eps"],
+        "weight_decay": optim["weight_decay"],
+        **({"torch_adam": True} if args.device == "cpu" and not (args.offload or args.nvme) else {}),
+    }  # its own AdamW is for GPUs, or with --offload
+    half = (
+        {}
+        if args.variant == "fp32"
+        else {"bf16": {"enabled": True, **({"check_grad_overflow": False} if best else {})}}
+    )
+    disk = (
+        {
+            "aio": {
+                "block_size": 1 << 20,
+                "queue_depth": 32,
+                "single_submit": False,
+                "overlap_events": True,
+                "intra_op_parallelism": 4,
+            }
+        }
+        if args.nvme
+        else {}
+    )
+    return {
+        "train_micro_batch_size_per_gpu": args.rows,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": optim["clip"],
+        "steps_per_print": 10**9,
+        "optimizer": {"type": "AdamW", "params": adamw},
+        "zero_optimization": zero,
+        **disk,
+        **half,
+    }
 
 
 class DeepSpeedTrainer(Trainer):
@@ -44,14 +89,27 @@ class DeepSpeedTrainer(Trainer):
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(args.ranks)}
         if not dist.is_initialized():
             device = {"device_id": self.device} if args.device == "cuda" else {}
-            dist.init_process_group("nccl" if args.device == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1, **device)
+            dist.init_process_group(
+                "nccl" if args.device == "cuda" else "gloo",
+                store=dist.HashStore(),
+                rank=0,
+                world_size=1,
+                **device,
+            )
         if args.settings == "best":
             self.compile_blocks()
         if args.stage == 3:  # read outside of the modules that own them: gathered with the model
-            for weight in (self.model.wte.weight, self.model.wpe.weight, self.model.ln_f.weight, self.model.ln_f.bias):
+            for weight in (
+                self.model.wte.weight,
+                self.model.wpe.weight,
+                self.model.ln_f.weight,
+                self.model.ln_f.bias,
+            ):
                 deepspeed.zero.register_external_parameter(self.model, weight)
         groups = groups_of(self.model, args.optim)
-        self.engine, *_ = deepspeed.initialize(model=self.model, model_parameters=groups, config=config_of(args))
+        self.engine, *_ = deepspeed.initialize(
+            model=self.model, model_parameters=groups, config=config_of(args)
+        )
         self.batches = self.endless_batches(rank, args.rows)
 
     def compile_blocks(self):
@@ -60,7 +118,11 @@ class DeepSpeedTrainer(Trainer):
             deepspeed.utils.set_z3_leaf_modules(self.model, [Block])
         if self.args.mode == "eager":
             return
-        options = {"fullgraph": True, "dynamic": False, "mode": None if self.args.mode == "default" else self.args.mode}
+        options = {
+            "fullgraph": True,
+            "dynamic": False,
+            "mode": None if self.args.mode == "default" else self.args.mode,
+        }
         self.model.loss_of = torch.compile(loss_of, **options)
         for block in self.model.blocks:
             block.forward = torch.compile(block.forward, **options)
@@ -77,17 +139,34 @@ class DeepSpeedTrainer(Trainer):
 
     def about_ranks(self):
         args = self.args
-        return {"stage": args.stage, "offload": args.offload, "nvme": bool(args.nvme), "settings": args.settings, "deepspeed": deepspeed.__version__, "config": config_of(args),
-                "optimizer": type(self.engine.basic_optimizer).__name__, "host_threads": torch.get_num_threads()}
+        return {
+            "stage": args.stage,
+            "offload": args.offload,
+            "nvme": bool(args.nvme),
+            "settings": args.settings,
+            "deepspeed": deepspeed.__version__,
+            "config": config_of(args),
+            "optimizer": type(self.engine.basic_optimizer).__name__,
+            "host_threads": torch.get_num_threads(),
+        }
 
 
 def read_arguments():
     parser = arguments(__doc__)
     parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=2, help="of ZeRO")
     parser.add_argument("--offload", action="store_true", help="states and AdamW on the host")
-    parser.add_argument("--nvme", metavar="DIR", help="states on a disk (ZeRO-Infinity): stage 3, best; needs libaio and its header")
+    parser.add_argument(
+        "--nvme",
+        metavar="DIR",
+        help="states on a disk (ZeRO-Infinity): stage 3, best; needs libaio and its header",
+    )
     parser.add_argument("--settings", choices=("best", "defaults"), default="best")
-    parser.add_argument("--bucket", type=int, default=DEFAULT_BUCKET, help="numbers that are summed, or gathered ahead, at once (best)")
+    parser.add_argument(
+        "--bucket",
+        type=int,
+        default=DEFAULT_BUCKET,
+        help="numbers that are summed, or gathered ahead, at once (best)",
+    )
     args = parser.parse_args()
     if args.variant == "bf16":
         parser.error("--variant: DeepSpeed has an fp32 master (autocast)")

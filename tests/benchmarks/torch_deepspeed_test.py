@@ -11,7 +11,7 @@ import tempfile
 from torch_gpt2_test import PYTHON, check
 from torch_pipeline_test import losses, run, workload_in
 
-DEEPSPEED = '''
+DEEPSPEED = """
 import torch, types
 __version__ = "pretended"
 leaves, gathered = [], []
@@ -39,7 +39,7 @@ class Engine:
 def initialize(model, model_parameters, config):
     assert (len(gathered), len(leaves)) == {1: (0, 0), 2: (0, 0), 3: (4, "defaults" not in __import__("sys").argv)}[config["zero_optimization"]["stage"]]
     return Engine(model.to(torch.bfloat16) if "bf16" in config else model, model_parameters, config), None, None, None
-'''
+"""
 
 
 def trains_as_asked(workload):
@@ -59,15 +59,39 @@ def asks_for(workload):
     same = [*workload, "--rows", "8"]
     best, _ = losses("torch_deepspeed.py", *same, "--stage", "3", "--bucket", "1000")
     config = best["config"]
-    check(config["zero_optimization"] == {"stage": 3, "overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": 1000, "stage3_prefetch_bucket_size": 1000,
-                                          "stage3_param_persistence_threshold": 100000, "memory_efficient_linear": False}, f"{config}")
-    check(config["bf16"] == {"enabled": True, "check_grad_overflow": False} and best["fp32_master"] and best["deepspeed"] == "pretended", f"{best}")
+    check(
+        config["zero_optimization"]
+        == {
+            "stage": 3,
+            "overlap_comm": True,
+            "contiguous_gradients": True,
+            "reduce_bucket_size": 1000,
+            "stage3_prefetch_bucket_size": 1000,
+            "stage3_param_persistence_threshold": 100000,
+            "memory_efficient_linear": False,
+        },
+        f"{config}",
+    )
+    check(
+        config["bf16"] == {"enabled": True, "check_grad_overflow": False}
+        and best["fp32_master"]
+        and best["deepspeed"] == "pretended",
+        f"{best}",
+    )
     plain, _ = losses("torch_deepspeed.py", *same, "--offload", "--settings", "defaults")
-    check(plain["config"]["zero_optimization"] == {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": False}} and plain["config"]["bf16"] == {"enabled": True}, f"{plain}")
+    check(
+        plain["config"]["zero_optimization"]
+        == {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": False}}
+        and plain["config"]["bf16"] == {"enabled": True},
+        f"{plain}",
+    )
     check("torch_adam" not in plain["config"]["optimizer"]["params"], "on the host its own AdamW updates")
     disk, _ = losses("torch_deepspeed.py", *same, "--stage", "3", "--nvme", "/disk", "--bucket", "1000")
     states = disk["config"]["zero_optimization"]["offload_optimizer"]
-    check(states["pipeline_read"] and states["pipeline_write"] and states["buffer_count"] == 3 * 4, "read, updated and written at once, each with weights, a gradient and two moments")
+    check(
+        states["pipeline_read"] and states["pipeline_write"] and states["buffer_count"] == 3 * 4,
+        "read, updated and written at once, each with weights, a gradient and two moments",
+    )
     said = run("torch_deepspeed.py", *same, "--variant", "bf16")
     check(said.returncode == 2 and "DeepSpeed has an fp32 master" in said.stderr, f"{said}")
 

@@ -38,7 +38,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 START_STEPS = 4  # of which the first compiles
-BATCHES = 64     # different ones
+BATCHES = 64  # different ones
 REPLAYED = ("reduce-overhead", "max-autotune")  # modes of torch.compile whose steps are CUDA graphs
 HOUR = datetime.timedelta(hours=1)
 
@@ -101,15 +101,24 @@ class Gpt2(nn.Module):
 
 def groups_of(model, optim):
     """Matrices decay, vectors do not."""
-    return [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
-            {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+    return [
+        {"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optim["weight_decay"]},
+        {"params": [p for p in model.parameters() if p.dim() != 2], "weight_decay": 0.0},
+    ]
 
 
 def optimizer_of(model, optim, split):
     """AdamW as the lessons have it."""
     groups = groups_of(model, optim)
-    settings = {"lr": optim["lr"], "betas": (optim["beta1"], optim["beta2"]), "eps": optim["eps"], "fused": True}
-    if split:  # a part of the parameters a rank; the owners broadcast what they updated. Slower with parameters_as_bucket_view.
+    settings = {
+        "lr": optim["lr"],
+        "betas": (optim["beta1"], optim["beta2"]),
+        "eps": optim["eps"],
+        "fused": True,
+    }
+    if (
+        split
+    ):  # a part of the parameters a rank; the owners broadcast what they updated. Slower with parameters_as_bucket_view.
         return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
     return torch.optim.AdamW(groups, **settings)
 
@@ -136,7 +145,8 @@ class LocalShards:
 
 def attention_milliseconds(backend, args, device):
     """Forward and backward of one layer's attention. The strides are those of the packed q, k, v. The GPU sleeps first, so that the host
-    is ahead of it: at small shapes launching takes longer than computing, and a replayed graph launches nothing."""
+    is ahead of it: at small shapes launching takes longer than computing, and a replayed graph launches nothing.
+    """
     shape = (args.rows, args.sequence, 3, args.heads, args.width // args.heads)
     qkv = torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True)
     grad = torch.randn(shape[0], shape[3], shape[1], shape[4], device=device, dtype=torch.bfloat16)
@@ -175,8 +185,12 @@ def choose_attention(args, device):
         if not measured:
             sys.exit("error: neither cuDNN nor flash attention works here")
     name = min(measured, key=measured.get) if measured else args.attention
-    for other, switch in (("cudnn", torch.backends.cuda.enable_cudnn_sdp), ("flash", torch.backends.cuda.enable_flash_sdp),
-                          ("", torch.backends.cuda.enable_mem_efficient_sdp), ("", torch.backends.cuda.enable_math_sdp)):
+    for other, switch in (
+        ("cudnn", torch.backends.cuda.enable_cudnn_sdp),
+        ("flash", torch.backends.cuda.enable_flash_sdp),
+        ("", torch.backends.cuda.enable_mem_efficient_sdp),
+        ("", torch.backends.cuda.enable_math_sdp),
+    ):
         switch(other == name)
     return name, measured
 
@@ -202,7 +216,11 @@ class Trainer:
     def prepare(self, rank):
         """What ranks have of the model, and their batches."""
         args, self.batches_a_step = self.args, self.args.ranks  # each rank has its own
-        self.forward = self.sharded(self.model) if args.shard == "all" else self.distributed(self.compiled(self.model), rank)
+        self.forward = (
+            self.sharded(self.model)
+            if args.shard == "all"
+            else self.distributed(self.compiled(self.model), rank)
+        )
         self.parameters = list(self.model.parameters())
         self.shards = LocalShards(self.model) if args.shard == "all" else None
         self.optim = optimizer_of(self.shards or self.model, args.optim, args.shard == "optimizer")
@@ -212,15 +230,22 @@ class Trainer:
         """One graph of model and loss."""
         if self.args.mode == "eager":
             return model
-        return torch.compile(model, fullgraph=True, dynamic=False, mode=None if self.args.mode == "default" else self.args.mode)
+        return torch.compile(
+            model, fullgraph=True, dynamic=False, mode=None if self.args.mode == "default" else self.args.mode
+        )
 
     def distributed(self, model, rank):
         """The graph is cut at the buckets' edges (not with --one-graph), so that gradients are summed behind backward."""
         if self.args.ranks == 1:
             return model
         torch._dynamo.config.optimize_ddp = not self.args.one_graph
-        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[rank] if self.device.type == "cuda" else None,
-                                                  gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=self.args.bucket_mb)
+        ddp = nn.parallel.DistributedDataParallel(
+            model,
+            device_ids=[rank] if self.device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+            static_graph=True,
+            bucket_cap_mb=self.args.bucket_mb,
+        )
         if self.args.wire == "bf16":
             ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
         return ddp
@@ -229,7 +254,11 @@ class Trainer:
         """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What is compiled is a
         block, and the head with the loss: gathering stands between them."""
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-        options = {"fullgraph": True, "dynamic": False, "mode": None if self.args.mode == "default" else self.args.mode}
+        options = {
+            "fullgraph": True,
+            "dynamic": False,
+            "mode": None if self.args.mode == "default" else self.args.mode,
+        }
         if self.args.mode != "eager":
             model.loss_of = torch.compile(loss_of, **options)
         for block in model.blocks:
@@ -244,10 +273,16 @@ class Trainer:
         args, cuda = self.args, self.device.type == "cuda"
         generator = torch.Generator().manual_seed(2 + rank)
         self.static = torch.empty(2, rows_a_step, args.sequence, dtype=torch.int64, device=self.device)
-        tokens = torch.randint(0, args.vocab, (2**20,), generator=generator) if args.tokens is None else read_tokens(args.tokens)
+        tokens = (
+            torch.randint(0, args.vocab, (2**20,), generator=generator)
+            if args.tokens is None
+            else read_tokens(args.tokens)
+        )
         ready = []  # before any step is timed
         for _ in range(BATCHES):
-            starts = torch.randint(0, len(tokens) - args.sequence, (rows_a_step,), generator=generator).tolist()
+            starts = torch.randint(
+                0, len(tokens) - args.sequence, (rows_a_step,), generator=generator
+            ).tolist()
             rows = torch.stack([tokens[begin : begin + args.sequence + 1] for begin in starts])
             batch = torch.stack([rows[:, :-1], rows[:, 1:]])
             ready.append(batch.pin_memory() if cuda else batch)
@@ -286,15 +321,24 @@ class Trainer:
             losses.append(self.step())
             seconds.append(time.perf_counter() - before)
         ended = time.time()
-        answer = {"seconds": seconds, "losses": losses, "tokens": self.static[0].numel() * self.batches_a_step, "began": began, "ended": ended,
-                  **self.peaks()}
+        answer = {
+            "seconds": seconds,
+            "losses": losses,
+            "tokens": self.static[0].numel() * self.batches_a_step,
+            "began": began,
+            "ended": ended,
+            **self.peaks(),
+        }
         self.release()
         return answer
 
     def peaks(self):
         if self.device.type == "cpu":
             return {"peak_allocated": None, "peak_reserved": None}
-        return {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
+        return {
+            "peak_allocated": torch.cuda.max_memory_allocated(),
+            "peak_reserved": torch.cuda.max_memory_reserved(),
+        }
 
     def release(self):
         """Gives back what an idle peer does not need: other programs run beside it."""
@@ -305,15 +349,30 @@ class Trainer:
         cuda = self.device.type == "cuda"
         nccl = ".".join(map(str, torch.cuda.nccl.version())) if cuda else None
         cudnn = torch.backends.cudnn.version() if cuda else None
-        return {"parameters": self.count, "variant": self.args.variant, "mode": self.args.mode, "ranks": self.args.ranks,
-                "attention": self.attention, "attention_milliseconds": self.attention_ms,
-                "fp32_master": self.args.variant == "autocast", **self.about_ranks(),
-                "versions": {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn, "NCCL": nccl}}
+        return {
+            "parameters": self.count,
+            "variant": self.args.variant,
+            "mode": self.args.mode,
+            "ranks": self.args.ranks,
+            "attention": self.attention,
+            "attention_milliseconds": self.attention_ms,
+            "fp32_master": self.args.variant == "autocast",
+            **self.about_ranks(),
+            "versions": {
+                "PyTorch": torch.__version__,
+                "CUDA": torch.version.cuda,
+                "cuDNN": cudnn,
+                "NCCL": nccl,
+            },
+        }
 
     def about_ranks(self):
         several, whole = self.args.ranks > 1, self.args.shard == "all"
-        return {"bucket_mb": self.args.bucket_mb if several and not whole else None,
-                "wire": ("bf16" if whole else self.args.wire) if several else None, "shard": self.args.shard}
+        return {
+            "bucket_mb": self.args.bucket_mb if several and not whole else None,
+            "wire": ("bf16" if whole else self.args.wire) if several else None,
+            "shard": self.args.shard,
+        }
 
 
 def arguments(about):
@@ -324,12 +383,20 @@ def arguments(about):
     for key in ("layers", "heads", "width", "vocab", "context", "sequence"):
         parser.add_argument(f"--{key}", type=int, help="instead of the workload's")
     parser.add_argument("--variant", choices=("autocast", "bf16", "fp32"), default="autocast")
-    parser.add_argument("--mode", default="default",
-                        choices=("eager", "default", *REPLAYED, "max-autotune-no-cudagraphs"), help="of torch.compile")
+    parser.add_argument(
+        "--mode",
+        default="default",
+        choices=("eager", "default", *REPLAYED, "max-autotune-no-cudagraphs"),
+        help="of torch.compile",
+    )
     parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
-    parser.add_argument("--attention-only", action="store_true", help="print which backend is the faster, and exit")
+    parser.add_argument(
+        "--attention-only", action="store_true", help="print which backend is the faster, and exit"
+    )
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--tokens", metavar="FILE", help="token file that is trained on (default: random tokens)")
+    parser.add_argument(
+        "--tokens", metavar="FILE", help="token file that is trained on (default: random tokens)"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     return parser
 
@@ -347,13 +414,25 @@ def completed(args):
 def read_arguments():
     parser = arguments(__doc__)
     parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument("--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients")
-    parser.add_argument("--shard", choices=("none", "optimizer", "all"), default="none",
-                        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast")
-    parser.add_argument("--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward")
+    parser.add_argument(
+        "--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients"
+    )
+    parser.add_argument(
+        "--shard",
+        choices=("none", "optimizer", "all"),
+        default="none",
+        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast",
+    )
+    parser.add_argument(
+        "--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward"
+    )
     args = parser.parse_args()
-    if args.shard != "none" and (args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")):
-        parser.error("--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire")
+    if args.shard != "none" and (
+        args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
+    ):
+        parser.error(
+            "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
+        )
     return completed(args)
 
 
@@ -361,7 +440,9 @@ class Ranks:
     """This process is rank 0; the others are its children, and take its commands from a file that they share."""
 
     def __init__(self, args):
-        self.rank, self.folder = int(os.environ.get("STAGECRAFT_PEER_RANK", "0")), os.environ.get("STAGECRAFT_PEER_FOLDER")
+        self.rank, self.folder = int(os.environ.get("STAGECRAFT_PEER_RANK", "0")), os.environ.get(
+            "STAGECRAFT_PEER_FOLDER"
+        )
         self.sent, self.children, self.made = 0, [], None
         if args.ranks == 1:
             return
@@ -370,15 +451,24 @@ class Ranks:
             self.folder = self.made.name
             self.children = [self.start(rank) for rank in range(1, args.ranks)]
         device = {"device_id": torch.device("cuda", self.rank)} if args.device == "cuda" else {}
-        dist.init_process_group("nccl" if args.device == "cuda" else "gloo", init_method=f"file://{self.folder}/group",
-                                rank=self.rank, world_size=args.ranks, **device)
+        dist.init_process_group(
+            "nccl" if args.device == "cuda" else "gloo",
+            init_method=f"file://{self.folder}/group",
+            rank=self.rank,
+            world_size=args.ranks,
+            **device,
+        )
         self.commands = dist.FileStore(f"{self.folder}/commands", args.ranks)
         self.commands.set_timeout(HOUR)
 
     def start(self, rank):
         environment = {**os.environ, "STAGECRAFT_PEER_RANK": str(rank), "STAGECRAFT_PEER_FOLDER": self.folder}
-        guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []  # it ends with rank 0
-        return subprocess.Popen([*guard, sys.executable, *sys.argv], env=environment, stdin=subprocess.DEVNULL)
+        guard = (
+            ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+        )  # it ends with rank 0
+        return subprocess.Popen(
+            [*guard, sys.executable, *sys.argv], env=environment, stdin=subprocess.DEVNULL
+        )
 
     def next_command(self, lines):
         """Of rank 0's stdin; None at its end. Waiting for it uses no GPU."""

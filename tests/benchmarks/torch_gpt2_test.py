@@ -49,8 +49,10 @@ def written_out(torch, model, tokens, targets):
 
 def is_gpt2():
     import torch
+
     sys.path.insert(0, str(HERE))
     from torch_gpt2 import Gpt2
+
     torch.manual_seed(1)
     model = Gpt2(types.SimpleNamespace(**SHAPE), torch.float64).double()
     for p in model.parameters():  # so that no vector is 0 or 1
@@ -76,20 +78,53 @@ def token_file(folder, tokens):
 
 def answers():
     shape = [x for key, value in SHAPE.items() for x in (f"--{key}", str(value))]
-    command = [sys.executable, HERE / "torch_gpt2.py", "--workload", HERE.parents[1] / "configs/tiny.json", *shape, "--sequence", "8",
-               "--rows", "2", "--device", "cpu", "--mode", "eager"]
-    said = subprocess.run(command, input='{"warm_up": 1, "steps": 3}\n' * 2, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        HERE / "torch_gpt2.py",
+        "--workload",
+        HERE.parents[1] / "configs/tiny.json",
+        *shape,
+        "--sequence",
+        "8",
+        "--rows",
+        "2",
+        "--device",
+        "cpu",
+        "--mode",
+        "eager",
+    ]
+    said = subprocess.run(
+        command, input='{"warm_up": 1, "steps": 3}\n' * 2, capture_output=True, text=True, check=False
+    )
     check(said.returncode == 0, said.stderr)
     ready, first, second = map(json.loads, said.stdout.splitlines())
-    check(ready["ready"] and ready["parameters"] == 256 * 16 + 12 * 16 + 2 * (12 * 16**2 + 13 * 16) + 2 * 16, f"{ready}")
-    check(all(len(a["seconds"]) == 3 and a["began"] + sum(a["seconds"]) <= a["ended"] + 1e-3 for a in (first, second)), f"{first} {second}")
+    check(
+        ready["ready"] and ready["parameters"] == 256 * 16 + 12 * 16 + 2 * (12 * 16**2 + 13 * 16) + 2 * 16,
+        f"{ready}",
+    )
+    check(
+        all(
+            len(a["seconds"]) == 3 and a["began"] + sum(a["seconds"]) <= a["ended"] + 1e-3
+            for a in (first, second)
+        ),
+        f"{first} {second}",
+    )
     check(first["losses"] != second["losses"], "it learns on")
     with tempfile.TemporaryDirectory() as folder:
         tokens = token_file(folder, [7] * 4096)
-        said = subprocess.run([*command, "--tokens", tokens], input='{"warm_up": 60, "steps": 3}\n', capture_output=True, text=True, check=False)
+        said = subprocess.run(
+            [*command, "--tokens", tokens],
+            input='{"warm_up": 60, "steps": 3}\n',
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         check(said.returncode == 0, said.stderr)
         same = json.loads(said.stdout.splitlines()[-1])["losses"]
-        check(same[-1] < first["losses"][-1] - 1, f"a file of one token is soon learned: {same}, {first['losses']}")
+        check(
+            same[-1] < first["losses"][-1] - 1,
+            f"a file of one token is soon learned: {same}, {first['losses']}",
+        )
 
 
 def splits():
@@ -102,18 +137,45 @@ def splits():
         path = pathlib.Path(folder) / "workload.json"
         path.write_text(json.dumps(workload))
         tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 8 steps can learn from
-        command = [sys.executable, HERE / "torch_gpt2.py", "--workload", path, *shape, "--sequence", "8", "--rows", "2", "--device", "cpu", "--mode", "eager", "--ranks", "2",
-                   "--tokens", tokens]
+        command = [
+            sys.executable,
+            HERE / "torch_gpt2.py",
+            "--workload",
+            path,
+            *shape,
+            "--sequence",
+            "8",
+            "--rows",
+            "2",
+            "--device",
+            "cpu",
+            "--mode",
+            "eager",
+            "--ranks",
+            "2",
+            "--tokens",
+            tokens,
+        ]
         losses = {}
         for shard in ("none", "optimizer", "all"):
-            said = subprocess.run([*command, "--shard", shard], input='{"warm_up": 1, "steps": 8}\n', capture_output=True, text=True, check=False)
+            said = subprocess.run(
+                [*command, "--shard", shard],
+                input='{"warm_up": 1, "steps": 8}\n',
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             check(said.returncode == 0, said.stderr)
             ready, answer = map(json.loads, said.stdout.splitlines())
             check(ready["shard"] == shard and answer["tokens"] == 2 * 2 * 8, f"{ready} {answer}")
             losses[shard] = answer["losses"]
     check(losses["optimizer"] == losses["none"], f"who holds AdamW's states changes nothing: {losses}")
     learned = losses["none"][0] - losses["none"][-1]
-    check(0.1 < learned and all(abs(a - b) < 0.05 * learned for a, b in zip(losses["all"], losses["none"], strict=True)), f"{losses}")
+    check(
+        0.1 < learned
+        and all(abs(a - b) < 0.05 * learned for a, b in zip(losses["all"], losses["none"], strict=True)),
+        f"{losses}",
+    )
 
 
 if __name__ == "__main__":

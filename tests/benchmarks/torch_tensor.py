@@ -52,7 +52,9 @@ class Bias(nn.Module):
 
 def linear(weight, bias=None, kind=nn.Linear):
     made = kind(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    made.weight, made.bias = nn.Parameter(weight.detach()), None if bias is None else nn.Parameter(bias.detach())
+    made.weight, made.bias = nn.Parameter(weight.detach()), None if bias is None else nn.Parameter(
+        bias.detach()
+    )
     return made
 
 
@@ -60,12 +62,17 @@ class Attention(nn.Module):
     def __init__(self, block, kind):
         super().__init__()
         self.size = block.attn_out.in_features // block.heads  # of a head
-        self.q, self.k, self.v = (linear(*part, kind) for part in zip(block.attn.weight.chunk(3), block.attn.bias.chunk(3), strict=True))
+        self.q, self.k, self.v = (
+            linear(*part, kind)
+            for part in zip(block.attn.weight.chunk(3), block.attn.bias.chunk(3), strict=True)
+        )
         self.out, self.out_bias = linear(block.attn_out.weight), Bias(block.attn_out.bias)
 
     def forward(self, x):
         heads = [part(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for part in (self.q, self.k, self.v)]
-        return self.out_bias(self.out(F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)))
+        return self.out_bias(
+            self.out(F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
+        )
 
 
 class Mlp(nn.Module):
@@ -111,13 +118,26 @@ class TensorGpt2(nn.Module):
 def cut(model, mesh, by_tokens):
     """by_tokens: a rank has its part of each row between the products; else all of them."""
     held = Shard(1) if by_tokens else Replicate()
-    gathers = functools.partial(PrepareModuleInput, input_layouts=(held,), desired_input_layouts=(Replicate(),))
-    block = {"attention": gathers(), **{f"attention.{part}": ColwiseParallel() for part in "qkv"}, "attention.out": RowwiseParallel(output_layouts=held),
-             "mlp": gathers(), "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel(output_layouts=held)}
-    whole = {"wte": RowwiseParallel(input_layouts=Replicate(), output_layouts=held), "head": ColwiseParallel(input_layouts=held, use_local_output=False)}
+    gathers = functools.partial(
+        PrepareModuleInput, input_layouts=(held,), desired_input_layouts=(Replicate(),)
+    )
+    block = {
+        "attention": gathers(),
+        **{f"attention.{part}": ColwiseParallel() for part in "qkv"},
+        "attention.out": RowwiseParallel(output_layouts=held),
+        "mlp": gathers(),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=held),
+    }
+    whole = {
+        "wte": RowwiseParallel(input_layouts=Replicate(), output_layouts=held),
+        "head": ColwiseParallel(input_layouts=held, use_local_output=False),
+    }
     if by_tokens:
         block |= {"ln_1": SequenceParallel(), "ln_2": SequenceParallel()}
-        block |= {name: SequenceParallel(use_local_output=True) for name in ("attention.out_bias", "mlp.down_bias")}
+        block |= {
+            name: SequenceParallel(use_local_output=True) for name in ("attention.out_bias", "mlp.down_bias")
+        }
         whole |= {"wpe": ColwiseParallel(output_layouts=Shard(0)), "ln_f": SequenceParallel()}
     for one in model.blocks:
         parallelize_module(one, mesh, block)
@@ -130,7 +150,9 @@ class LocalParts:
 
     def __init__(self, model):
         self.parts = list(model.parameters())
-        self.local = [nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts]  # the same memory
+        self.local = [
+            nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts
+        ]  # the same memory
 
     def parameters(self):
         return self.local
@@ -147,11 +169,16 @@ class LocalParts:
         if seen_in_part:
             sums = torch.cat([grad.flatten() for grad in seen_in_part])
             dist.all_reduce(sums)
-            torch._foreach_copy_([grad.view(-1) for grad in seen_in_part], list(sums.split([grad.numel() for grad in seen_in_part])))
+            torch._foreach_copy_(
+                [grad.view(-1) for grad in seen_in_part],
+                list(sums.split([grad.numel() for grad in seen_in_part])),
+            )
         squares = torch.stack(torch._foreach_norm(cut_grads)).square().sum()
         dist.all_reduce(squares)
         squares += torch.stack(torch._foreach_norm(whole_grads)).square().sum()
-        torch._foreach_mul_([*cut_grads, *whole_grads], torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+        torch._foreach_mul_(
+            [*cut_grads, *whole_grads], torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0)
+        )
 
 
 class TensorTrainer(Trainer):
@@ -168,7 +195,9 @@ class TensorTrainer(Trainer):
             enable_symm_mem_for_group(mesh.get_group().group_name)
         if args.mode != "eager":
             for block in [self.forward.blocks] if args.one_graph else self.forward.blocks:
-                block.compile(fullgraph=True, dynamic=False, mode=None if args.mode == "default" else args.mode)
+                block.compile(
+                    fullgraph=True, dynamic=False, mode=None if args.mode == "default" else args.mode
+                )
         self.shards = LocalParts(self.forward)
         self.optim = optimizer_of(self.shards, args.optim, split=False)
         self.batches = self.endless_batches(0, args.rows)
@@ -179,14 +208,22 @@ class TensorTrainer(Trainer):
     def step(self):
         self.steps += 1
         counts = self.args.cut == "async" and self.steps == 2  # the first compiles
-        with loss_parallel(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if counts else contextlib.nullcontext() as seen:
+        with loss_parallel(), torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU]
+        ) if counts else contextlib.nullcontext() as seen:
             loss = super().step()
         if counts:
-            self.fused = sum(one.count for one in seen.key_averages() if one.key.startswith("symm_mem::fused_"))
+            self.fused = sum(
+                one.count for one in seen.key_averages() if one.key.startswith("symm_mem::fused_")
+            )
         return loss
 
     def about_ranks(self):
-        return {"cut": self.args.cut, "one_graph": self.args.one_graph, **({} if self.fused is None else {"fused_calls": self.fused})}
+        return {
+            "cut": self.args.cut,
+            "one_graph": self.args.one_graph,
+            **({} if self.fused is None else {"fused_calls": self.fused}),
+        }
 
 
 def read_arguments():
@@ -194,9 +231,15 @@ def read_arguments():
     parser.add_argument("--cut", choices=CUTS, default="tp")
     parser.add_argument("--one-graph", action="store_true", help="of all blocks, instead of one each")
     args = completed(parser.parse_args())
-    wrong = [name for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ())) if getattr(args, name) % args.ranks]
+    wrong = [
+        name
+        for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ()))
+        if getattr(args, name) % args.ranks
+    ]
     if args.ranks < 2 or wrong:
-        parser.error(f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)")
+        parser.error(
+            f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
+        )
     return args
 
 

@@ -20,8 +20,14 @@ def learn_as_one_rank():
         check(learned > 0.1, f"{one}")
         # Sums in another order: a few units of 2^-24 in losses of about 5. In bf16 everything is rounded.
         # Without CUDA async TP is sp, in products of another form.
-        for variant, cut, allowed in (("fp32", "tp", 1e-5), ("fp32", "sp", 1e-5), ("autocast", "async", 0.05 * learned)):
-            ready, found = losses("torch_tensor.py", *same, "--ranks", "2", "--cut", cut, "--variant", variant)
+        for variant, cut, allowed in (
+            ("fp32", "tp", 1e-5),
+            ("fp32", "sp", 1e-5),
+            ("autocast", "async", 0.05 * learned),
+        ):
+            ready, found = losses(
+                "torch_tensor.py", *same, "--ranks", "2", "--cut", cut, "--variant", variant
+            )
             check(ready["cut"] == cut, f"{ready}")
             apart = max(abs(a - b) for a, b in zip(found, one, strict=True))
             check(apart < allowed, f"{variant}, {cut}: {apart} apart: {found}, {one}")

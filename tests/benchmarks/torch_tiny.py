@@ -55,20 +55,35 @@ class Gpt(nn.Module):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "workloads/four_blocks.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workload",
+        type=pathlib.Path,
+        default=pathlib.Path(__file__).parents[1] / "workloads/four_blocks.json",
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--forward-backward", action="store_true", help="no clip and no optimizer in the timed part")
+    parser.add_argument(
+        "--forward-backward", action="store_true", help="no clip and no optimizer in the timed part"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     workload = json.loads(args.workload.read_text())
     shape, batch, optim_config = workload["model"], workload["batch"], workload["optim"]
     length, vocab, rows_a_step, micro = batch["sequence"], shape["vocab"], batch["global"], batch["micro"]
-    model = Gpt(vocab, (vocab + 127) // 128 * 128, shape["context"], shape["width"], shape["heads"], shape["layers"])
-    optim = torch.optim.AdamW(model.parameters(), lr=optim_config["lr"], weight_decay=optim_config["weight_decay"],
-                              betas=(optim_config["beta1"], optim_config["beta2"]), fused=True)
+    model = Gpt(
+        vocab, (vocab + 127) // 128 * 128, shape["context"], shape["width"], shape["heads"], shape["layers"]
+    )
+    optim = torch.optim.AdamW(
+        model.parameters(),
+        lr=optim_config["lr"],
+        weight_decay=optim_config["weight_decay"],
+        betas=(optim_config["beta1"], optim_config["beta2"]),
+        fused=True,
+    )
     data = torch.randint(0, vocab, (rows_a_step, length + 1))
     scale = 1.0 / (rows_a_step * length)
 
@@ -88,9 +103,11 @@ def main():
         if step >= 5:  # warm-up
             times.append(time.perf_counter() - begin)
     median = statistics.median(times)
-    print(f"torch {torch.__version__} threads {args.threads} loss {loss_sum:.4f} "
-          f"median {median * 1e3:.2f} ms/step spread {min(times) * 1e3:.2f}..{max(times) * 1e3:.2f} "
-          f"{rows_a_step * length / median:.0f} tok/s")
+    print(
+        f"torch {torch.__version__} threads {args.threads} loss {loss_sum:.4f} "
+        f"median {median * 1e3:.2f} ms/step spread {min(times) * 1e3:.2f}..{max(times) * 1e3:.2f} "
+        f"{rows_a_step * length / median:.0f} tok/s"
+    )
 
 
 if __name__ == "__main__":

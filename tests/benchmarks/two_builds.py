@@ -43,9 +43,21 @@ class Builds:
         bin_folder = self.programs[build]
         tree = bin_folder.parents[2]  # of TREE/build/PRESET/bin
         sizes = f"--set batch.micro={micro} --set batch.global={rows} {own}"
-        return whole_runs.record_of([bin_folder / program, "--strategy", tree / f"lessons/{program}/config.json", "--workload",
-                                     tree / WORKLOADS[self.args.device], *sizes.split(), "--device", self.args.device, *flags],
-                                    self.folder / f"run_{self.runs}", ranks)
+        return whole_runs.record_of(
+            [
+                bin_folder / program,
+                "--strategy",
+                tree / f"lessons/{program}/config.json",
+                "--workload",
+                tree / WORKLOADS[self.args.device],
+                *sizes.split(),
+                "--device",
+                self.args.device,
+                *flags,
+            ],
+            self.folder / f"run_{self.runs}",
+            ranks,
+        )
 
     def seconds(self, case, build):
         record = self.run(case, build, "--steps", self.args.steps)
@@ -69,8 +81,13 @@ class Builds:
                 if build == "new":
                     as_planned = record["as_predicted"]
         rates = [old / new for old, new in zip(turns["old"], turns["new"])]
-        return {"rate": statistics.median(rates), "rates": rates, "seconds": turns, "as_predicted": as_planned,
-                "equal_bits": self.bits(case, "old") == self.bits(case, "new")}
+        return {
+            "rate": statistics.median(rates),
+            "rates": rates,
+            "seconds": turns,
+            "as_predicted": as_planned,
+            "equal_bits": self.bits(case, "old") == self.bits(case, "new"),
+        }
 
 
 def main():
@@ -92,7 +109,9 @@ def main():
                 result[case] = builds.compare(case)
                 args.out.write_text(json.dumps(result, indent=1) + "\n")
     for case, found in result.items():
-        print(f"{case:12} {found['rate']:.3f} of the older build's rate, as planned {found['as_predicted']}, equal bits {found['equal_bits']}")
+        print(
+            f"{case:12} {found['rate']:.3f} of the older build's rate, as planned {found['as_predicted']}, equal bits {found['equal_bits']}"
+        )
     return 0 if all(found["as_predicted"] and found["equal_bits"] for found in result.values()) else 1
 
 

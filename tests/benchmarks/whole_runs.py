@@ -13,7 +13,9 @@ def parser_of(about, required=False):
     """With their common arguments, which read_arguments() takes: the programs, and of which commit they are."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin", required=required)
-    parser.add_argument("--commit", required=required, help="of the programs, where this is no git checkout of theirs")
+    parser.add_argument(
+        "--commit", required=required, help="of the programs, where this is no git checkout of theirs"
+    )
     return parser
 
 
@@ -29,7 +31,9 @@ def said_by(command):
     """What it prints, run from the repository's root. A failure ends this process, too."""
     words = [str(word) for word in command]
     print(" ".join(words), flush=True)
-    done = subprocess.run(words, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        words, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, text=True, capture_output=True, check=False
+    )
     if done.returncode:
         sys.exit(f"error: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout

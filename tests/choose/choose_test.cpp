@@ -1,4 +1,5 @@
-// Which lessons fit, by their plans: against counts by hand; what a step takes; what the command line refuses.
+// Which lessons fit, by their plans: against counts by hand; what a step takes; what the command line
+// refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -221,7 +222,8 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
     EXPECT_EQ(16 % (division.stages * division.tensor), 0);
     EXPECT_LE(division.tensor, 4);
   }
-  // Groups of 2, 4, 8. 1x8x2, 1x4x4. 8x2x1 with one chunk, with a longer warm-up, with two chunks; 4x4x1 and 2x8x1 with four too;
+  // Groups of 2, 4, 8. 1x8x2, 1x4x4. 8x2x1 with one chunk, with a longer warm-up, with two chunks; 4x4x1 and
+  // 2x8x1 with four too;
   // 8x1x2, 4x1x4; 4x2x2, 2x4x2, 2x2x4.
   EXPECT_EQ(kinds, (std::map<std::string, int>{{"hybrid sharding", 3},
                                                {"data x tensor", 2},
@@ -233,7 +235,8 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
     EXPECT_LE(candidate.plans.plans->division(WorldSize{16}).tensor, 2);
 }
 
-// Two nodes of four. Of what is as quick, what sends least over the slow link is taken, and why a row is slow is said.
+// Two nodes of four. Of what is as quick, what sends least over the slow link is taken, and why a row is slow
+// is said.
 TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   const Machine slow = nodes(8, 4, 1e9);
   const std::vector<Row> rows = search(slow, measured(), from_file("configs/gpt2_1558m.json", 512));
@@ -254,7 +257,8 @@ TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   EXPECT_NE(why.find("% waits for the link between nodes: "), std::string::npos) << why;
 }
 
-// Four of a node share a ring's edge to the other node; a message goes there if the next stage, or the one before, is there.
+// Four of a node share a ring's edge to the other node; a message goes there if the next stage, or the one
+// before, is there.
 TEST(ChooseGroups, BytesBetweenNodes) {
   Workload w = tiny();
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
@@ -380,13 +384,14 @@ constexpr std::int64_t kStates = 57344 + 3 * 303104 + 53248, kWindow = 4 * 30310
 // 2 bytes an element of parameters: 12288, 53248, 12288.
 constexpr std::int64_t kParams = 12288 + 3 * 53248 + 12288;
 
-// Of two tensor ranks: the first unit has 64 rows of wte and all of wpe; a block 4 a d + 3 a + 2 m d + m of cut elements, up to a
-// multiple of 64, and 6 d of whole ones, with one head of 32 (a) and 128 columns of the MLP (m); the last 64 rows of the head and
-// ln_f.
+// Of two tensor ranks: the first unit has 64 rows of wte and all of wpe; a block 4 a d + 3 a + 2 m d + m of
+// cut elements, up to a multiple of 64, and 6 d of whole ones, with one head of 32 (a) and 128 columns of the
+// MLP (m); the last 64 rows of the head and ln_f.
 constexpr std::int64_t kPart = 64 * 64 + 16 * 64 + 3 * (24832 + 6 * 64) + 64 * 64 + 2 * 64;
-// n tokens of a micro-batch, half of them a rank's own: x of four places; of three blocks mid (a slab's half), qkv, att (4 a), fc,
-// gelu (2 m), statistics and lse, and two slabs of norms if they are kept; four gathered slabs, a sum; gradients of qkv, att, fc
-// and vectors; logits of 64 columns, statistics of n / 2, n and 2 n tokens.
+// n tokens of a micro-batch, half of them a rank's own: x of four places; of three blocks mid (a slab's
+// half), qkv, att (4 a), fc, gelu (2 m), statistics and lse, and two slabs of norms if they are kept; four
+// gathered slabs, a sum; gradients of qkv, att, fc and vectors; logits of 64 columns, statistics of n / 2, n
+// and 2 n tokens.
 constexpr std::int64_t part(std::int64_t n, bool kept) {
   return 4 * 64 * n + 3 * (64 * n + 2 * n * (4 * 32 + 2 * 128) + 4 * (2 * n + n) + (kept ? 2 * 128 * n : 0)) +
          4 * 128 * n + 64 * n + 2 * n * (128 + 4 * 32) + 4 * (6 * 64 + 3 * 32 + 128) + 2 * 64 * n +
@@ -701,7 +706,8 @@ TEST(Predict, AStepTakesComputeOrMessagesWhicheverIsLonger) {
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), m * (pass.forward + pass.backward), 1e-6 * m);
 }
 
-// Beside messages products take longer by a share of the shorter one; the first unit's sum, and its gather, are beside nothing.
+// Beside messages products take longer by a share of the shorter one; the first unit's sum, and its gather,
+// are beside nothing.
 TEST(Predict, WhatIsHiddenIsNotFree) {
   const Row row = row_of(search(machine(2, Bytes(100'000'000'000)), measured(), tiny()), "02_zero1");
   Rates rates{.flops = 1e12, .memory = 1e18, .link = 1e10, .call_seconds = 0};
@@ -747,7 +753,8 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.eager_host = 1.5;
   EXPECT_NEAR(seconds({}), adam + 1.5 * pass.backward, 1e-9);
   rates.eager_host = 1;
-  // Copies that take half of backward: unit 0's gradient comes down behind it, and late updates' parameters go up before forward.
+  // Copies that take half of backward: unit 0's gradient comes down behind it, and late updates' parameters
+  // go up before forward.
   const auto bytes = [](double parameters) { return static_cast<double>(size_of(DType::f32)) * parameters; };
   rates.host_link = 2 * bytes(all) / pass.backward;
   EXPECT_NEAR(seconds({}), adam + pass.backward + bytes(unit_0) / rates.host_link, 1e-9);
@@ -778,7 +785,8 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
       1e-9);
 }
 
-// On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes as well.
+// On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes
+// as well.
 TEST(Predict, LessonTensMessages) {
   for (const std::int64_t gpus : {2, 4}) {
     SCOPED_TRACE(gpus);
@@ -791,8 +799,8 @@ TEST(Predict, LessonTensMessages) {
     CopyRates& copies = gpus == 2 ? rates.pair : rates.group;
     rates.pair = rates.group = {.sum = {1e6, 1e18}, .gather = {1e6, 1e18}};
     copies = {.sum = {2, 1e18}, .gather = {3, 1e18}};
-    // Per block two halves: forward and backward one sum and one gather each, norms once more; at the ends two of each, and the
-    // loss' statistics.
+    // Per block two halves: forward and backward one sum and one gather each, norms once more; at the ends
+    // two of each, and the loss' statistics.
     EXPECT_NEAR(row.candidate.seconds(row.shape, rates), 3 * 2 * (2 * 2 + 3 * 3) + 2 * 2 + 2 * 3 + 3, 1e-3);
     copies = {.sum = {0, 1e18}, .gather = {0, 1e18}};
     rates.part_start_tokens = 1e6, rates.flops = 1e12;
@@ -834,7 +842,8 @@ TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
               4 * static_cast<double>(model.vocab_padded() * model.width) / rates.node_link, 1e-6);
 }
 
-// The rates that predict a step follow from all others: one that took ten times as long is predicted as it was.
+// The rates that predict a step follow from all others: one that took ten times as long is predicted as it
+// was.
 TEST(Predict, ATimedStepDoesNotPredictItself) {
   const std::vector<Checked> before = check(measured());
   for (const std::string lesson : {"00_one_device", "10_tensor_parallel"}) {

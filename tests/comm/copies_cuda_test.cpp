@@ -32,7 +32,8 @@ cudaMemoryType memory_type(const at::Tensor& t) {
   return attributes.type;
 }
 
-// One element above a power of two costs one element: LibTorch's pinned blocks would be rounded up to twice as much.
+// One element above a power of two costs one element: LibTorch's pinned blocks would be rounded up to twice
+// as much.
 TEST_F(GpuCopies, PinnedMemoryCostsWhatWasAsked) {
   const std::int64_t n = (std::int64_t{1} << 22) + 1;
   at::Tensor p = pinned(n);

@@ -92,7 +92,8 @@ TEST(Copies, DelayedOnesShowNanUntilTheWait) {
   EXPECT_TRUE(at::equal(host, device));
 }
 
-// Counted like messages, by phase and step; they send nothing over the wire, and the watchdog sees what waits.
+// Counted like messages, by phase and step; they send nothing over the wire, and the watchdog sees what
+// waits.
 TEST(Copies, AreOperationsOfTheRecord) {
   const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
   RecordingCommunicator comm(*alone, {.trace_steps = 3});

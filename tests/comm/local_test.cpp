@@ -158,7 +158,8 @@ TEST(Delaying, ShowsAReadBeforeTheWait) {
   test::run_local(2, body, delayed);
 }
 
-// A message arrives so much later than it would; the sender does not wait for that, nor does anybody in a collective.
+// A message arrives so much later than it would; the sender does not wait for that, nor does anybody in a
+// collective.
 TEST(LateMessages, ArriveLater) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kLate = std::chrono::milliseconds(60);

@@ -1,7 +1,8 @@
 // The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between
-// windows, sum: by copy engine, message: of a message to the next rank, both in a graph, too) on GPUs under a watchdog, over MPI's ranks.
-//   nccl_program <nccl|graph|window|message|sum|staged|refuse> <board file> <limit in ms> <fault as in --inject, or
-//   stop@rank,step, or none>
+// windows, sum: by copy engine, message: of a message to the next rank, both in a graph, too) on GPUs under a
+// watchdog, over MPI's ranks.
+//   nccl_program <nccl|graph|window|message|sum|staged|refuse> <board file> <limit in ms> <fault as in
+//   --inject, or stop@rank,step, or none>
 // Exit 77, with the reason, where there are not enough GPUs.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

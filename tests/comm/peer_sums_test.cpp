@@ -1,5 +1,5 @@
-// Sums and gathers by copy engine on the GPUs of mpirun's ranks: the order of the sums in every dtype, what a replayed graph of
-// them leaves, and that multiprocessors only add.
+// Sums and gathers by copy engine on the GPUs of mpirun's ranks: the order of the sums in every dtype, what a
+// replayed graph of them leaves, and that multiprocessors only add.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -120,8 +120,8 @@ TEST_F(PeerSumsTest, AGraphReplayedAThousandTimes) {
   let_go(eager.full, eager.other, graphed.full, graphed.other);
 }
 
-// Rank 1 waits for a message that rank 0 sends when it has its sum: a pipeline's stage between tensor groups. Were the
-// sum's copies to queue behind that message's, both would wait for ever.
+// Rank 1 waits for a message that rank 0 sends when it has its sum: a pipeline's stage between tensor groups.
+// Were the sum's copies to queue behind that message's, both would wait for ever.
 struct Crossed {
   Communicator& comm;
   at::Tensor full = in_window(comm, std::int64_t{1 << 20} * to_int(comm.size())).fill_(1.0),

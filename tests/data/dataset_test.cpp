@@ -86,7 +86,8 @@ TEST_F(DatasetTest, ADamagedCacheIsMadeAnew) {
   EXPECT_EQ(read_file(*disk_, beside), sidecar);
 }
 
-// Caches of before a change are not read after it: where this fails, the number in tokenize_once() changes, too.
+// Caches of before a change are not read after it: where this fails, the number in tokenize_once() changes,
+// too.
 TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
   put("text.txt", "It's  12 o'clock:\r\n\tna\xc3\xafve \xe2\x80\x94 \xff<|endoftext|>\n \n\nend\n");
   std::string sums;

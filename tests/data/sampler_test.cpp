@@ -74,7 +74,8 @@ class SamplerTest : public ::testing::Test {
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
   }
   [[nodiscard]] Sampler sampler() const { return {*data_, workload_}; }
-  /// First tokens of the rows that an evaluation reads, those with targets, of two micro-batches more than there are.
+  /// First tokens of the rows that an evaluation reads, those with targets, of two micro-batches more than
+  /// there are.
   [[nodiscard]] std::vector<std::int64_t> evaluated() const {
     const Sampler one = sampler();
     std::vector<std::int64_t> found;
@@ -133,8 +134,8 @@ TEST_F(SamplerTest, ADataSetSmallerThanTheBatchRepeatsWithinAStep) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), 1), 3);
 }
 
-// A run that goes on elsewhere begins at a position, not at a step: whatever the batches were, no row is left out or
-// comes twice. 17 rows: epochs end inside steps, and inside the runs.
+// A run that goes on elsewhere begins at a position, not at a step: whatever the batches were, no row is left
+// out or comes twice. 17 rows: epochs end inside steps, and inside the runs.
 TEST_F(SamplerTest, RunsWithOtherBatchesGoOnWhereTheLastOneEnded) {
   make(17, 1, 1);
   std::vector<RowIndex> whole, chain;

@@ -27,9 +27,28 @@ from rendering import checks, marks  # noqa: E402
 from rendering.registry import RenderError  # noqa: E402
 
 ALL = support.all_settings()
-ONLY_ON_GPU = {"--profile": 0, "--share-gpu": 0, "--transport": 1, "--graph": 1, "--ops": 1, "--trace": 0, "--sample": 1}  # flag: its values; a plan refuses them
+ONLY_ON_GPU = {
+    "--profile": 0,
+    "--share-gpu": 0,
+    "--transport": 1,
+    "--graph": 1,
+    "--ops": 1,
+    "--trace": 0,
+    "--sample": 1,
+}  # flag: its values; a plan refuses them
 # Flags that a plan answers as a run does, and those that it would refuse: what they bring tests/processes shows for every lesson.
-SETTINGS = {"-n", "--set", "--workload", "--memory-cap", "--steps", "--threads", "--virtual-ranks", "--reduce-every", "--tensor-ranks", "--tied-sum"}
+SETTINGS = {
+    "-n",
+    "--set",
+    "--workload",
+    "--memory-cap",
+    "--steps",
+    "--threads",
+    "--virtual-ranks",
+    "--reduce-every",
+    "--tensor-ranks",
+    "--tied-sum",
+}
 LEFT_OUT = {"--brief": 0, "--save": 1, "--trace": 0}
 COUNTING = {"--inject", "--save-every", "--resume"}  # flags that mean certain steps
 SAMPLE = "The page says: my.txt is your own text. " * 800
@@ -64,7 +83,10 @@ def without(words, flags):
 def lesson_words(command):
     """The words that run: built before, on the CPU, short."""
     words = command.words
-    planned = any(word in ("--plan", "--help", "--version", "--dry-run", "--build-only") or word.startswith("--explain") for word in words)
+    planned = any(
+        word in ("--plan", "--help", "--version", "--dry-run", "--build-only") or word.startswith("--explain")
+        for word in words
+    )
     if command.gpu and not planned:
         return [*without(words, ONLY_ON_GPU), "--preset", "cpu", "--no-build", "--plan"]
     flags = {word.split("=")[0] for word in words if word.startswith("-")}
@@ -72,7 +94,10 @@ def lesson_words(command):
         return [*without(words, LEFT_OUT), "--preset", "cpu", "--no-build", "--plan", "--strict"]
     short = [] if planned or "--steps" in flags else ["--steps", "2"]
     if not ALL and "--steps" in words and not flags & COUNTING:
-        words, short = without(words, {"--steps": 1}), ["--steps", str(min(3, int(words[words.index("--steps") + 1])))]
+        words, short = without(words, {"--steps": 1}), [
+            "--steps",
+            str(min(3, int(words[words.index("--steps") + 1]))),
+        ]
     return [*words, "--preset", "cpu", "--no-build", *short]
 
 
@@ -104,10 +129,20 @@ def run(command, folder):
     words = what_runs(command, folder)
     if words is None:
         return None
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))}
+    env = {
+        k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))
+    }
     try:
-        done = subprocess.run(words, cwd=folder, env={**env, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=200, check=False)
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env={**env, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return f"{command.place}: did not end within 200 s"
     if done.returncode != command.exit_code:
@@ -123,12 +158,19 @@ def judged(command, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("programs", type=pathlib.Path, help="where they are built")
     parser.add_argument("pages", nargs="*", help="default: all")
     args = parser.parse_args()
     programs, wanted = args.programs.resolve(), args.pages
-    commands = [c for page in marks.pages() if not wanted or page in wanted for c in checks.commands_of(page, (ROOT / page).read_text())]
+    commands = [
+        c
+        for page in marks.pages()
+        if not wanted or page in wanted
+        for c in checks.commands_of(page, (ROOT / page).read_text())
+    ]
     once = {(*c.words, c.exit_code, c.gpu, c.not_run): c for c in commands}.values()
     with tempfile.TemporaryDirectory(prefix="stagecraft-pages-") as place:
         folder = playground(pathlib.Path(place).resolve() / "repository", programs)
@@ -137,7 +179,9 @@ def main():
     for problem in problems:
         print(f"error: {problem}")
     ran = [c for c in commands if not c.not_run]
-    print(f"{len(ran)} commands of {len({c.page for c in commands})} pages, {len(commands) - len(ran)} marked as not run, {len(problems)} failed")
+    print(
+        f"{len(ran)} commands of {len({c.page for c in commands})} pages, {len(commands) - len(ran)} marked as not run, {len(problems)} failed"
+    )
     sys.exit(1 if problems or not ran else 0)
 
 

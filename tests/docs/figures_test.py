@@ -80,12 +80,29 @@ def dark(svg):
 
 def faults_of(figures):
     """By name what is wrong with each SVG."""
-    page = PAGE.replace("GRIDS", json.dumps(GRIDS)).replace("FIGURES", json.dumps(figures).replace("</", "<\\/"))
+    page = PAGE.replace("GRIDS", json.dumps(GRIDS)).replace(
+        "FIGURES", json.dumps(figures).replace("</", "<\\/")
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "page.html"
         path.write_text(page)
-        done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile", "--window-size=1200,900",
-                               "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            [
+                CHROMIUM,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                f"--user-data-dir={folder}/profile",
+                "--window-size=1200,900",
+                "--dump-dom",
+                path.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
     found = re.search(r"<pre>FOUND(.*?)END</pre>", done.stdout, re.S)
     if not found:
         raise RuntimeError(f"chromium measured nothing\n{done.stderr[-2000:]}")
@@ -95,14 +112,20 @@ def faults_of(figures):
 def planted(svg):
     """Faults by their first words: what is found of each must begin so."""
     end = svg.rindex("</svg>")
+
     def more(part):
         return svg[:end] + part + svg[end:]
+
     return {
         "'planted' lies on": more('<text x="20" y="28">planted</text>'),
         "cut off: planted": more('<text x="940" y="200">planted</text>'),
         "9px: planted": more('<text x="400" y="10" style="font: 9px sans-serif">planted</text>'),
-        "contrast 1": more('<rect x="200" y="2" width="200" height="30" style="fill: #e6edf3"/><text x="210" y="28">planted</text>'),
-        "a grid line": more('<rect class="box" x="600" y="2" width="100" height="30"/><line class="axis" x1="620" x2="620" y1="0" y2="300"/>'),
+        "contrast 1": more(
+            '<rect x="200" y="2" width="200" height="30" style="fill: #e6edf3"/><text x="210" y="28">planted</text>'
+        ),
+        "a grid line": more(
+            '<rect class="box" x="600" y="2" width="100" height="30"/><line class="axis" x1="620" x2="620" y1="0" y2="300"/>'
+        ),
     }
 
 
@@ -113,14 +136,19 @@ class Figures(unittest.TestCase):
     def setUpClass(cls):
         drawn = {path.stem: path.read_text() for path in sorted(FIGURES.glob("*.svg"))}
         cls.names = sorted(drawn)
-        shown = {**{f"{name}, light": svg for name, svg in drawn.items()}, **{f"{name}, dark": dark(svg) for name, svg in drawn.items()}}
+        shown = {
+            **{f"{name}, light": svg for name, svg in drawn.items()},
+            **{f"{name}, dark": dark(svg) for name, svg in drawn.items()},
+        }
         for name in ("zero1_holds", "zero_bytes"):  # a schematic and a plot
             shown.update({f"planted {name} {what}": dark(svg) for what, svg in planted(drawn[name]).items()})
         cls.found = faults_of(shown)
 
     def test_every_figure_is_clean(self):
         self.assertGreater(len(self.names), 30)
-        wrong = {name: faults for name, faults in self.found.items() if faults and not name.startswith("planted")}
+        wrong = {
+            name: faults for name, faults in self.found.items() if faults and not name.startswith("planted")
+        }
         self.assertEqual(wrong, {})
 
     def test_planted_faults_are_found(self):

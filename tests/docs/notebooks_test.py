@@ -24,7 +24,9 @@ LARGEST, ALL_OF_THEM = 150_000, 500_000  # bytes
 
 def said_and_drawn(outputs):
     """(text, pictures) of a cell."""
-    return "".join("".join(one.get("text", "")) for one in outputs), sum(one["output_type"] == "display_data" for one in outputs)
+    return "".join("".join(one.get("text", "")) for one in outputs), sum(
+        one["output_type"] == "display_data" for one in outputs
+    )
 
 
 def differences(notebook, outputs):
@@ -34,7 +36,11 @@ def differences(notebook, outputs):
             yield f"code cell {count}: it keeps {said_and_drawn(cell['outputs'])}, and now gives {said_and_drawn(found)}; fix: python3 docs/render.py"
         if not said_and_drawn(found)[0].strip():
             yield f"code cell {count}: it prints nothing"
-        if any(not base64.b64decode(one["data"]["image/png"]).startswith(PNG) for one in cell["outputs"] if one["output_type"] == "display_data"):
+        if any(
+            not base64.b64decode(one["data"]["image/png"]).startswith(PNG)
+            for one in cell["outputs"]
+            if one["output_type"] == "display_data"
+        ):
             yield f"code cell {count}: its picture is none"
 
 
@@ -54,7 +60,9 @@ class Notebooks(unittest.TestCase):
             notebook = json.loads(path.read_text())
             for folder in (self.alone, self.alone / "notebooks"):
                 with self.subTest(notebook=path.name, folder=folder.name):
-                    self.assertEqual(list(differences(notebook, notebooks.run(path.name, notebook, folder))), [])
+                    self.assertEqual(
+                        list(differences(notebook, notebooks.run(path.name, notebook, folder))), []
+                    )
 
     def test_every_question_has_a_picture_and_something_to_try(self):
         for path in PATHS:
@@ -64,14 +72,20 @@ class Notebooks(unittest.TestCase):
             for i in asked:
                 with self.subTest(notebook=path.name, cell="".join(cells[i]["source"]).split("\n", 1)[0]):
                     self.assertEqual(said_and_drawn(cells[i + 1]["outputs"])[1], 1)
-                    self.assertRegex("".join(cells[i + 2]["source"]), r"(?s)^\*\*See\.\*\* .*\n\n\*\*Try\.\*\* ")
+                    self.assertRegex(
+                        "".join(cells[i + 2]["source"]), r"(?s)^\*\*See\.\*\* .*\n\n\*\*Try\.\*\* "
+                    )
 
     def test_they_are_small_and_their_links_lead_somewhere(self):
         sizes = [path.stat().st_size for path in PATHS]
         self.assertLess(max(sizes), LARGEST)
         self.assertLess(sum(sizes), ALL_OF_THEM)
         for path in PATHS:
-            words = "".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown")
+            words = "".join(
+                "".join(cell["source"])
+                for cell in json.loads(path.read_text())["cells"]
+                if cell["cell_type"] == "markdown"
+            )
             for target in re.findall(r"\]\(([^)#\s]+)", words):
                 self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
 
@@ -88,7 +102,9 @@ class Notebooks(unittest.TestCase):
         notebook = json.loads(PATHS[0].read_text())
         cell = next(cell for cell in notebooks.code_cells(notebook) if said_and_drawn(cell["outputs"])[1])
         cell["outputs"] = cell["outputs"][:1]
-        self.assertEqual(len(list(differences(notebook, notebooks.run(PATHS[0].name, notebook, self.alone)))), 1)
+        self.assertEqual(
+            len(list(differences(notebook, notebooks.run(PATHS[0].name, notebook, self.alone)))), 1
+        )
 
     def test_a_picture_of_other_numbers_is_another(self):
         drawn = []

@@ -30,19 +30,41 @@ ONE, TWO = "lessons/00_one_device/run.sh", "lessons/01_data_parallel/run.sh"
 @dataclasses.dataclass
 class Case:
     """A command that is refused, or that ends badly, on purpose."""
+
     command: str
-    files: dict = dataclasses.field(default_factory=dict)        # made before it runs, in the folder it runs in
+    files: dict = dataclasses.field(default_factory=dict)  # made before it runs, in the folder it runs in
     environment: dict = dataclasses.field(default_factory=dict)
-    tools: dict = None                                           # beside READY's: a stand-in's script, or None for a tool that is not there
-    keep: str = ""                                               # the lines that are shown, where they are no error
+    tools: dict = None  # beside READY's: a stand-in's script, or None for a tool that is not there
+    keep: str = ""  # the lines that are shown, where they are no error
 
 
 # A machine on which everything is installed but LibTorch, whose wheel this Python "downloads".
-SMALL_TOOLS = ("awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh sha256sum sleep sort tail timeout "
-               "touch tr").split()
-READY = {"uname": "[[ $1 == -s ]] && echo Linux || echo x86_64", "id": "echo 0", "g++": "echo 12.2.0", "cmake": "echo cmake version 3.25.1", "ninja": "exit 0",
-         "mpirun": "exit 0", "ompi_info": "exit 0", "mpicc": "echo Open MPI", "ccache": "exit 0", "apt-get": "exit 0", "python3": "exit 0"}
-HEADERS = ("cxxopts.hpp", "spdlog/spdlog.h", "gtest/gtest.h", "nlohmann/json.hpp", "zlib.h", "xxhash.h", "liburing.h")
+SMALL_TOOLS = (
+    "awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh sha256sum sleep sort tail timeout "
+    "touch tr"
+).split()
+READY = {
+    "uname": "[[ $1 == -s ]] && echo Linux || echo x86_64",
+    "id": "echo 0",
+    "g++": "echo 12.2.0",
+    "cmake": "echo cmake version 3.25.1",
+    "ninja": "exit 0",
+    "mpirun": "exit 0",
+    "ompi_info": "exit 0",
+    "mpicc": "echo Open MPI",
+    "ccache": "exit 0",
+    "apt-get": "exit 0",
+    "python3": "exit 0",
+}
+HEADERS = (
+    "cxxopts.hpp",
+    "spdlog/spdlog.h",
+    "gtest/gtest.h",
+    "nlohmann/json.hpp",
+    "zlib.h",
+    "xxhash.h",
+    "liburing.h",
+)
 SETUP = "common/setup/setup.sh"
 DISK = """printf 'Filesystem 1M-blocks Used Available Use Mounted\\ndisk 9999 9999 %s 0 /\\n'"""
 BUILT = {"files": {"torch/lib/libtorch_cpu.so": ""}, "environment": {"LIBTORCH_ROOT": "torch"}}
@@ -53,11 +75,20 @@ CASES = {
     "setup-root": Case(SETUP, tools={"id": "echo 1000", "mpirun": None, "mpicc": None}),
     "setup-no-apt": Case(SETUP, tools={"apt-get": None, "ninja": None}),
     "setup-download": Case(SETUP, tools={"python3": "[[ $1 != -m ]]"}),
-    "configure": Case(f"{ONE} --steps 2", tools={"cmake": "[[ $1 == --version ]] && echo cmake version 3.25.1"}, **BUILT),
+    "configure": Case(
+        f"{ONE} --steps 2", tools={"cmake": "[[ $1 == --version ]] && echo cmake version 3.25.1"}, **BUILT
+    ),
     "build": Case(f"{ONE} --steps 2", tools={"ninja": "echo 'FAILED: gpt.cpp.o'; exit 1"}, **BUILT),
     "old-gpu": Case(f"{ONE} --preset cuda", tools={"nvidia-smi": OLD_GPU}, **BUILT),
-    "gpu-without-setup": Case(f"{ONE} --steps 2", tools={"nvidia-smi": ONE_GPU, "ninja": "exit 1"}, keep="^a GPU is here", **BUILT),
-    "container": Case("common/setup/doctor.sh", tools={"df": DISK % 64}, keep=r"^  (disk|/dev/shm) |hint: (the first use|ranks on one)", **BUILT),
+    "gpu-without-setup": Case(
+        f"{ONE} --steps 2", tools={"nvidia-smi": ONE_GPU, "ninja": "exit 1"}, keep="^a GPU is here", **BUILT
+    ),
+    "container": Case(
+        "common/setup/doctor.sh",
+        tools={"df": DISK % 64},
+        keep=r"^  (disk|/dev/shm) |hint: (the first use|ranks on one)",
+        **BUILT,
+    ),
     "batch": Case(f"{TWO} -n 2 --set batch.micro=5"),
     "key": Case(f"{ONE} --set optim.learning_rate=0.001"),
     "section": Case(f"{ONE} --strategy mine.json", {"mine.json": '{\n  "optim": {"lr": 0.001}\n}\n'}),
@@ -68,7 +99,10 @@ CASES = {
     "nan": Case(f"{TWO} -n 2 --steps 6 --inject nan@1,3"),
     "hang": Case(f"{TWO} -n 2 --steps 6 --watchdog 2 --inject hang@1,3"),
     "kill": Case(f"{TWO} -n 2 --steps 6 --inject kill@1,3"),
-    "restart": Case(f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject kill@1,3", keep="^restart "),
+    "restart": Case(
+        f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject kill@1,3",
+        keep="^restart ",
+    ),
 }
 
 
@@ -109,7 +143,11 @@ def machine(case, folder):
 def say(case, folder):
     """The lines from "error:" on, or those that the case keeps, and the exit code."""
     left_out = ("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_", "LIBTORCH_", "CUDA")
-    env = {**{k: v for k, v in os.environ.items() if not k.startswith(left_out)}, "OMP_NUM_THREADS": "1", **case.environment}
+    env = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(left_out)},
+        "OMP_NUM_THREADS": "1",
+        **case.environment,
+    }
     words = shlex.split(case.command)
     if case.tools is None:
         words += ["--preset", "cpu", "--no-build"]
@@ -118,17 +156,32 @@ def say(case, folder):
     for name, text in case.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    done = subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if case.keep:
         said = [line for line in steady(done.stdout).splitlines() if re.search(case.keep, line)]
         return {"command": case.command, "exit_code": None, "said": said}
     said = steady(done.stderr)
     start = said.find("error: ")
-    return {"command": case.command, "exit_code": done.returncode, "said": said[start:].rstrip().splitlines() if start >= 0 else []}
+    return {
+        "command": case.command,
+        "exit_code": done.returncode,
+        "said": said[start:].rstrip().splitlines() if start >= 0 else [],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     parser.add_argument("names", nargs="*", metavar="NAME")
@@ -147,7 +200,9 @@ def main():
             if not good:
                 print(f"error: {name}: it is not refused with a message")
             elif args.check:
-                print(f"error: {name}: the record says {json.dumps(record.get(name), indent=1)}\n  fix: tests/docs/refusals.py")
+                print(
+                    f"error: {name}: the record says {json.dumps(record.get(name), indent=1)}\n  fix: tests/docs/refusals.py"
+                )
             problems += args.check or not good
     if args.check and set(CASES) != set(record):
         sys.exit("error: docs/results/refusals.json has other cases\n  fix: tests/docs/refusals.py")

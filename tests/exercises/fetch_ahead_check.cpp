@@ -13,11 +13,13 @@ namespace {
 /// ms, of a piece.
 struct Pace {
   double read, write, adam;
-  /// The disk moves one after the other. Otherwise each takes up to twice as long, and none waits for another.
+  /// The disk moves one after the other. Otherwise each takes up to twice as long, and none waits for
+  /// another.
   bool in_order = true;
 };
 
-/// A disk and its window, with a clock of their own. Nothing sleeps, and a wait that would never end is known at once.
+/// A disk and its window, with a clock of their own. Nothing sleeps, and a wait that would never end is known
+/// at once.
 class MadeUpDisk : public PiecesOnDisk {
  public:
   MadeUpDisk(int pieces, int buffers, const Pace& pace, unsigned seed)

@@ -1,4 +1,5 @@
-// Lesson 05's exercise: what one configuration holds on four GPUs and on their host, and which limits it misses.
+// Lesson 05's exercise: what one configuration holds on four GPUs and on their host, and which limits it
+// misses.
 #pragma once
 
 #include <array>
@@ -47,7 +48,8 @@ FitsAnswer read_answer(const std::string& json, const std::string& name);
 /// A text for each limit that is missed, with by how much and by which purposes. Empty: the answer is right.
 std::vector<std::string> missed_limits(const FitsAnswer& answer);
 
-/// What a rank of that lesson holds at most on its GPU, one of four, with that workload and the lesson's defaults.
+/// What a rank of that lesson holds at most on its GPU, one of four, with that workload and the lesson's
+/// defaults.
 Bytes device_bytes(const StrategyPlans& lesson, const Workload& workload);
 
 }  // namespace sc::exercise

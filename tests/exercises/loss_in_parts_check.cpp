@@ -18,8 +18,8 @@ namespace {
 constexpr std::int64_t kWidth = 8;  // columns of every rank, padding among them
 constexpr double kScale = 0.125, kPadding = 500;
 
-/// A vocabulary over some ranks, and rows of logits times `factor`. Maxima of ranks lie apart by that, one row's lie
-/// far below 0.
+/// A vocabulary over some ranks, and rows of logits times `factor`. Maxima of ranks lie apart by that, one
+/// row's lie far below 0.
 class Rows {
  public:
   Rows(int ranks, double factor) : ranks_(ranks), factor_(factor) {
@@ -123,7 +123,8 @@ const std::vector<Mistake>& usual_mistakes() {
 
 bool close(double found, double wanted, double by) { return std::abs(found - wanted) <= 1e-5 * by; }
 
-// Why a rank found that, if it is a usual mistake. value(statistics_of): what it would have found with those of a row.
+// Why a rank found that, if it is a usual mistake. value(statistics_of): what it would have found with those
+// of a row.
 template <class Value>
 std::string cause(const Rows& rows, int rank, double found, double by, const Value& value) {
   const bool some_have_none = rows.columns(rows.ranks() - 1) == 0;

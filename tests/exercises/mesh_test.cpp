@@ -1,4 +1,5 @@
-// Lesson 11's exercise: each question has one answer, and what crosses is what the formulas of its README say.
+// Lesson 11's exercise: each question has one answer, and what crosses is what the formulas of its README
+// say.
 #include "tests/exercises/mesh.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ TEST(Mesh, OneAnswerEach) {
   }
 }
 
-// A mesh whose stages meet between the nodes sends a message's bytes there and back once per token, whatever lies in the nodes.
+// A mesh whose stages meet between the nodes sends a message's bytes there and back once per token, whatever
+// lies in the nodes.
 TEST(Mesh, StagesSendTokens) {
   const MeshCase small{.layers = 8, .heads = 8, .width = 512, .rows = 64, .micro = 2};
   const std::int64_t tokens = small.rows * 1024, tied = 50'304 * small.width;
@@ -37,8 +39,8 @@ TEST(Mesh, StagesSendTokens) {
   }
 }
 
-// With one stage a data group's ring crosses twice: (D-1)/D of the group's part, as gradients and as parameters. The width fills all
-// segments: nothing is padded.
+// With one stage a data group's ring crosses twice: (D-1)/D of the group's part, as gradients and as
+// parameters. The width fills all segments: nothing is padded.
 TEST(Mesh, DataRanksSendParameters) {
   const MeshCase small{.layers = 8, .heads = 8, .width = 512, .rows = 64, .micro = 2};
   const std::int64_t d = small.width, cut = 50'304 * d + small.layers * (12 * d * d + 7 * d),

@@ -62,7 +62,8 @@ struct Pace {
   double varies = 0;
 };
 
-/// Device, host and link with a clock of their own. Nothing sleeps, and a wait that would never end is known at once.
+/// Device, host and link with a clock of their own. Nothing sleeps, and a wait that would never end is known
+/// at once.
 class MadeUpRun : public OffloadedRun {
  public:
   MadeUpRun(int units, const UpdateRule& rule, const Pace& pace, unsigned seed)

@@ -24,11 +24,12 @@ std::vector<std::int64_t> pieces_of(const WindowCase& window);
 /// By the lesson's plan: host memory of states, gradients and parameters on their way, pinned or not.
 Bytes window_bytes(const WindowCase& window);
 
-/// By the lesson's order (states_on_disk.h): seconds per update where updates follow each other, nothing waits for the
-/// device, and the disk moves one transfer after another.
+/// By the lesson's order (states_on_disk.h): seconds per update where updates follow each other, nothing
+/// waits for the device, and the disk moves one transfer after another.
 double seconds_per_update(const WindowCase& window);
 
-/// The same in one line, which holds for one buffer and from three buffers on: the sum, and the longer of the two.
+/// The same in one line, which holds for one buffer and from three buffers on: the sum, and the longer of the
+/// two.
 double seconds_by_formula(const WindowCase& window);
 
 }  // namespace sc::exercise

@@ -1,4 +1,5 @@
-// Lesson 06's exercise: the order in which pieces pass through a window comes to the formulas that its README states.
+// Lesson 06's exercise: the order in which pieces pass through a window comes to the formulas that its README
+// states.
 #include "tests/exercises/window.h"
 
 #include <gtest/gtest.h>
@@ -33,14 +34,16 @@ TEST(Window, FromThreeBuffersOnTheSlowerOneSetsThePace) {
   }
 }
 
-// The last piece of a block is a small one: while it is updated the next one has not been read. More buffers even that out.
+// The last piece of a block is a small one: while it is updated the next one has not been read. More buffers
+// even that out.
 TEST(Window, ThreeBuffersWaitWherePiecesAreNotAlike) {
   const WindowCase three{3, 4'000'000, 24'000, 500}, sixteen{16, 4'000'000, 24'000, 500};
   EXPECT_GT(seconds_per_update(three), 1.05 * seconds_by_formula(three));
   EXPECT_LT(seconds_per_update(sixteen), 1.05 * seconds_by_formula(sixteen));
 }
 
-// Two are not enough on a disk that does one thing at a time: the next piece is asked for when this one has been updated.
+// Two are not enough on a disk that does one thing at a time: the next piece is asked for when this one has
+// been updated.
 TEST(Window, TwoBuffersAreNotThree) {
   const WindowCase two{2, 4'000'000, 24'000, 500};
   EXPECT_GT(seconds_per_update(two), 1.3 * seconds_by_formula(two));

@@ -20,9 +20,21 @@ class Browser:
             ours = os.dup(read_there), os.dup(write_there)
             os.dup2(ours[0], 3), os.dup2(ours[1], 4)
 
-        flags = ["--headless", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={self.folder.name}/profile"]
+        flags = [
+            "--headless",
+            "--disable-gpu",
+            "--no-first-run",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={self.folder.name}/profile",
+        ]
         flags += ["--no-sandbox"] if os.geteuid() == 0 else []
-        self.process = subprocess.Popen([CHROMIUM, *flags], preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [CHROMIUM, *flags],
+            preexec_fn=pipes,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(read_there), os.close(write_there)
         self.read, self.write, self.rest, self.number, self.events = read_here, write_here, b"", 0, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -72,14 +84,26 @@ class Browser:
         code = {"Tab": 9, "Enter": 13, "End": 35, "ArrowLeft": 37, "ArrowRight": 39}.get(key, 0)
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **({"text": text} if text and kind == "keyDown" else {}))
-        self.call("Runtime.evaluate", expression="new Promise(done => requestAnimationFrame(() => setTimeout(done)))", awaitPromise=True)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                windowsVirtualKeyCode=code,
+                **({"text": text} if text and kind == "keyDown" else {}),
+            )
+        self.call(
+            "Runtime.evaluate",
+            expression="new Promise(done => requestAnimationFrame(() => setTimeout(done)))",
+            awaitPromise=True,
+        )
 
     def opened(self, address, width, done, seconds=120):
         """The value of the expression `done` once it is there; of this page's events, the requests and errors."""
         self.events = []
         self.call("Page.navigate", url="about:blank")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
         self.events = []
         self.call("Page.navigate", url=address)
         until = time.monotonic() + seconds
@@ -90,8 +114,16 @@ class Browser:
         return found
 
     def requests(self):
-        return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return [
+            e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"
+        ]
 
     def errors(self):
-        thrown = [e["params"]["exceptionDetails"] for e in self.events if e["method"] == "Runtime.exceptionThrown"]
-        return thrown + [e["params"]["entry"]["text"] for e in self.events if e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error"]
+        thrown = [
+            e["params"]["exceptionDetails"] for e in self.events if e["method"] == "Runtime.exceptionThrown"
+        ]
+        return thrown + [
+            e["params"]["entry"]["text"]
+            for e in self.events
+            if e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error"
+        ]

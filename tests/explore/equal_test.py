@@ -23,27 +23,88 @@ ASKED = """function asked(words, files, read) {
   return { ...said, file: read && engine.FS.analyzePath(read).exists ? file(read) : null };
 }"""
 BIN, POINTS = pathlib.Path(), 40 if os.environ.get("STAGECRAFT_SETTINGS") == "all" else 12
-LESSONS = [folder.name for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")) if not folder.name.startswith("09")]
+LESSONS = [
+    folder.name
+    for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*"))
+    if not folder.name.startswith("09")
+]
 WORKLOADS = [f"configs/{file.name}" for file in sorted((ROOT / "configs").glob("*.json"))]
 GENERAL = {
-    "model.layers": ["2", "4", "12", "30", "96"], "model.width": ["64", "128", "768", "1600"], "model.heads": ["4", "8", "16"],
-    "batch.micro": ["1", "2", "3", "8"], "batch.global": ["8", "12", "48", "512"], "batch.sequence": ["16", "128"], "precision.dtype": ["fp32", "bf16", "fp16"],
-    "precision.grad_dtype": ["fp32", "same"], "activations": ["keep", "recompute_gelu", "recompute"], "head_chunk": ["64", "1024"], "model.tied": ["false", "true"],
+    "model.layers": ["2", "4", "12", "30", "96"],
+    "model.width": ["64", "128", "768", "1600"],
+    "model.heads": ["4", "8", "16"],
+    "batch.micro": ["1", "2", "3", "8"],
+    "batch.global": ["8", "12", "48", "512"],
+    "batch.sequence": ["16", "128"],
+    "precision.dtype": ["fp32", "bf16", "fp16"],
+    "precision.grad_dtype": ["fp32", "same"],
+    "activations": ["keep", "recompute_gelu", "recompute"],
+    "head_chunk": ["64", "1024"],
+    "model.tied": ["false", "true"],
 }
 OWN = {
-    "00": {"virtual_ranks": ["1", "2", "4"], "tensor_ranks": ["1", "2"]}, "01": {"bucket": ["unit", "1MB"], "overlap": ["on", "off"]},
-    "02": {"overlap": ["on", "off"]}, "03": {"bucket": ["unit", "4MB"], "overlap": ["on", "off"]},
-    "04": {"prefetch": ["0", "1", "2", "7"], "reshard_after_forward": ["on", "off"], "persist_below": ["0", "5000"], "shard_ranks": ["0", "2"]},
-    "05": {"update": ["exact", "delayed", "early"], "parameters": ["whole", "sharded"], "resident": ["0", "2"]},
-    "06": {"update": ["exact", "delayed"], "parameters": ["whole", "sharded"], "params_at": ["device", "disk"], "grads_at": ["host", "disk"]},
-    "07": {"schedule": ["gpipe", "1f1b", "interleaved"], "chunks": ["1", "2"], "warmup": ["0", "1"], "replicas": ["1", "2"], "states": ["whole", "sharded"]},
-    "08": {"versions": ["stash", "two_buffers", "vertical_sync"], "model.tied": ["false"]}, "10": {"lanes": ["1", "2"], "gathered": ["kept", "again"]},
-    "11": {"mesh": ["auto", "2x2x2", "1x4x2", "2x2x1"], "schedule": ["1f1b", "interleaved"], "chunks": ["1", "2"], "warmup": ["0", "1"]},
+    "00": {"virtual_ranks": ["1", "2", "4"], "tensor_ranks": ["1", "2"]},
+    "01": {"bucket": ["unit", "1MB"], "overlap": ["on", "off"]},
+    "02": {"overlap": ["on", "off"]},
+    "03": {"bucket": ["unit", "4MB"], "overlap": ["on", "off"]},
+    "04": {
+        "prefetch": ["0", "1", "2", "7"],
+        "reshard_after_forward": ["on", "off"],
+        "persist_below": ["0", "5000"],
+        "shard_ranks": ["0", "2"],
+    },
+    "05": {
+        "update": ["exact", "delayed", "early"],
+        "parameters": ["whole", "sharded"],
+        "resident": ["0", "2"],
+    },
+    "06": {
+        "update": ["exact", "delayed"],
+        "parameters": ["whole", "sharded"],
+        "params_at": ["device", "disk"],
+        "grads_at": ["host", "disk"],
+    },
+    "07": {
+        "schedule": ["gpipe", "1f1b", "interleaved"],
+        "chunks": ["1", "2"],
+        "warmup": ["0", "1"],
+        "replicas": ["1", "2"],
+        "states": ["whole", "sharded"],
+    },
+    "08": {"versions": ["stash", "two_buffers", "vertical_sync"], "model.tied": ["false"]},
+    "10": {"lanes": ["1", "2"], "gathered": ["kept", "again"]},
+    "11": {
+        "mesh": ["auto", "2x2x2", "1x4x2", "2x2x1"],
+        "schedule": ["1f1b", "interleaved"],
+        "chunks": ["1", "2"],
+        "warmup": ["0", "1"],
+    },
 }
 # Among them what a browser's library must read as the native one does.
-BAD = ["optim.lr=nan", "optim.lr=1e-400", "optim.lr=1e400", "optim.lr=0x1p3", "optim.lr=.5.", "optim.lr=1e", "optim.lr= 1", "optim.lr=inf", "optim.eps=1e-08 ", "steps=2.5e1",
-       "model.width=100", "model.width=9e15", "model.heads=7", "batch.micro=0", "seed=18446744073709551616", "nonsense=1", "model.layer=3", "bucket=1.5kB", "bucket=1.0000001kB", "bucket=infGB",
-       "data.validation_fraction=0.30000000000000004", "data.validation_fraction=1.0000000000000002"]
+BAD = [
+    "optim.lr=nan",
+    "optim.lr=1e-400",
+    "optim.lr=1e400",
+    "optim.lr=0x1p3",
+    "optim.lr=.5.",
+    "optim.lr=1e",
+    "optim.lr= 1",
+    "optim.lr=inf",
+    "optim.eps=1e-08 ",
+    "steps=2.5e1",
+    "model.width=100",
+    "model.width=9e15",
+    "model.heads=7",
+    "batch.micro=0",
+    "seed=18446744073709551616",
+    "nonsense=1",
+    "model.layer=3",
+    "bucket=1.5kB",
+    "bucket=1.0000001kB",
+    "bucket=infGB",
+    "data.validation_fraction=0.30000000000000004",
+    "data.validation_fraction=1.0000000000000002",
+]
 FAMILIES = ["naive", "gpipe", "1f1b", "interleaved", "zb_h1", "pipedream", "2bw", "deadlock_ring", "1f1"]
 
 
@@ -56,7 +117,17 @@ def random_plan(chance):
     if lesson.startswith("08") and chance.random() < 0.9:
         settings["model.tied"] = "false"
     world = chance.choice([1, 2, 3, 4, 8, 8, 16, 64]) if lesson[:2] != "00" else 1
-    words = [lesson, "--workload", workload, "--strategy", f"lessons/{lesson}/config.json", "--plan", "--json", "--world", str(world)]
+    words = [
+        lesson,
+        "--workload",
+        workload,
+        "--strategy",
+        f"lessons/{lesson}/config.json",
+        "--plan",
+        "--json",
+        "--world",
+        str(world),
+    ]
     words += chance.choice([[], [], ["--device", "cuda"], ["--device", "cpu"]])
     for key, value in settings.items():
         words += ["--set", f"{key}={value}"]
@@ -65,16 +136,39 @@ def random_plan(chance):
 
 def random_schedule(chance):
     words = ["pipedream", "simulate", "--schedule", chance.choice(FAMILIES)]
-    for flag, values in (("stages", ["1", "2", "4", "5", "8"]), ("microbatches", ["1", "4", "8", "16"]), ("chunks", ["1", "2", "3"]), ("batches", ["1", "3"]), ("warmup", ["0", "1", "2"]),
-                         ("forward", ["1", "0.3", "1e-3", "-1", "1e400"]), ("backward-weights", ["0.7", "2"]), ("latency", ["0", "0.1"]), ("step", ["0", "0.25"]), ("uneven", ["1,1,2,1", "1,x", ".5,1e1,1,1"])):
+    for flag, values in (
+        ("stages", ["1", "2", "4", "5", "8"]),
+        ("microbatches", ["1", "4", "8", "16"]),
+        ("chunks", ["1", "2", "3"]),
+        ("batches", ["1", "3"]),
+        ("warmup", ["0", "1", "2"]),
+        ("forward", ["1", "0.3", "1e-3", "-1", "1e400"]),
+        ("backward-weights", ["0.7", "2"]),
+        ("latency", ["0", "0.1"]),
+        ("step", ["0", "0.25"]),
+        ("uneven", ["1,1,2,1", "1,x", ".5,1e1,1,1"]),
+    ):
         if chance.random() < 0.35:
             words += [f"--{flag}", chance.choice(values)]
     return [*words, "--json", "timeline.json"]
 
 
 def random_machine(chance):
-    words = ["choose", "--json", "--gpus", chance.choice(["1", "2", "4", "8"]), "--workload", chance.choice(WORKLOADS)]
-    for flag, values in (("gpu", ["H100", "RTX4090", "L4", "RTX4091"]), ("memory", ["24GB", "80GB", "1e400GB", "0.1GB"]), ("link", ["25GB/s"]), ("host-memory", ["512GB"]), ("disk", ["4GB/s", "4GB"])):
+    words = [
+        "choose",
+        "--json",
+        "--gpus",
+        chance.choice(["1", "2", "4", "8"]),
+        "--workload",
+        chance.choice(WORKLOADS),
+    ]
+    for flag, values in (
+        ("gpu", ["H100", "RTX4090", "L4", "RTX4091"]),
+        ("memory", ["24GB", "80GB", "1e400GB", "0.1GB"]),
+        ("link", ["25GB/s"]),
+        ("host-memory", ["512GB"]),
+        ("disk", ["4GB/s", "4GB"]),
+    ):
         if chance.random() < 0.4:
             words += [f"--{flag}", chance.choice(values)]
     return words
@@ -95,7 +189,9 @@ class Equal(unittest.TestCase):
         cls.folder.cleanup()
 
     def asked(self, words, files=None, read=None):
-        said = self.browser.value(f"asked({json.dumps(words)}, {json.dumps(files or {})}, {json.dumps(read)})")
+        said = self.browser.value(
+            f"asked({json.dumps(words)}, {json.dumps(files or {})}, {json.dumps(read)})"
+        )
         return said["code"], said["out"], said["err"], said["file"]
 
     def native(self, words, files=None, read=None):
@@ -104,8 +200,20 @@ class Equal(unittest.TestCase):
             (own / name).write_text(text)
         if read:
             (own / read).unlink(missing_ok=True)
-        done = subprocess.run([BIN / words[0], *words[1:]], cwd=own if words[0] == "pipedream" else ROOT, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout, done.stderr, (own / read).read_text() if read and (own / read).exists() else None
+        done = subprocess.run(
+            [BIN / words[0], *words[1:]],
+            cwd=own if words[0] == "pipedream" else ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return (
+            done.returncode,
+            done.stdout,
+            done.stderr,
+            (own / read).read_text() if read and (own / read).exists() else None,
+        )
 
     def equal(self, words, files=None, read=None):
         here, there = self.asked(words, files, read), self.native(words, files, read)
@@ -138,7 +246,13 @@ class Equal(unittest.TestCase):
         self.assertEqual(code, 0)
         moved = json.loads(text)
         moved["actions"][1][0], moved["actions"][1][2] = moved["actions"][1][2], moved["actions"][1][0]
-        files = {"moved.json": json.dumps(moved), "deep.json": "[" * 100_000, "keys.json": '{"a":' * 100_000, "large.json": "x" * 10_000_000, "large.csv": "1f1b,4,4,1,flush\n" * 500_000}
+        files = {
+            "moved.json": json.dumps(moved),
+            "deep.json": "[" * 100_000,
+            "keys.json": '{"a":' * 100_000,
+            "large.json": "x" * 10_000_000,
+            "large.csv": "1f1b,4,4,1,flush\n" * 500_000,
+        }
         for name, text in files.items():
             self.assertEqual(self.equal(["pipedream", "check", "--file", name], {name: text})[0], 65)
         self.assertEqual(self.equal(["pipedream", "check"])[0], 0)

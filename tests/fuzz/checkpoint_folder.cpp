@@ -1,6 +1,7 @@
-// A checkpoint as a folder. The input is three parts behind lines "====": the manifest without its sum, and the headers of
-// two ranks' files, whose values are zeros. Its first byte says which sums are made right again ('1' headers, '2' blocks,
-// '4' sizes; '7' all of them), as anybody can who damages a checkpoint. Whoever opens it may read all that it claims to hold.
+// A checkpoint as a folder. The input is three parts behind lines "====": the manifest without its sum, and
+// the headers of two ranks' files, whose values are zeros. Its first byte says which sums are made right
+// again ('1' headers, '2' blocks, '4' sizes; '7' all of them), as anybody can who damages a checkpoint.
+// Whoever opens it may read all that it claims to hold.
 #include <algorithm>
 #include <cstring>
 #include <string>

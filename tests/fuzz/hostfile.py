@@ -11,9 +11,27 @@ import subprocess
 import sys
 import tempfile
 
-SEEDS = [b"node-1 slots=4\nnode-2 slots=4\n", b"# ours\n10.0.0.1\n", "f\u00fcnf slots=1\n".encode(), b"host", b""]
-WORDS = [b"\r\n", b"\r", b"\0", b"\x1b[2J", b"\x7f", b"\xff\xfe", b"\t", b"\n\n", b"$(touch harm)", b"`touch harm`",
-         b"-e", b"\xc2\x9b"]
+SEEDS = [
+    b"node-1 slots=4\nnode-2 slots=4\n",
+    b"# ours\n10.0.0.1\n",
+    "f\u00fcnf slots=1\n".encode(),
+    b"host",
+    b"",
+]
+WORDS = [
+    b"\r\n",
+    b"\r",
+    b"\0",
+    b"\x1b[2J",
+    b"\x7f",
+    b"\xff\xfe",
+    b"\t",
+    b"\n\n",
+    b"$(touch harm)",
+    b"`touch harm`",
+    b"-e",
+    b"\xc2\x9b",
+]
 SCRIPT = """
 source {root}/common/setup/lib.sh
 source {root}/common/setup/ending.sh
@@ -26,7 +44,7 @@ def damaged(pick):
     for _ in range(pick.randrange(4)):
         at = pick.randrange(len(text) + 1)
         new = pick.choice([pick.choice(WORDS), bytes([pick.randrange(256)])])
-        text = text[:at] + new + text[at + pick.randrange(3):]
+        text = text[:at] + new + text[at + pick.randrange(3) :]
     return text
 
 
@@ -44,12 +62,16 @@ def main():
             with open(os.path.join(folder, str(number)), "wb") as file:
                 file.write(text)
         script = SCRIPT.format(root=os.getcwd())
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True,
-                              check=True)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True, check=True
+        )
         left = set(os.listdir(folder)) - {str(number) for number in range(len(texts))}
     said = dict(line.split("\t", 1) for line in done.stdout.splitlines())
-    wrong = [f"{text!r}: '{said.get(str(i))}', not '{trouble(text)}'" for i, text in enumerate(texts)
-             if said.get(str(i)) != trouble(text)]
+    wrong = [
+        f"{text!r}: '{said.get(str(i))}', not '{trouble(text)}'"
+        for i, text in enumerate(texts)
+        if said.get(str(i)) != trouble(text)
+    ]
     if wrong or left or done.stderr:
         sys.exit("\n".join([*wrong[:10], *left, done.stderr]))
     counts = {words: list(said.values()).count(words) for words in set(said.values())}

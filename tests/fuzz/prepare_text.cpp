@@ -1,5 +1,5 @@
-// A file that `prepare` is given, read as every format there is. A text's tokens give it back, and a file of tokens that is
-// written reads back equal.
+// A file that `prepare` is given, read as every format there is. A text's tokens give it back, and a file of
+// tokens that is written reads back equal.
 #include <algorithm>
 #include <string>
 

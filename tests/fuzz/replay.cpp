@@ -1,7 +1,8 @@
-// Every target on the inputs that are kept for it, in the ordinary build: what was found once is not there again. New inputs, and the
-// sanitizers, are run.sh's.
+// Every target on the inputs that are kept for it, in the ordinary build: what was found once is not there
+// again. New inputs, and the sanitizers, are run.sh's.
 //   fuzz_replay CORPUS     a folder with one of each target's name
-//   exit   0; by a signal where a rule breaks, and the input is named; 1 nothing was taken, or nothing refused
+//   exit   0; by a signal where a rule breaks, and the input is named; 1 nothing was taken, or nothing
+//          refused
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// What all fuzz targets do with an input: a reader takes it, or refuses it with its own error and does nothing else.
+// What all fuzz targets do with an input: a reader takes it, or refuses it with its own error and does
+// nothing else.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 #include "common/base/check.h"
 #include "common/storage/file_ops.h"
 
-/// Head of a target's function of `data` and `size`. A program has one target and libFuzzer's main(), or, in replay.cpp, all of them.
+/// Head of a target's function of `data` and `size`. A program has one target and libFuzzer's main(), or, in
+/// replay.cpp, all of them.
 #ifdef STAGECRAFT_FUZZ_REPLAY
 #define SC_FUZZ_TARGET(name) int sc::fuzz::name(const std::uint8_t* data, std::size_t size)
 #else
@@ -24,7 +26,8 @@ Target safetensors, manifest, checkpoint_folder, workload, prepare_text, bpe_mer
 /// Ends the process, and libFuzzer keeps the input.
 void require(bool holds, const char* what);
 
-/// How many inputs were taken and how many refused is said at the end: run.sh wants both, and so does replay.cpp.
+/// How many inputs were taken and how many refused is said at the end: run.sh wants both, and so does
+/// replay.cpp.
 void count_taken();
 void count_refused(std::string_view message);
 struct Counts {

@@ -1,8 +1,10 @@
 // Runs each of our kernels on fixed inputs and writes what it left, byte for byte, one file an output: what
-// machine code and PTX of another architecture compute can then be compared (tests/gpu/other_architectures.sh).
+// machine code and PTX of another architecture compute can then be compared
+// (tests/gpu/other_architectures.sh).
 //   usage   kernel_bits FOLDER
 //   Prints  the GPU, and the PTX that the kernels were compiled from: "9.0 80" is PTX of 8.0 on a GPU of 9.0.
-// Nothing of LibTorch runs here: under CUDA_FORCE_PTX_JIT=1 its kernels, which bring no PTX for this GPU, could not.
+// Nothing of LibTorch runs here: under CUDA_FORCE_PTX_JIT=1 its kernels, which bring no PTX for this GPU,
+// could not.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>

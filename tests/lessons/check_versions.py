@@ -28,27 +28,49 @@ RULES = ("none", "stash", "vertical_sync", "two_buffers")
 CASES = ((2, 2, 0, 3, (2, 2)), (3, 6, 3, 3, (1, 2, 1)))
 LAYERS, HEADS, WIDTH, LENGTH, VOCAB, ROWS, SEED = 4, 2, 32, 16, 257, 2, 11
 # eps: far above the rounding of a gradient, so that an element whose gradient is zero by construction (a key's bias) does not move by noise.
-OPTIM = {"lr": 0.02, "beta1": 0.9, "beta2": 0.95, "eps": 1e-4, "weight_decay": 0.1, "clip": 0.5, "schedule": "cosine", "warmup_steps": 2,
-         "min_lr_fraction": 0.1}
+OPTIM = {
+    "lr": 0.02,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "eps": 1e-4,
+    "weight_decay": 0.1,
+    "clip": 0.5,
+    "schedule": "cosine",
+    "warmup_steps": 2,
+    "min_lr_fraction": 0.1,
+}
 CLEAR = 100
 
 
 def random_weights():
     """Hugging Face's names and shapes: Conv1D matrices are [in, out]."""
-    shapes = {"wte.weight": (VOCAB, WIDTH), "wpe.weight": (LENGTH, WIDTH), "ln_f.weight": (WIDTH,), "ln_f.bias": (WIDTH,)}
+    shapes = {
+        "wte.weight": (VOCAB, WIDTH),
+        "wpe.weight": (LENGTH, WIDTH),
+        "ln_f.weight": (WIDTH,),
+        "ln_f.bias": (WIDTH,),
+    }
     for block in range(LAYERS):
-        for name, out_of, into in (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH), ("mlp.c_fc", WIDTH, 4 * WIDTH),
-                                   ("mlp.c_proj", 4 * WIDTH, WIDTH)):
+        for name, out_of, into in (
+            ("attn.c_attn", WIDTH, 3 * WIDTH),
+            ("attn.c_proj", WIDTH, WIDTH),
+            ("mlp.c_fc", WIDTH, 4 * WIDTH),
+            ("mlp.c_proj", 4 * WIDTH, WIDTH),
+        ):
             shapes[f"h.{block}.{name}.weight"], shapes[f"h.{block}.{name}.bias"] = (out_of, into), (into,)
         for norm in ("ln_1", "ln_2"):
             shapes[f"h.{block}.{norm}.weight"], shapes[f"h.{block}.{norm}.bias"] = (WIDTH,), (WIDTH,)
-    weights = {"transformer." + name: torch.randn(shape) * 0.1 + (".ln_" in "." + name and "weight" in name) for name, shape in shapes.items()}
+    weights = {
+        "transformer." + name: torch.randn(shape) * 0.1 + (".ln_" in "." + name and "weight" in name)
+        for name, shape in shapes.items()
+    }
     return {**weights, "lm_head.weight": torch.randn(VOCAB, WIDTH) * 0.1}
 
 
 def mean_loss(tokens, targets, read, again):
     """The value is that of the weights `read`. In the gradients stand `again`'s, which backward finds: with versions=none newer ones.
     Both are functions of a name; every layer is linear in its weights."""
+
     def layer(f, x, *names):
         y = f(x, *(again(name) for name in names))
         return y + (f(x, *(read(name) for name in names)) - y).detach()
@@ -57,7 +79,9 @@ def mean_loss(tokens, targets, read, again):
         return layer(lambda x, w, b: x @ w + b, x, name + ".weight", name + ".bias")
 
     def norm(x, name):
-        return layer(lambda x, w, b: x * w + b, F.layer_norm(x, (WIDTH,), eps=1e-5), name + ".weight", name + ".bias")
+        return layer(
+            lambda x, w, b: x * w + b, F.layer_norm(x, (WIDTH,), eps=1e-5), name + ".weight", name + ".bias"
+        )
 
     def heads(x):
         return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
@@ -68,7 +92,9 @@ def mean_loss(tokens, targets, read, again):
         q, k, v = (heads(part) for part in linear(norm(x, h + "ln_1"), h + "attn.c_attn").split(WIDTH, -1))
         attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + linear(attention.transpose(1, 2).flatten(2), h + "attn.c_proj")
-        x = x + linear(F.gelu(linear(norm(x, h + "ln_2"), h + "mlp.c_fc"), approximate="tanh"), h + "mlp.c_proj")
+        x = x + linear(
+            F.gelu(linear(norm(x, h + "ln_2"), h + "mlp.c_fc"), approximate="tanh"), h + "mlp.c_proj"
+        )
     logits = layer(lambda x, w: x @ w.T, norm(x, "transformer.ln_f"), "lm_head.weight")
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -107,7 +133,9 @@ def learning_rate(update, updates):
     if update < OPTIM["warmup_steps"]:
         return OPTIM["lr"] * (update + 1) / OPTIM["warmup_steps"]
     falling, least = updates - 1 - OPTIM["warmup_steps"], OPTIM["min_lr_fraction"]
-    done = (update - OPTIM["warmup_steps"]) / falling if falling > 0 else 1  # the last one is at the end of the way
+    done = (
+        (update - OPTIM["warmup_steps"]) / falling if falling > 0 else 1
+    )  # the last one is at the end of the way
     return OPTIM["lr"] * (least + (1 - least) * (1 + math.cos(math.pi * done)) / 2)
 
 
@@ -138,7 +166,11 @@ def compute(rule, weights, text, case):
         grads = {name: torch.zeros_like(w) for name, w in versions[0].items()}
         for k in range(update * every, (update + 1) * every):
             again = {name: versions[backward_version(k, stage_of(name))][name] for name in weights}
-            loss = mean_loss(*micro_batch(text, k), lambda name: versions[forward_version(k, stage_of(name))][name], again.get)
+            loss = mean_loss(
+                *micro_batch(text, k),
+                lambda name: versions[forward_version(k, stage_of(name))][name],
+                again.get,
+            )
             losses.append(loss.item())
             for name, grad in zip(again, torch.autograd.grad(loss / every, again.values())):
                 grads[name] += grad
@@ -149,41 +181,84 @@ def compute(rule, weights, text, case):
             grad = clip * grads[name]
             m[name] = b1 * m[name] + (1 - b1) * grad
             v[name] = b2 * v[name] + (1 - b2) * grad * grad
-            direction = m[name] / (1 - b1 ** (update + 1)) / ((v[name] / (1 - b2 ** (update + 1))).sqrt() + OPTIM["eps"])
+            direction = (
+                m[name]
+                / (1 - b1 ** (update + 1))
+                / ((v[name] / (1 - b2 ** (update + 1))).sqrt() + OPTIM["eps"])
+            )
             decay = OPTIM["weight_decay"] if w.dim() == 2 else 0
             after[name] = (w * (1 - rate * decay) - rate * direction).detach().requires_grad_()
         versions.append(after)
-    of_step = [sum(losses[i : i + micro_batches]) / micro_batches for i in range(0, len(losses), micro_batches)]
+    of_step = [
+        sum(losses[i : i + micro_batches]) / micro_batches for i in range(0, len(losses), micro_batches)
+    ]
     return versions[-1], list(zip(of_step, norms[updates // steps - 1 :: updates // steps]))
 
 
 def run(rule, case, folder):
     stages, micro_batches, every, steps, split = case
-    workload = {"model": {"layers": LAYERS, "heads": HEADS, "width": WIDTH, "context": LENGTH, "vocab": VOCAB, "tied": False},
-                "data": {"source": "tokens.bin", "validation_fraction": 0.05, "validation_rows": 1},
-                "batch": {"sequence": LENGTH, "global": ROWS * micro_batches, "micro": ROWS}, "optim": OPTIM, "steps": steps, "seed": SEED}
+    workload = {
+        "model": {
+            "layers": LAYERS,
+            "heads": HEADS,
+            "width": WIDTH,
+            "context": LENGTH,
+            "vocab": VOCAB,
+            "tied": False,
+        },
+        "data": {"source": "tokens.bin", "validation_fraction": 0.05, "validation_rows": 1},
+        "batch": {"sequence": LENGTH, "global": ROWS * micro_batches, "micro": ROWS},
+        "optim": OPTIM,
+        "steps": steps,
+        "seed": SEED,
+    }
     paths = {name: f"{folder}/{rule}-{stages}.{name}" for name in ("json", "out", "safetensors")}
     pathlib.Path(paths["json"]).write_text(json.dumps(workload), encoding="utf-8")
     settings = {"versions": rule, "update_every": every or "auto", "split": ",".join(map(str, split))}
-    command = [support.program(LESSON), "--workload", paths["json"], *(f"--set={key}={value}" for key, value in settings.items())]
-    ended = support.execute(support.mpirun(stages) + command + ["--init", f"{folder}/init.safetensors", "--save", paths["safetensors"], "--out", paths["out"]])
+    command = [
+        support.program(LESSON),
+        "--workload",
+        paths["json"],
+        *(f"--set={key}={value}" for key, value in settings.items()),
+    ]
+    ended = support.execute(
+        support.mpirun(stages)
+        + command
+        + ["--init", f"{folder}/init.safetensors", "--save", paths["safetensors"], "--out", paths["out"]]
+    )
     if ended.code != 0:
         sys.exit(f"{rule}: {ended}")
-    steps = [json.loads(line) for line in pathlib.Path(paths["out"], "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = [
+        json.loads(line)
+        for line in pathlib.Path(paths["out"], "steps.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     return load_file(paths["safetensors"]), [(step["loss"], step["grad_norm"]) for step in steps]
 
 
 def check(case, weights, text, folder):
     computed = {rule: compute(rule, weights, text, case) for rule in RULES}
-    print(f"{case[0]} stages, {case[1]} micro-batches, an update every {case[2] or 'auto'}, {case[3]} steps\n{'':14}", *(f"{rule:>13}" for rule in RULES))
+    print(
+        f"{case[0]} stages, {case[1]} micro-batches, an update every {case[2] or 'auto'}, {case[3]} steps\n{'':14}",
+        *(f"{rule:>13}" for rule in RULES),
+    )
     good = True
     for rule in RULES:
         ours, numbers = run(rule, case, folder)
         assert set(ours) == set(weights), set(ours) ^ set(weights)
-        far = {other: max((ours[name] - theirs[name]).abs().max().item() for name in ours) for other, (theirs, _) in computed.items()}
-        apart = max(abs(a / b - 1) for pair in zip(numbers, computed[rule][1], strict=True) for a, b in zip(*pair))
+        far = {
+            other: max((ours[name] - theirs[name]).abs().max().item() for name in ours)
+            for other, (theirs, _) in computed.items()
+        }
+        apart = max(
+            abs(a / b - 1) for pair in zip(numbers, computed[rule][1], strict=True) for a, b in zip(*pair)
+        )
         holds = all(CLEAR * far[rule] <= far[other] for other in RULES if other != rule) and apart < 1e-5
-        print(f"{rule:14}", *(f"{far[other]:13.1e}" for other in RULES), f"  losses and norms within {apart:.0e}", "" if holds else "  WRONG")
+        print(
+            f"{rule:14}",
+            *(f"{far[other]:13.1e}" for other in RULES),
+            f"  losses and norms within {apart:.0e}",
+            "" if holds else "  WRONG",
+        )
         good = good and holds
     return good
 

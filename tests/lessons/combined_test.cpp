@@ -1,4 +1,5 @@
-// Lesson 11 on every mesh ends where lesson 00 does that computes in its order, to the bit, having held and sent what its plan says.
+// Lesson 11 on every mesh ends where lesson 00 does that computes in its order, to the bit, having held and
+// sent what its plan says.
 #include "lessons/11_combined/combined.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ namespace {
 
 constexpr std::int64_t kCombinedSteps = 3;
 
-/// Five heads, which no two or more ranks have equally many of; five blocks; an odd number of micro-batches a data rank.
+/// Five heads, which no two or more ranks have equally many of; five blocks; an odd number of micro-batches a
+/// data rank.
 Workload five_heads(std::int64_t data) {
   Workload w = test::odd_workload();
   w.model.heads = 5;

@@ -277,7 +277,8 @@ std::function<void(int, Combined&)> part_differs(int odd, int unit, Segment segm
   };
 }
 
-// Along each axis of a mesh: a data group has all vectors twice, a tensor group what is not cut, two ends the tied matrix's rows.
+// Along each axis of a mesh: a data group has all vectors twice, a tensor group what is not cut, two ends the
+// tied matrix's rows.
 TEST(CombinedCopies, EachAxisComparesWhatItHasTwice) {
   const auto of = [](const char* mesh) {
     CombinedOptions options;

@@ -1,5 +1,5 @@
-// Lesson 06 on a disk that misbehaves below one rank: all ranks end, that one with the file and the byte, and no loss
-// was wrong until then; or the run goes on to the right bits.
+// Lesson 06 on a disk that misbehaves below one rank: all ranks end, that one with the file and the byte, and
+// no loss was wrong until then; or the run goes on to the right bits.
 #include <algorithm>
 #include <filesystem>
 
@@ -24,8 +24,8 @@ using Kind = BlockRequest::Kind;
 constexpr int kFaultWorld = 2;
 constexpr std::int64_t kFaultSteps = 6, kFirst = -1;
 
-/// What happens to one block, the first one of unit 1 (the embedding's rows of padding never change), and how the run
-/// ends.
+/// What happens to one block, the first one of unit 1 (the embedding's rows of padding never change), and how
+/// the run ends.
 struct Case {
   const char* name;
   Fault fault;
@@ -38,8 +38,8 @@ constexpr const char* kChanged =
     "65|DIR/states of rank R: the 4096 bytes at byte B are not what was written there last: a write was "
     "lost, or somebody changed the file|";
 
-// Update u is posted at the end of step u, and is over when step u + 1 is. The first pieces of update u + 1 are read
-// already then.
+// Update u is posted at the end of step u, and is over when step u + 1 is. The first pieces of update u + 1
+// are read already then.
 const Case kCases[] = {
     {"a disk that is full before the start",
      {.kind = Kind::write, .what = IoFault::answers, .value = -ENOSPC},
@@ -256,8 +256,8 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   }
 }
 
-/// A disk that takes its time, and that puts one kind of request off while there are others: those come later and
-/// are served before.
+/// A disk that takes its time, and that puts one kind of request off while there are others: those come later
+/// and are served before.
 class LateIo final : public BlockIo {
  public:
   LateIo(std::unique_ptr<BlockIo> inner, Kind late) : inner_(std::move(inner)), late_(late) {}

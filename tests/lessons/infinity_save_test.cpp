@@ -88,8 +88,8 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   sc::test::TempDir dir_;
 };
 
-// What the window has read ahead into the buffer that a save borrows is read again: in turn that is each of the last
-// pieces.
+// What the window has read ahead into the buffer that a save borrows is read again: in turn that is each of
+// the last pieces.
 TEST_P(InfinitySaves, ChangeNothing) {
   const ParamLayout layout(workload().model, WorldSize{kSavedWorld});
   for (int rank = 0; rank < kSavedWorld; ++rank) {

@@ -1,5 +1,5 @@
-// Lesson 05 against lesson 00 in lesson 04's order of sums: the same bits wherever states lie; and delayed updates
-// against their direct computation.
+// Lesson 05 against lesson 00 in lesson 04's order of sums: the same bits wherever states lie; and delayed
+// updates against their direct computation.
 #include "lessons/05_offload/offload.h"
 
 #include <ATen/ops/full.h>
@@ -198,7 +198,8 @@ class AtTheNorm final : public ForwardingCommunicator {
   const std::function<void()> at_norm_;
 };
 
-/// How many pieces the host has updated when the norm is not yet known, of a step's; it has `patience` to do so.
+/// How many pieces the host has updated when the norm is not yet known, of a step's; it has `patience` to do
+/// so.
 std::int64_t updated_before_the_norm(const Workload& w, std::chrono::milliseconds patience) {
   c10::InferenceMode inference;
   LocalWorld world(1);
@@ -248,8 +249,8 @@ TEST(Offload, DelaysChangeNothing) {
   }
 }
 
-/// What has left the device is NaN there at once: nobody may read it any more. Counts which of the copies to the device wait for no
-/// more than what issued() gave last, and how often that was asked.
+/// What has left the device is NaN there at once: nobody may read it any more. Counts which of the copies to
+/// the device wait for no more than what issued() gave last, and how often that was asked.
 class PoisoningCopies final : public Copies {
  public:
   struct Counts {
@@ -305,8 +306,8 @@ struct WarmSteps {
   std::int64_t warm_steps = 2;
 };
 
-/// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have made
-/// (t - 1 in warm steps), and update t - 1 happens afterwards. Every rank holds everything.
+/// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have
+/// made (t - 1 in warm steps), and update t - 1 happens afterwards. Every rank holds everything.
 class DelayedDirectly final : public Strategy {
  public:
   using Plans = test::NoPlans<WarmSteps>;
@@ -488,8 +489,8 @@ std::vector<at::Tensor> gradients_after(std::int64_t steps, const OffloadOptions
   return gradients;
 }
 
-// Of the two buffers on the host, the one in which the last step's have landed: a gradient that is not finite is
-// looked for there.
+// Of the two buffers on the host, the one in which the last step's have landed: a gradient that is not finite
+// is looked for there.
 TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
   for (const std::int64_t steps : {3, 4}) {
     const std::vector<at::Tensor> exact = gradients_after(steps, {}),

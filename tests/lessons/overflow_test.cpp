@@ -1,5 +1,5 @@
-// Lessons 02-06 and 10 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a loss
-// scale falls on all ranks alike and leaves no trace in the numbers.
+// Lessons 02-06 and 10 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a
+// loss scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
@@ -223,7 +223,8 @@ TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
   }
 }
 
-// Tensor ranks have one model and one micro-batch between them: what one rank's summand spoils, forward or backward, reaches all.
+// Tensor ranks have one model and one micro-batch between them: what one rank's summand spoils, forward or
+// backward, reaches all.
 TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
   Workload w = sixteen_bits();
   w.model.heads = 5;

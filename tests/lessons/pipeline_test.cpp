@@ -1,5 +1,5 @@
-// Lesson 07 against lesson 00: any schedule that pipedream proves ends in the same bits, having held and sent what
-// it planned.
+// Lesson 07 against lesson 00: any schedule that pipedream proves ends in the same bits, having held and sent
+// what it planned.
 #include "lessons/07_pipeline/pipeline.h"
 
 #include <random>
@@ -147,7 +147,8 @@ TEST(Pipeline, DelaysInOneDirectionChangeNothing) {
   }
 }
 
-/// An order that somebody may write: at each moment one of the computations that could be done next, at random.
+/// An order that somebody may write: at each moment one of the computations that could be done next, at
+/// random.
 /// Backwards ascend, as a gradient's sum demands.
 pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t seed) {
   pipedream::Schedule schedule{
@@ -189,8 +190,8 @@ TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
   }
 }
 
-// Two chunks on one stage: the second reads its input in the first one's set, again where it is recomputed for W,
-// after the first one's backward has ended.
+// Two chunks on one stage: the second reads its input in the first one's set, again where it is recomputed
+// for W, after the first one's backward has ended.
 TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
   const sc::test::TempDir dir;
   const std::string path = (dir / "mine.json").string();
@@ -205,7 +206,8 @@ TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
   }
 }
 
-// min(M, S - s + warmup) micro-batches in flight under 1F1B, but one on the last stage; all of them under GPipe: what the literature says.
+// min(M, S - s + warmup) micro-batches in flight under 1F1B, but one on the last stage; all of them under
+// GPipe: what the literature says.
 TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   using pipedream::Family;
   for (const int microbatches : {2, 4, 9}) {

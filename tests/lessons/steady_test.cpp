@@ -152,10 +152,9 @@ TEST(SteadyMessages, AreThoseOfEachEdge) {
 struct InFlightCase {
   int stages;
   std::int64_t micro_batches, every;
-  std::int64_t norm_lag;  // updates: ceil((S - 1) / E)
-  std::int64_t
-      result_lag;  // windows: the last stage's update is stage 0's S - 1 micro-batches later, and that again
-                   // for its norm: ceil(2 norm_lag E / M)
+  std::int64_t norm_lag;    // updates: ceil((S - 1) / E)
+  std::int64_t result_lag;  // windows: the last stage's update is stage 0's S - 1 micro-batches later, and
+                            // that again for its norm: ceil(2 norm_lag E / M)
   std::int64_t device,
       host;             // bytes: 8 (2 x 4 (norm_lag + 1) + 4 + 5 (result_lag + 2)); 8 x 5 (result_lag + 2)
   std::int64_t tokens;  // bytes on stage 0: 8 x S x 9

@@ -1,6 +1,6 @@
-// Outside truth for what lessons 00 and 10 share: every named gradient of tensor ranks is no farther from fp64 than one device's,
-// but for chance: at most twice. Both distances are taken here: a constant would be too wide for one model and too narrow for
-// another.
+// Outside truth for what lessons 00 and 10 share: every named gradient of tensor ranks is no farther from
+// fp64 than one device's, but for chance: at most twice. Both distances are taken here: a constant would be
+// too wide for one model and too narrow for another.
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 

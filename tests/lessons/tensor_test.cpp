@@ -1,5 +1,6 @@
-// Lesson 10 on every number of ranks and in every mode ends where lesson 00 does that computes in parts, to the bit, having held
-// and sent what its plan says; and trains as one device does. Its weights and checkpoints are the whole model's.
+// Lesson 10 on every number of ranks and in every mode ends where lesson 00 does that computes in parts, to
+// the bit, having held and sent what its plan says; and trains as one device does. Its weights and
+// checkpoints are the whole model's.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +18,8 @@ namespace {
 
 constexpr std::int64_t kTensorSteps = 3;
 
-/// Five heads of 4 elements, of which no two or more ranks have equally many; a part of the vocabulary that is padding alone;
+/// Five heads of 4 elements, of which no two or more ranks have equally many; a part of the vocabulary that
+/// is padding alone;
 /// an odd number of micro-batches, whose rows a rank's run of tokens crosses on three ranks.
 Workload five_heads() {
   Workload w = test::odd_workload();
@@ -62,7 +64,8 @@ TEST(TensorParallel, WhateverIsKeptAndTied) {
   }
 }
 
-// Two micro-batches take turns; gradients add up in their order all the same, but both heads come before both embeddings.
+// Two micro-batches take turns; gradients add up in their order all the same, but both heads come before both
+// embeddings.
 TEST(TensorParallel, LanesTakeTurns) {
   for (const Activations activations :
        {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
@@ -113,7 +116,7 @@ TEST(TensorParallel, TrainsAsOneDeviceDoes) {
   }
 }
 
-// --- weights -----------------------------------------------------------------------------------------------------------
+// --- weights -----------------------------------------------------------------------------------------------
 
 std::string bytes_of_file(const Path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -150,7 +153,7 @@ TEST(TensorParallel, SavesTheWholeModelsFileAndLoadsIt) {
   }
 }
 
-// --- what is claimed and refused ---------------------------------------------------------------------------------------
+// --- what is claimed and refused ---------------------------------------------------------------------------
 
 TEST(TensorParallel, CopiesThatPartAreNamed) {
   for (const int unit : {0, 1, 4}) {

@@ -1,5 +1,6 @@
-// Lesson 08 saved and resumed while micro-batches are on their way: the bits of a run that is left alone, however
-// many windows lie behind it. Its rings of sums, results and versions have been round several times by then.
+// Lesson 08 saved and resumed while micro-batches are on their way: the bits of a run that is left alone,
+// however many windows lie behind it. Its rings of sums, results and versions have been round several times
+// by then.
 #include "common/watch/deadline.h"
 #include "tests/lessons/versions_support.h"
 #include "tests/storage/temp_dir.h"

@@ -93,7 +93,8 @@ TEST(WeightVersions, DelaysChangeNothing) {
       expect_versions_equal(workload_of(5, 5), 4, rule(versions), test::delayed);
 }
 
-// The rules are four algorithms: from the update on in which stage 0 sees its first other version, no two agree.
+// The rules are four algorithms: from the update on in which stage 0 sees its first other version, no two
+// agree.
 TEST(WeightVersions, TheRulesDiffer) {
   const Workload w = workload_of(4, 4);
   std::vector<test::RankResult> ends;
@@ -103,8 +104,8 @@ TEST(WeightVersions, TheRulesDiffer) {
     for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(test::bit_equal(ends[a], ends[b])) << a << " and " << b;
 }
 
-// One stage has nothing in flight: an update a micro-batch is lesson 00 with batches of one micro-batch, and two
-// buffers with one update a step are one step behind.
+// One stage has nothing in flight: an update a micro-batch is lesson 00 with batches of one micro-batch, and
+// two buffers with one update a step are one step behind.
 TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
   const Workload w = workload_of(4, 3);
   Workload small = w;
@@ -138,9 +139,10 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
                                 expected));
 }
 
-// What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further copies.
-// Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as many as there
-// have been.
+// What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further
+// copies.
+// Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as
+// many as there have been.
 TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
   constexpr std::int64_t kMicro = 5;
   for (const int stages : {2, 3, 4}) {
@@ -183,8 +185,8 @@ TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
   }
 }
 
-// What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step: in the
-// steady state M (f + b) and an update behind each of them, or one.
+// What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step:
+// in the steady state M (f + b) and an update behind each of them, or one.
 TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(8, 4);

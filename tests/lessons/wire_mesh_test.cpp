@@ -1,5 +1,5 @@
-// On a mesh of eight ranks the bytes of every group, counted beneath everything of ours by MPI's communicators, are the plan's: of each axis
-// its own, and no group sends what another should.
+// On a mesh of eight ranks the bytes of every group, counted beneath everything of ours by MPI's
+// communicators, are the plan's: of each axis its own, and no group sends what another should.
 #include <map>
 #include <tuple>
 

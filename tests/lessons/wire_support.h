@@ -1,4 +1,5 @@
-// One rank of a lesson over MPI, whose bytes are counted beneath everything of ours. Header-only: linked with the lesson under test.
+// One rank of a lesson over MPI, whose bytes are counted beneath everything of ours. Header-only: linked with
+// the lesson under test.
 #pragma once
 
 #include <vector>

@@ -94,8 +94,8 @@ TEST(WireBytes, OfTensorRanksAreThePlans) {
   });
 }
 
-// 2 M messages over each boundary, and between them the norm's four numbers. V d elements travel between the two
-// ends alone: nothing that an inner stage sends is larger than a message.
+// 2 M messages over each boundary, and between them the norm's four numbers. V d elements travel between the
+// two ends alone: nothing that an inner stage sends is larger than a message.
 TEST(WireBytes, OfAnInnerStageAreMessagesAlone) {
   const int stages = to_int(test::mpi_world().size()), stage = to_int(test::mpi_world().rank());
   if (stages < 3) GTEST_SKIP() << "with two stages both are ends";

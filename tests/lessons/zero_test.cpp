@@ -345,8 +345,8 @@ void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   EXPECT_GT(masters, 0);
 }
 
-/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no zero_reference, and is
-/// not here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
+/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no zero_reference, and
+/// is not here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
 enum class Numbers {
   f32_one,
   f32_several,

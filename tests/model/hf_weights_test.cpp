@@ -373,7 +373,8 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
             "is a folder, and a file is to be read | " + (folder / "hf/model.safetensors").string());
 }
 
-// What no shape tells. A file of this program says it itself; of others their config.json does, where there is one.
+// What no shape tells. A file of this program says it itself; of others their config.json does, where there
+// is one.
 TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
   const Path folder = Path(::testing::TempDir()) / "configured", beside = folder / "config.json";
   const auto ops = posix_file_ops(Syncing::skip);

@@ -421,7 +421,8 @@ TEST_F(FusedOpsTest, Attention) {
   }
 }
 
-// A GPU whose cuDNN has none computes as the reference does, bit for bit; this one has it for what the rule says.
+// A GPU whose cuDNN has none computes as the reference does, bit for bit; this one has it for what the rule
+// says.
 TEST_F(FusedOpsTest, AttentionWithoutCudnnIsTheReferences) {
   const at::Tensor qkv = random({2, 129, 3, 2, 64}, at::kBFloat16),
                    grad_out = random({2, 129, 2, 64}, at::kBFloat16);

@@ -149,7 +149,8 @@ TEST(ParamLayout, DecayRangesAreTheMatricesAndNothingElse) {
   EXPECT_EQ(decayed, (128 + 17 + 128 + 12 * 45) * 45);
 }
 
-// Of every tensor each element is on one tensor rank, or on all of them in the whole segment; parts differ by a granule at most.
+// Of every tensor each element is on one tensor rank, or on all of them in the whole segment; parts differ by
+// a granule at most.
 TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   const GptConfig odd{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};
   for (const GptConfig& config : {odd, kXl}) {
@@ -184,7 +185,8 @@ TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   }
 }
 
-// A row of a matrix whose columns are cut is in one piece here, and so is a rank's range of rows; a range may begin anywhere.
+// A row of a matrix whose columns are cut is in one piece here, and so is a rank's range of rows; a range may
+// begin anywhere.
 TEST(ParamLayout, RunsOfARangeAreThoseOfItsElements) {
   const GptConfig odd{.layers = 1, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = true};
   const ParamLayout layout(odd, WorldSize{1}, TensorCut{1, 3});

@@ -1,5 +1,5 @@
-// What tensor ranks compute, put together, is what one device does: operations on parts of a vocabulary and runs of tokens, and
-// the first weights.
+// What tensor ranks compute, put together, is what one device does: operations on parts of a vocabulary and
+// runs of tokens, and the first weights.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -38,8 +38,8 @@ constexpr std::int64_t kRows = 7, kVocab = 257, kPadded = 384;
 const std::vector<Range> kParts = {{0, 64}, {64, 192}, {192, 256}, {256, 320}, {320, 384}};
 Range real(Range part) { return {std::min(part.begin, kVocab), std::min(part.end, kVocab)}; }
 
-// Logits of 40 times the size: exponentials of one rank's maximum are nothing beside another's. Some rows have no target, some a
-// border's; one rank has one column that counts, one has none.
+// Logits of 40 times the size: exponentials of one rank's maximum are nothing beside another's. Some rows
+// have no target, some a border's; one rank has one column that counts, one has none.
 TEST_P(PartOps, ASoftmaxInPartsIsTheWholeOne) {
   const at::Tensor targets = at::empty({kRows}, at::kLong), scale = at::full({}, 0.125, at::kFloat);
   const std::int64_t wanted[] = {0, 63, 64, -1, 256, 191, 200};

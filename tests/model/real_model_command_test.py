@@ -59,13 +59,23 @@ class Answer(http.server.BaseHTTPRequestHandler):
         else:
             repository, file = path.split(f"/resolve/{COMMIT}/")
             text = hub.files[f"{repository}/{file}"]
-            tag = hashlib.sha256(text).hexdigest() if file.endswith((".parquet", ".safetensors")) else f"{len(file):040}"  # as of LFS
+            tag = (
+                hashlib.sha256(text).hexdigest()
+                if file.endswith((".parquet", ".safetensors"))
+                else f"{len(file):040}"
+            )  # as of LFS
             self.answer(hub.sent.get(file, text), {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
 
     def info(self, name):
         own = {path: text for path, text in self.server.files.items() if path.startswith(f"/{name}/")}
-        return {"id": name, "sha": COMMIT, "cardData": {"license": "mit" if name == MODEL else ["cc-by-sa-3.0", "gfdl"]},
-                "siblings": [{"rfilename": path[len(name) + 2:], "size": len(text)} for path, text in own.items()]}
+        return {
+            "id": name,
+            "sha": COMMIT,
+            "cardData": {"license": "mit" if name == MODEL else ["cc-by-sa-3.0", "gfdl"]},
+            "siblings": [
+                {"rfilename": path[len(name) + 2 :], "size": len(text)} for path, text in own.items()
+            ],
+        }
 
     def answer(self, text, more=()):
         begin = int(re.match(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")[1])
@@ -95,11 +105,17 @@ def made_files(folder, pyarrow):
     files |= {f"/{MODEL}/{name}": name.encode() for name in ("vocab.json", "merges.txt")}
     files[f"/{MODEL}/config.json"] = b'{"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32}'
     # The real files' rows: a line with its end, and nothing for an empty line.
-    program = ("import pyarrow, pyarrow.parquet, sys; lines = open(sys.argv[1]).read().splitlines(keepends=True); "
-               "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in lines]}), sys.argv[2])")
+    program = (
+        "import pyarrow, pyarrow.parquet, sys; lines = open(sys.argv[1]).read().splitlines(keepends=True); "
+        "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in lines]}), sys.argv[2])"
+    )
     for ours, theirs in SPLITS.items():
-        subprocess.run([pyarrow, "-c", program, folder / f"wiki.{ours}.raw", folder / "one.parquet"], check=True)
-        files[f"/{TEXT}/wikitext-2-raw-v1/{theirs}-00000-of-00001.parquet"] = (folder / "one.parquet").read_bytes()
+        subprocess.run(
+            [pyarrow, "-c", program, folder / f"wiki.{ours}.raw", folder / "one.parquet"], check=True
+        )
+        files[f"/{TEXT}/wikitext-2-raw-v1/{theirs}-00000-of-00001.parquet"] = (
+            folder / "one.parquet"
+        ).read_bytes()
     return files
 
 
@@ -112,13 +128,30 @@ class Place:
         (self.root / ".deps").symlink_to(ROOT / ".deps")
 
     def ran(self, hub, flags, code=0, first_on_path=None):
-        endpoint = f"http://127.0.0.1:{hub}" if isinstance(hub, int) else f"http://127.0.0.1:{hub.server_port}"
-        env = {**environment(), "HF_ENDPOINT": endpoint, "STAGECRAFT_CACHE": str(self.cache), "HF_HOME": str(self.cache / "hub")}
+        endpoint = (
+            f"http://127.0.0.1:{hub}" if isinstance(hub, int) else f"http://127.0.0.1:{hub.server_port}"
+        )
+        env = {
+            **environment(),
+            "HF_ENDPOINT": endpoint,
+            "STAGECRAFT_CACHE": str(self.cache),
+            "HF_HOME": str(self.cache / "hub"),
+        }
         if first_on_path:
             env["PATH"] = f"{first_on_path}:{env['PATH']}"
-        done = subprocess.run(f"lessons/real_model.sh 124m {flags}", shell=True, cwd=self.root, env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, check=False)
-        assert done.returncode == code, f"{flags}: exit {done.returncode}, {code} was expected\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        done = subprocess.run(
+            f"lessons/real_model.sh 124m {flags}",
+            shell=True,
+            cwd=self.root,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (
+            done.returncode == code
+        ), f"{flags}: exit {done.returncode}, {code} was expected\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout, done.stderr
 
 
@@ -129,37 +162,56 @@ def check_without_network(place, files):
     assert "Traceback" not in said, said
     for path in files:
         *repository, file = path.split("/")[1:]
-        assert re.search(rf"^    http://127.0.0.1:1/\S+/resolve/main/\S*{re.escape(file)} -> {re.escape(str(place.cache))}\S*/{re.escape(file)}$", said, re.M), said
+        assert re.search(
+            rf"^    http://127.0.0.1:1/\S+/resolve/main/\S*{re.escape(file)} -> {re.escape(str(place.cache))}\S*/{re.escape(file)}$",
+            said,
+            re.M,
+        ), said
 
 
 def check_without_the_package(folder, programs):
     """Neither .deps nor python3 has it, and it cannot be installed: the same one message."""
     place, python = Place(folder, programs), folder / "python3"
     (place.root / ".deps").unlink()
-    python.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} -S "$@"\n')  # -S: without any package, pip included
+    python.write_text(
+        f'#!/bin/sh\nexec {shutil.which("python3")} -S "$@"\n'
+    )  # -S: without any package, pip included
     python.chmod(0o755)
     _, said = place.ran(1, f"--fetch-only {HERE}", code=69, first_on_path=folder)
-    assert said.startswith("error: huggingface_hub: it could not be installed (pip install huggingface_hub: ") and said.count("\nerror:") == 0, said
+    assert (
+        said.startswith("error: huggingface_hub: it could not be installed (pip install huggingface_hub: ")
+        and said.count("\nerror:") == 0
+    ), said
     assert said.count("/resolve/main/") == 7, said
 
 
 def check_interruption(place, hub):
     hub.most = 3 * CHUNK // 2
     out, said = place.ran(hub, f"--fetch-only {HERE}", code=69)
-    assert re.search(rf"^{MODEL}: 23\.\d MB to fetch into \S+; licence: mit \(its card: http://\S+/{MODEL}\)$", out, re.M), out
+    assert re.search(
+        rf"^{MODEL}: 23\.\d MB to fetch into \S+; licence: mit \(its card: http://\S+/{MODEL}\)$", out, re.M
+    ), out
     assert re.search(rf"^{TEXT}: 0\.0 MB to fetch into \S+; licence: cc-by-sa-3.0, gfdl ", out, re.M), out
-    assert "the same command goes on where this one was interrupted" in said and "model.safetensors -> " in said, said
+    assert (
+        "the same command goes on where this one was interrupted" in said and "model.safetensors -> " in said
+    ), said
     assert "config.json" not in said.partition("error:")[2], f"it is there\n{said}"
 
     hub.most, hub.gone, hub.asked = None, False, []
     place.ran(hub, f"--fetch-only {HERE}")
-    fetched = [(path.rpartition("/")[2], begin) for method, path, begin in hub.asked if method == "GET" and "/resolve/" in path]
+    fetched = [
+        (path.rpartition("/")[2], begin)
+        for method, path, begin in hub.asked
+        if method == "GET" and "/resolve/" in path
+    ]
     assert fetched[0] == ("model.safetensors", f"bytes={CHUNK}-"), fetched
     assert len(fetched) == 4 and all(name.endswith(".parquet") for name, _ in fetched[1:]), fetched
 
 
 def check_whole(place, files, texts):
-    assert (place.cache / "real_model/124m/model.safetensors").read_bytes() == files[f"/{MODEL}/model.safetensors"]
+    assert (place.cache / "real_model/124m/model.safetensors").read_bytes() == files[
+        f"/{MODEL}/model.safetensors"
+    ]
     for split in SPLITS:
         found = (place.cache / f"real_model/wikitext/wiki.{split}.raw").read_text()
         assert found == (texts / f"wiki.{split}.raw").read_text(), found[:200]
@@ -186,14 +238,18 @@ def check_damaged(place, hub, texts):
     hub.sent, hub.asked = {}, []
     out, _ = place.ran(hub, f"--fetch-only {HERE}")
     assert f"{parquet}: is not what the hub has, and is fetched again" in out, out
-    assert len([path for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path]) == 1, hub.asked
+    assert (
+        len([path for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path]) == 1
+    ), hub.asked
     assert (text / "wiki.test.raw").read_text() == (texts / "wiki.test.raw").read_text()
 
     damaged()  # and one that was brought, whose sum nobody named
     shutil.rmtree(text / ".cache")
     parquet.write_bytes(sound[: len(sound) // 2])
     _, said = place.ran(1, f"--fetch-only {HERE}", code=65)
-    assert said.startswith(f"error: {parquet}: is no parquet file of texts: ") and said.count("error:") == 1, said
+    assert (
+        said.startswith(f"error: {parquet}: is no parquet file of texts: ") and said.count("error:") == 1
+    ), said
     parquet.write_bytes(sound)
     place.ran(1, f"--fetch-only {HERE}")
 
@@ -201,12 +257,25 @@ def check_damaged(place, hub, texts):
 def check_runs(place):
     """Nothing is fetched: nobody listens."""
     out, _ = place.ran(1, FLAGS)
-    before, after = map(float, re.search(r"perplexity of WikiText-2's test text: ([\d.]+) before, ([\d.]+) after 4 steps", out).groups())
+    before, after = map(
+        float,
+        re.search(
+            r"perplexity of WikiText-2's test text: ([\d.]+) before, ([\d.]+) after 4 steps", out
+        ).groups(),
+    )
     runs = next((place.root / "runs/real_model/124m").iterdir())
-    tests = [json.loads((runs / name / "record.json").read_text())["test"]["perplexity"] for name in ("before", "after")]
+    tests = [
+        json.loads((runs / name / "record.json").read_text())["test"]["perplexity"]
+        for name in ("before", "after")
+    ]
     assert [before, after] == [round(one, 2) for one in tests] and after < before, (before, after, tests)
     assert out.count("sample: 40 tokens") == 2 and "a step has 4 rows instead of 16" in out, out
-    assert sorted(path.name for path in (runs / "trained").iterdir()) == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
+    assert sorted(path.name for path in (runs / "trained").iterdir()) == [
+        "config.json",
+        "merges.txt",
+        "model.safetensors",
+        "vocab.json",
+    ]
 
 
 def check_brought(place, texts):
@@ -221,7 +290,11 @@ def check_brought(place, texts):
 
 
 def main():
-    programs, folder, pyarrow = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
+    programs, folder, pyarrow = (
+        pathlib.Path(sys.argv[1]).resolve(),
+        pathlib.Path(sys.argv[2]).resolve(),
+        sys.argv[3],
+    )
     texts = folder / "made"
     texts.mkdir()
     files, place = made_files(texts, pyarrow), Place(folder, programs)
@@ -234,7 +307,14 @@ def main():
     check_brought(place, texts)
     (folder / "bare").mkdir()
     check_without_the_package(folder / "bare", programs)
-    said = subprocess.run(["lessons/real_model.sh", "125m"], cwd=place.root, env=os.environ, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        ["lessons/real_model.sh", "125m"],
+        cwd=place.root,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert said.returncode == 64 and "lessons/real_model.sh 124m, or" in said.stderr, said
 
 

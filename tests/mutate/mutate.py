@@ -45,7 +45,19 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "setup"))
 import tiers  # noqa: E402  what the last soak saw
 
-SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "+=": "-=", "-=": "+="}
+SWAPS = {
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "/": "*",
+    "%": "*",
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "+=": "-=",
+    "-=": "+=",
+}
 # clang-format puts blanks round binary operators and none into template brackets.
 OPERATOR = re.compile(r"(?<= )(?:\+=|-=|<=|>=|[-+*/%<>])(?= )")
 
@@ -64,7 +76,9 @@ def blanked(source):
     def blank(match):
         return re.sub(r"[^\n]", "~", match.group(0))
 
-    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*|\btemplate <[^\n]*'
+    pattern = (
+        r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*|\btemplate <[^\n]*'
+    )
     return re.sub(pattern, blank, source, flags=re.S | re.M)
 
 
@@ -72,7 +86,8 @@ def joins_text(line, match):
     """A + that joins texts cannot become a -: next to a text, or to a call that returns one."""
     before, after = line[: match.start()].rstrip(), line[match.end() :].lstrip()
     return match.group(0) in ("+", "+=") and (
-        before.endswith(("~", "_text)")) or after.startswith(("~", "std::to_string", "std::string", "to_text", "name_of"))
+        before.endswith(("~", "_text)"))
+        or after.startswith(("~", "std::to_string", "std::string", "to_text", "name_of"))
     )
 
 
@@ -85,7 +100,9 @@ def find_mutants(path, source, names):
                 found.append(Mutant(path, number, match.start(), match.group(0), SWAPS[match.group(0)]))
         for match in index.finditer(line):
             # Not a declaration ("int stage"), a parameter, a member's name or the target of an assignment.
-            declared = re.search(r"[\w>&*]\s+$", line[: match.start()]) and not re.search(r"\breturn\s+$", line[: match.start()])
+            declared = re.search(r"[\w>&*]\s+$", line[: match.start()]) and not re.search(
+                r"\breturn\s+$", line[: match.start()]
+            )
             if declared or re.match(r"\s*(?:=(?!=)|\+\+|--|\+=|-=)", line[match.end() :]):
                 continue
             found.append(Mutant(path, number, match.start(), match.group(0), f"({match.group(0)} + 1)"))
@@ -111,7 +128,11 @@ class Copy:
     def __init__(self, work, paths, build, timeout):
         self.root = pathlib.Path(work).resolve()
         self.build, self.timeout = build, timeout
-        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *paths], capture_output=True, check=True)
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *paths],
+            capture_output=True,
+            check=True,
+        )
         for name in filter(None, listed.stdout.decode().split("\0")):
             source, target = pathlib.Path(name), self.root / name
             if not source.is_file():
@@ -125,8 +146,14 @@ class Copy:
 
     def run(self, command):
         """True if the command ends with 0 in time; what it starts is ended with it."""
-        process = subprocess.Popen(["bash", "-c", command], cwd=self.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=self.root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             return process.wait(self.timeout) == 0
         except subprocess.TimeoutExpired:
@@ -148,9 +175,22 @@ def try_mutants(options, copy, mutants):
             verdict = "equivalent"
         else:
             copy.write(mutant.path, mutated(source, mutant))
-            verdict = "does not compile" if not copy.run(options.build) else "survived" if copy.run(options.test) else "killed"
+            verdict = (
+                "does not compile"
+                if not copy.run(options.build)
+                else "survived"
+                if copy.run(options.test)
+                else "killed"
+            )
             copy.write(mutant.path, source)
-        verdicts.append({"place": mutant.name(), "change": change, "verdict": verdict, "reason": left.get(f"{mutant.path}:{change}", "")})
+        verdicts.append(
+            {
+                "place": mutant.name(),
+                "change": change,
+                "verdict": verdict,
+                "reason": left.get(f"{mutant.path}:{change}", ""),
+            }
+        )
         print(f"{number}/{len(mutants)} {verdict}: {mutant.name()}: {change}", flush=True)
     return verdicts
 
@@ -161,12 +201,17 @@ def read_reasons(path):
     for line in pathlib.Path(path).read_text().splitlines() if path else []:
         if line.strip() and not line.startswith("#"):
             change, reason = re.split(r"\s{3,}", line.strip(), maxsplit=1)
-            (survivors if change.startswith("survives ") else equivalent)[change.removeprefix("survives ")] = reason
+            (survivors if change.startswith("survives ") else equivalent)[
+                change.removeprefix("survives ")
+            ] = reason
     return equivalent, survivors
 
 
 def count(verdicts):
-    return {name: sum(v["verdict"] == name for v in verdicts) for name in ("killed", "survived", "does not compile", "equivalent")}
+    return {
+        name: sum(v["verdict"] == name for v in verdicts)
+        for name in ("killed", "survived", "does not compile", "equivalent")
+    }
 
 
 def share_killed(counts):
@@ -186,7 +231,9 @@ def drawn(patches, count):
     if not count or count >= len(patches):
         return patches
     texts = [pathlib.Path(patch).read_text() for patch in patches]
-    sources = [pathlib.Path(name).read_text() for name in sorted({name for text in texts for name in files_of(text)})]
+    sources = [
+        pathlib.Path(name).read_text() for name in sorted({name for text in texts for name in files_of(text)})
+    ]
     return sorted(random.Random("".join(texts + sources)).sample(patches, count))
 
 
@@ -220,7 +267,9 @@ def try_patches(options, copy, patches, chosen):
         elif not copy.run(options.build):
             verdict = "does not compile"
         else:
-            verdict = "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
+            verdict = (
+                "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
+            )
         for name in files:
             copy.write(name, pathlib.Path(name).read_text())
         if verdict == "noticed":
@@ -241,12 +290,16 @@ def summary(verdicts, least):
         if verdict["verdict"] == "survived":
             print(f"survived: {verdict['place']}: {verdict['change']}   {verdict['reason']}".rstrip())
     print(f"{100 * share_killed(counts):.1f} % killed; {counts['equivalent']} accepted as equivalent")
-    print(f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile")
+    print(
+        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile"
+    )
     return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*")
     parser.add_argument("--build", required=True)
     parser.add_argument("--test", required=True)
@@ -279,12 +332,20 @@ def main():
     copy = Copy(options.work, options.copy, options.build, options.timeout)
     copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
     if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
-        print("error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in " + str(copy.root), file=sys.stderr)
+        print(
+            "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
+            + str(copy.root),
+            file=sys.stderr,
+        )
         return 70
     copy.timeout = options.timeout
     if options.patches:
         return try_patches(options, copy, patches, chosen)
-    mutants = [m for name in options.files for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))]
+    mutants = [
+        m
+        for name in options.files
+        for m in find_mutants(name, pathlib.Path(name).read_text(), options.names.split(","))
+    ]
     if options.only:
         mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]
     verdicts, left = [], sample(mutants, options.sample)
@@ -294,7 +355,11 @@ def main():
             break
         found = try_mutants(options, copy, [m for m in left if m.path == name])
         left, verdicts = [m for m in left if m.path != name], verdicts + found
-        if options.record and not (options.sample or options.only) and (not found or share_killed(count(found)) >= options.least):
+        if (
+            options.record
+            and not (options.sample or options.only)
+            and (not found or share_killed(count(found)) >= options.least)
+        ):
             tiers.record("mutants", [name])
     print(f"{time.monotonic() - begin:.0f} s")
     return summary(verdicts, options.least)

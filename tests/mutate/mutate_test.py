@@ -28,8 +28,17 @@ def check(holds, what):
 
 def finds():
     found = [(m.line + 1, m.old, m.new) for m in mutate.find_mutants("f.cpp", SOURCE, ["stage"])]
-    expected = [(5, "+", "-"), (5, "stage", "(stage + 1)"), (6, "<", "<="), (6, "+=", "-="), (6, "%", "*"), (6, "stage", "(stage + 1)"),
-                (8, "*", "/"), (8, "-", "+"), (8, "stage", "(stage + 1)")]
+    expected = [
+        (5, "+", "-"),
+        (5, "stage", "(stage + 1)"),
+        (6, "<", "<="),
+        (6, "+=", "-="),
+        (6, "%", "*"),
+        (6, "stage", "(stage + 1)"),
+        (8, "*", "/"),
+        (8, "-", "+"),
+        (8, "stage", "(stage + 1)"),
+    ]
     check(found == expected, f"mutants are {found}")
     first = mutate.find_mutants("f.cpp", SOURCE, ["stage"])[0]
     check("v(1 - 2, stage)" in mutate.mutated(SOURCE, first), "the first mutant subtracts")
@@ -38,7 +47,9 @@ def finds():
 
 def run(folder, *arguments):
     tool = pathlib.Path(__file__).resolve().parent / "mutate.py"
-    return subprocess.run([sys.executable, str(tool), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(tool), *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def judges():
@@ -60,9 +71,15 @@ def judges():
         check(accepted.returncode == 0 and "1 accepted as equivalent" in accepted.stdout, accepted.stdout)
         (folder / "left").write_text("survives sum.py:c = a * 1 -> c = a / 1   nobody divides\n")
         left = run(folder, *commands, "--accept", "left", "sum.py")
-        check(left.returncode == 1 and "c = a / 1   nobody divides\n" in left.stdout, "a survivor counts, whatever its reason")
+        check(
+            left.returncode == 1 and "c = a / 1   nobody divides\n" in left.stdout,
+            "a survivor counts, whatever its reason",
+        )
         check("2 mutants are left" in run(folder, *commands, "--minutes", "0", "sum.py").stdout, "no time")
-        check(run(folder, "--build", "true", "--test", "false", "sum.py").returncode == 70, "a broken baseline is an error")
+        check(
+            run(folder, "--build", "true", "--test", "false", "sum.py").returncode == 70,
+            "a broken baseline is an error",
+        )
         patch = "Test: any\n--- a/sum.py\n+++ b/sum.py\n@@ -1,3 +1,3 @@\n def f(a, b):\n     c = a * 1\n-    return c + b\n+    return c + {}\n"
         for number, (text, code) in enumerate([("7", 1 - 1), ("b + 0", 1)]):
             (folder / f"p{number}.patch").write_text(patch.format(text))
@@ -71,11 +88,16 @@ def judges():
         # Of many some are tried, others when the file changes; one that does not apply is always said.
         for number in range(10, 20):
             (folder / f"s{number}.patch").write_text(patch.format(number))
+
         def some():
             result = run(folder, *commands, "--patches", "s*.patch", "--sample", "2")
             return result, re.findall(r"^noticed: (\S+)", result.stdout, re.M)
+
         first, tried = some()
-        check(first.returncode == 0 and "10 patches, 2 of them tried: 2 noticed, 0 not" in first.stdout, first.stdout + first.stderr)
+        check(
+            first.returncode == 0 and "10 patches, 2 of them tried: 2 noticed, 0 not" in first.stdout,
+            first.stdout + first.stderr,
+        )
         check(some()[1] == tried, "nothing changed")
         sources = []
         for number in range(5):
@@ -83,7 +105,10 @@ def judges():
             sources.append(some()[1])
         check(any(one != tried for one in sources), "the file changed")
         (folder / "s30.patch").write_text(patch.format(1).replace("c = a * 1", "c = a * 2"))
-        check(run(folder, *commands, "--patches", "s*.patch", "--sample", "2").returncode == 1, "it does not apply")
+        check(
+            run(folder, *commands, "--patches", "s*.patch", "--sample", "2").returncode == 1,
+            "it does not apply",
+        )
 
 
 if __name__ == "__main__":

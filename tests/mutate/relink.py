@@ -21,7 +21,13 @@ import sys
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
-COPIES, STEADY, TENSOR, PARTS, COMBINED = "copies_test", "steady_test", "tensor_test", "model_parts_test", "combined_test"
+COPIES, STEADY, TENSOR, PARTS, COMBINED = (
+    "copies_test",
+    "steady_test",
+    "tensor_test",
+    "model_parts_test",
+    "combined_test",
+)
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
@@ -42,48 +48,116 @@ TESTS = {
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
     "common/storage/hold.cpp": ["storage_hold_test"],
-    **{f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT] for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")},
+    **{
+        f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT]
+        for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")
+    },
     **{f"common/strategy/holders.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/state_plan.cpp": [ZERO],
     "common/strategy/saved_state.cpp": [SAVED],
-    **{f"lessons/00_one_device/{name}.cpp": [LESSONS] for name in ("one_device", "one_device_memory", "one_device_plan", "reference_order")},
+    **{
+        f"lessons/00_one_device/{name}.cpp": [LESSONS]
+        for name in ("one_device", "one_device_memory", "one_device_plan", "reference_order")
+    },
     "lessons/01_data_parallel/data_parallel.cpp": [LESSONS, COPIES],
-    **{f"lessons/01_data_parallel/{name}.cpp": [LESSONS] for name in ("data_parallel_memory", "data_parallel_plan", "buckets")},
+    **{
+        f"lessons/01_data_parallel/{name}.cpp": [LESSONS]
+        for name in ("data_parallel_memory", "data_parallel_plan", "buckets")
+    },
     **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_memory", "zero1_plan")},
-    **{f"lessons/03_zero2/{name}.cpp": [ZERO] for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")},
-    **{f"lessons/04_zero3/{name}.cpp": [ZERO] for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")},
-    **{f"common/offload/{name}.cpp": [OFFLOAD, INFINITY] for name in ("host_plan", "unit_buffers", "update_scalars")},
+    **{
+        f"lessons/03_zero2/{name}.cpp": [ZERO]
+        for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")
+    },
+    **{
+        f"lessons/04_zero3/{name}.cpp": [ZERO]
+        for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")
+    },
+    **{
+        f"common/offload/{name}.cpp": [OFFLOAD, INFINITY]
+        for name in ("host_plan", "unit_buffers", "update_scalars")
+    },
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
-    **{f"lessons/05_offload/{name}.cpp": [OFFLOAD] for name in ("offload", "offload_memory", "offload_plan", "offload_state")},
-    **{f"lessons/06_infinity/{name}.cpp": [INFINITY] for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")},
-    **{f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW] for name in ("infinity", "state_file", "states_on_disk")},
+    **{
+        f"lessons/05_offload/{name}.cpp": [OFFLOAD]
+        for name in ("offload", "offload_memory", "offload_plan", "offload_state")
+    },
+    **{
+        f"lessons/06_infinity/{name}.cpp": [INFINITY]
+        for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")
+    },
+    **{
+        f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW]
+        for name in ("infinity", "state_file", "states_on_disk")
+    },
     **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("layers", "share", "split", "stage_memory")},
     "common/pipeline/stage_plan.cpp": [PIPELINE, STEADY, COMBINED],
     "common/pipeline/steps.cpp": [PIPELINE, STEADY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_memory", "pipeline_plan", "proven")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS] for name in ("weight_versions", "weight_versions_memory", "in_flight")},
-    **{f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY] for name in ("weight_versions_plan", "endless")},
+    **{
+        f"lessons/07_pipeline/{name}.cpp": [PIPELINE]
+        for name in ("pipeline_memory", "pipeline_plan", "proven")
+    },
+    **{
+        f"lessons/08_weight_versions/{name}.cpp": [VERSIONS]
+        for name in ("weight_versions", "weight_versions_memory", "in_flight")
+    },
+    **{
+        f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY]
+        for name in ("weight_versions_plan", "endless")
+    },
     "lessons/08_weight_versions/ring.h": [VERSIONS],
     "lessons/00_one_device/tensor_order.cpp": [TENSOR],
-    **{f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR] for name in ("tensor_lane", "tensor_layers", "tensor_parallel", "tensor_parallel_memory", "tensor_parallel_plan")},
+    **{
+        f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR]
+        for name in (
+            "tensor_lane",
+            "tensor_layers",
+            "tensor_parallel",
+            "tensor_parallel_memory",
+            "tensor_parallel_plan",
+        )
+    },
     "lessons/11_combined/combined.cpp": [COMBINED, COPIES],
-    **{f"lessons/11_combined/{name}.cpp": [COMBINED] for name in ("combined_memory", "combined_plan", "tensor_stage")},
+    **{
+        f"lessons/11_combined/{name}.cpp": [COMBINED]
+        for name in ("combined_memory", "combined_plan", "tensor_stage")
+    },
 }
 SOURCES_OF_HEADERS = {
-    "common/strategy/holders.h": [f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")],
-    "common/watch/comm_op.h": ["common/watch/comm_op.cpp", "common/watch/comm_record.cpp", "common/comm/mpi/mpi_exchange.cpp"],
-    "lessons/08_weight_versions/ring.h": [f"lessons/08_weight_versions/{name}.cpp" for name in ("weight_versions", "weight_versions_memory", "in_flight")],
-    "common/offload/update_clock.h": ["common/offload/update_scalars.cpp", "lessons/06_infinity/state_file.cpp",
-                                      *(f"lessons/{lesson}{part}.cpp" for lesson in ("05_offload/offload", "06_infinity/infinity") for part in ("", "_memory", "_state"))],
+    "common/strategy/holders.h": [
+        f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")
+    ],
+    "common/watch/comm_op.h": [
+        "common/watch/comm_op.cpp",
+        "common/watch/comm_record.cpp",
+        "common/comm/mpi/mpi_exchange.cpp",
+    ],
+    "lessons/08_weight_versions/ring.h": [
+        f"lessons/08_weight_versions/{name}.cpp"
+        for name in ("weight_versions", "weight_versions_memory", "in_flight")
+    ],
+    "common/offload/update_clock.h": [
+        "common/offload/update_scalars.cpp",
+        "lessons/06_infinity/state_file.cpp",
+        *(
+            f"lessons/{lesson}{part}.cpp"
+            for lesson in ("05_offload/offload", "06_infinity/infinity")
+            for part in ("", "_memory", "_state")
+        ),
+    ],
 }
 # Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
-NARROW = {name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*" for name in TESTS if re.match(r"lessons/0[234]_", name)}
+NARROW = {
+    name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*"
+    for name in TESTS
+    if re.match(r"lessons/0[234]_", name)
+}
 MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 
@@ -101,12 +175,25 @@ class Linker:
         self.root, self.build, self.here = pathlib.Path(root), pathlib.Path(build), pathlib.Path.cwd()
         self.out = self.here / "build/mutant"
         self.out.mkdir(parents=True, exist_ok=True)
-        self.commands = {e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())}
-        listed = subprocess.run(["ctest", "--test-dir", str(self.build), "--show-only=json-v1"], capture_output=True, text=True, check=True)
-        self.entries = {test["name"]: test["command"] for test in json.loads(listed.stdout)["tests"] if "command" in test}
+        self.commands = {
+            e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())
+        }
+        listed = subprocess.run(
+            ["ctest", "--test-dir", str(self.build), "--show-only=json-v1"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.entries = {
+            test["name"]: test["command"] for test in json.loads(listed.stdout)["tests"] if "command" in test
+        }
         self.linked = {}
-        self.units = {source: unit for unit in self.commands if "/Unity/unity_" in unit
-                      for source in re.findall(r'^#include "(.*)"$', pathlib.Path(unit).read_text(), re.MULTILINE)}
+        self.units = {
+            source: unit
+            for unit in self.commands
+            if "/Unity/unity_" in unit
+            for source in re.findall(r'^#include "(.*)"$', pathlib.Path(unit).read_text(), re.MULTILINE)
+        }
 
     def differing(self):
         return [name for name in TESTS if (self.here / name).read_bytes() != (self.root / name).read_bytes()]
@@ -126,7 +213,10 @@ class Linker:
         kept = words[: words.index("-o")]
         kept = [f"-I{self.here}" if word == f"-I{self.root}" else word for word in kept]
         launcher = ["ccache"] if shutil.which("ccache") else []
-        run(launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(source)], self.here)
+        run(
+            launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(source)],
+            self.here,
+        )
         return str(target)
 
     def link(self, program, objects):
@@ -135,7 +225,12 @@ class Linker:
             return program
         if program not in self.linked:
             output = os.path.relpath(program, self.build)
-            ninja = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", output], capture_output=True, text=True, check=True)
+            ninja = subprocess.run(
+                ["ninja", "-C", str(self.build), "-t", "commands", output],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             command = ninja.stdout.strip().split("\n")[-1]
             target = str(self.out / os.path.basename(program))
             command = command.replace(f" -o {output}", f" -o {shlex.quote(target)}", 1)
@@ -175,7 +270,9 @@ def main():
     lines = [linker.line_of(test, objects) for test in tests]
     if len(changed) == 1 and changed[0] in NARROW:
         lines.insert(0, f"if [[ $1 == '*' ]]; then set -- '{NARROW[changed[0]]}'; fi")
-    (linker.out / "run.sh").write_text("set -e\ncd " + shlex.quote(str(linker.root)) + "\n" + "\n".join(lines) + "\n")
+    (linker.out / "run.sh").write_text(
+        "set -e\ncd " + shlex.quote(str(linker.root)) + "\n" + "\n".join(lines) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
         }
       }
       if (most == 0 || o.warmup <= most) continue;
-      // The most that fits does all forwards first on every stage but the last: one more would change nothing.
+      // The most that fits does all forwards first on every stage but the last: one more would change
+      // nothing.
       o.warmup = most;
       const Schedule longest = without_messages(generate(o));
       const Schedule gpipe = without_messages(

@@ -1,5 +1,5 @@
-// An endless schedule in windows: whatever the number of batches, what is executed passes the checker and is the
-// generator's schedule of so many batches.
+// An endless schedule in windows: whatever the number of batches, what is executed passes the checker and is
+// the generator's schedule of so many batches.
 #include "pipedream/windows.h"
 
 #include "tests/pipedream/support.h"
@@ -34,7 +34,8 @@ std::vector<GenerateOptions> every_rule(int most) {
   return all;
 }
 
-/// What a stage computes and steps, in order: without messages, and without what is kept and freed for others.
+/// What a stage computes and steps, in order: without messages, and without what is kept and freed for
+/// others.
 std::vector<Action> arithmetic(const std::vector<Action>& list) {
   std::vector<Action> kept;
   for (const Action& a : list)

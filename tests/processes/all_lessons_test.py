@@ -19,26 +19,47 @@ import side_by_side  # noqa: E402
 class AllLessons(support.ProcessTest):
     def command(self, *words):
         with tempfile.TemporaryDirectory() as place:
-            folder = commands_test.playground(pathlib.Path(place).resolve() / "repository", pathlib.Path(support.programs).resolve())
-            done = subprocess.run(["lessons/all.sh", "--no-build", *words], cwd=folder, env=support.environment(), capture_output=True, text=True, timeout=support.DEADLINE,
-                                  check=False)
+            folder = commands_test.playground(
+                pathlib.Path(place).resolve() / "repository", pathlib.Path(support.programs).resolve()
+            )
+            done = subprocess.run(
+                ["lessons/all.sh", "--no-build", *words],
+                cwd=folder,
+                env=support.environment(),
+                capture_output=True,
+                text=True,
+                timeout=support.DEADLINE,
+                check=False,
+            )
         return support.Ended(done.returncode, done.stdout, done.stderr)
 
     def test_lessons_side_by_side(self):
         ended = self.command("00", "06", "08", "--steps", "2")
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
-        held, moved = ({line.split()[0]: line.split()[2:] for line in block.splitlines()[1:]} for block in ended.out.split("\n\n")[1:])
+        held, moved = (
+            {line.split()[0]: line.split()[2:] for line in block.splitlines()[1:]}
+            for block in ended.out.split("\n\n")[1:]
+        )
         self.assertEqual(held["00"], ["1", "17,115,480", "-", "-", "-", "as", "predicted"])
         self.assertEqual((held["06"][0], held["06"][3], held["06"][5:]), ("4", "-", ["as", "predicted"]))
         device, pinned, disk = (int(held["06"][at].replace(",", "")) for at in (1, 2, 4))
-        self.assertTrue(0 < pinned < disk < device, "a window is pinned, states are on the disk, parameters and activations on the device")
+        self.assertTrue(
+            0 < pinned < disk < device,
+            "a window is pinned, states are on the disk, parameters and activations on the device",
+        )
         self.assertEqual((moved["00"][:3], moved["00"][4:]), (["-"] * 3, ["00"]))
         self.assertEqual(moved["06"][4:], ["00", "--virtual-ranks", "4", "--reduce-every", "micro_batch"])
         self.assertEqual(moved["08"][4:], ["its", "own"])
 
     def test_other_bits_are_named(self):
-        record = {"lesson": "x", "world": 4, "as_predicted": True, "ranks": [
-            {"rank": 0, "measured_bytes": {"parameters": 4, "total": 4}, "measured_operations": []}]}
+        record = {
+            "lesson": "x",
+            "world": 4,
+            "as_predicted": True,
+            "ranks": [
+                {"rank": 0, "measured_bytes": {"parameters": 4, "total": 4}, "measured_operations": []}
+            ],
+        }
         made = {}
 
         def ran(words, more, folder):
@@ -58,8 +79,12 @@ class AllLessons(support.ProcessTest):
         self.assertEqual((ended.code, len(ended.errors)), (69, 1), ended)
 
     def test_refused(self):
-        for words, where in ((["12"], "lessons/all.sh: '12' is no lesson"), (["--steps", "1"], "--steps: '1' is not a number of steps"),
-                             (["--steps", "1e9"], "--steps: '1e9'"), (["--frog"], "lessons/all.sh: unrecognized arguments: --frog")):
+        for words, where in (
+            (["12"], "lessons/all.sh: '12' is no lesson"),
+            (["--steps", "1"], "--steps: '1' is not a number of steps"),
+            (["--steps", "1e9"], "--steps: '1e9'"),
+            (["--frog"], "lessons/all.sh: unrecognized arguments: --frog"),
+        ):
             with self.subTest(words=words):
                 ended = self.command(*words)
                 self.assertEqual((ended.code, ended.out, len(ended.errors)), (64, "", 1), ended)

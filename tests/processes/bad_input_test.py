@@ -22,101 +22,235 @@ COMMAND_LINES = {
     "stray": (64, '"stray": not a flag; every argument belongs to one' + FLAGS),
     "--steps": (64, "command line: Option 'steps' is missing an argument" + ARGUMENTS),
     "--set steps": (64, "--set steps: key=value is expected\n  fix: e.g. --set batch.micro=2"),
-    "--set bucket=big": (64, '--set bucket=big: bucket: "big" is none of tensor, unit, model\n  fix: bucket takes choice or '
-                             "integer: tensor, unit, model, or at least 1 (default unit)"),
-    "--world 4": (64, "--world 4: it belongs to --plan; a run has as many ranks as were started\n"
-                      "  fix: add --plan, or start the ranks: run.sh -n 4"),
-    "--device gpu": (64, '--device gpu: "gpu" is none of auto, cpu, cuda; did you mean "cpu"?\n'
-                         "  fix: --device takes auto, cpu, cuda"),
-    "--device cuda": (69, re.compile(r"--device cuda: this build has no GPU code\n"
-                                     r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan needs no GPU\): no GPU is visible on this machine)")),
+    "--set bucket=big": (
+        64,
+        '--set bucket=big: bucket: "big" is none of tensor, unit, model\n  fix: bucket takes choice or '
+        "integer: tensor, unit, model, or at least 1 (default unit)",
+    ),
+    "--world 4": (
+        64,
+        "--world 4: it belongs to --plan; a run has as many ranks as were started\n"
+        "  fix: add --plan, or start the ranks: run.sh -n 4",
+    ),
+    "--device gpu": (
+        64,
+        '--device gpu: "gpu" is none of auto, cpu, cuda; did you mean "cpu"?\n'
+        "  fix: --device takes auto, cpu, cuda",
+    ),
+    "--device cuda": (
+        69,
+        re.compile(
+            r"--device cuda: this build has no GPU code\n"
+            r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan needs no GPU\): no GPU is visible on this machine)"
+        ),
+    ),
     "--threads 0": (64, "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"),
-    "--watchdog 0": (64, "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400"),
+    "--watchdog 0": (
+        64,
+        "--watchdog 0: 0 is outside its range, 0.1 <= x <= 86400\n  fix: --watchdog takes 0.1 <= x <= 86400",
+    ),
     "--json": (64, "--json: it is how --plan prints\n  fix: --plan --json"),
     "--plan=1": (64, "--plan 1: a switch takes no value\n  fix: --plan alone"),
-    "--plan --inject kill@0,1": (64, "--inject: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"),
-    "--inject kill@0,1000": (64, "--inject kill@0,1000: this run's steps are 0 to 3\n  fix: one of them (they count from 0), or more --steps"),
-    "--graph off": (64, "--graph: it is about GPUs, and this is on the CPU\n  fix: leave it out, or --device cuda"),
+    "--plan --inject kill@0,1": (
+        64,
+        "--inject: it belongs to a run; --plan only predicts one\n  fix: leave one of them out",
+    ),
+    "--inject kill@0,1000": (
+        64,
+        "--inject kill@0,1000: this run's steps are 0 to 3\n  fix: one of them (they count from 0), or more --steps",
+    ),
+    "--graph off": (
+        64,
+        "--graph: it is about GPUs, and this is on the CPU\n  fix: leave it out, or --device cuda",
+    ),
     "--set model.width=65536 --set model.heads=1 --set model.layers=1024 --set batch.micro=16777216 --set batch.global=16777216 "
-    "--set batch.sequence=1048576 --set model.context=1048576": (64, re.compile(
-        r".*: a run of this size would hold more bytes than 64 bits can count\n  fix: a smaller model\.width, model\.layers, "
-        r"batch\.micro or batch\.sequence")),
-    "--memory-cap lots": (64, '--memory-cap lots: "lots" is not a size; write e.g. 6GB, 512MiB or 1e9\n'
-                              "  fix: --memory-cap takes bytes, or e.g. 6GB, 512MiB"),
+    "--set batch.sequence=1048576 --set model.context=1048576": (
+        64,
+        re.compile(
+            r".*: a run of this size would hold more bytes than 64 bits can count\n  fix: a smaller model\.width, model\.layers, "
+            r"batch\.micro or batch\.sequence"
+        ),
+    ),
+    "--memory-cap lots": (
+        64,
+        '--memory-cap lots: "lots" is not a size; write e.g. 6GB, 512MiB or 1e9\n'
+        "  fix: --memory-cap takes bytes, or e.g. 6GB, 512MiB",
+    ),
     "--inject hang": (64, "--inject hang: there is no @\n  fix: write kind@rank,step, for example hang@1,7"),
     "--inject hong@0,2": (64, '--inject hong@0,2: there is no fault "hong"\n  fix: did you mean hang?'),
     "--inject kill@0,-1": (64, "--inject kill@0,-1: step -1 never comes\n  fix: steps count from 0"),
     "--explain bukcet": (64, '--explain bukcet: there is no key "bukcet"\n  fix: --explain bucket'),
 }
 CONFIGURATIONS = {
-    "--set batch.micro=5": (64, re.compile(
-        r"--set batch\.micro=5: accumulation = global / \(micro x data-parallel ranks\) = 12 / \(5 x (1|3)\) = [\d.]+, "
-        r"which is not whole\n  fix: one of\n    --set batch\.global=\d+.*\n    --set batch\.micro=\d+.*")),
-    "--set model.heads=3": (64, "--set model.heads=3: model.width 32 is not a multiple of model.heads 3: a head would have "
-                                "10.67 elements\n  fix: --set model.width=30 or --set model.heads=2"),
-    "--set batch.sequence=64": (64, "--set batch.sequence=64: batch.sequence 64 is longer than model.context 32: there are no "
-                                    "positions for the rest\n  fix: --set batch.sequence=32 or --set model.context=64"),
-    "--set precision.dtype=bf16": (64, "--set precision.dtype=bf16: precision.dtype bf16 needs a GPU: this run is on the CPU, "
-                                       "which trains in fp32\n  fix: --set precision.dtype=fp32, or --device cuda"),
+    "--set batch.micro=5": (
+        64,
+        re.compile(
+            r"--set batch\.micro=5: accumulation = global / \(micro x data-parallel ranks\) = 12 / \(5 x (1|3)\) = [\d.]+, "
+            r"which is not whole\n  fix: one of\n    --set batch\.global=\d+.*\n    --set batch\.micro=\d+.*"
+        ),
+    ),
+    "--set model.heads=3": (
+        64,
+        "--set model.heads=3: model.width 32 is not a multiple of model.heads 3: a head would have "
+        "10.67 elements\n  fix: --set model.width=30 or --set model.heads=2",
+    ),
+    "--set batch.sequence=64": (
+        64,
+        "--set batch.sequence=64: batch.sequence 64 is longer than model.context 32: there are no "
+        "positions for the rest\n  fix: --set batch.sequence=32 or --set model.context=64",
+    ),
+    "--set precision.dtype=bf16": (
+        64,
+        "--set precision.dtype=bf16: precision.dtype bf16 needs a GPU: this run is on the CPU, "
+        "which trains in fp32\n  fix: --set precision.dtype=fp32, or --device cuda",
+    ),
 }
 DATA = {
     "--data empty.txt": (65, "empty.txt: is empty\n  fix: give a text file with some text in it"),
-    "--data folder": (65, "folder: cannot open: Is a directory (EISDIR)\n  fix: give the path of a file, not of a directory"),
+    "--data folder": (
+        65,
+        "folder: cannot open: Is a directory (EISDIR)\n  fix: give the path of a file, not of a directory",
+    ),
     "--data nowhere.txt": (65, "nowhere.txt: cannot open: No such file or directory (ENOENT)" + PATH),
-    "--data range.bin": (65, "range.bin: token 5,000 is 300, but the vocabulary has 257 entries\n"
-                             "  fix: --set model.vocab=301 or more, or give tokens of this vocabulary"),
-    "--data magic.bin": (65, "magic.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + FORMAT),
+    "--data range.bin": (
+        65,
+        "range.bin: token 5,000 is 300, but the vocabulary has 257 entries\n"
+        "  fix: --set model.vocab=301 or more, or give tokens of this vocabulary",
+    ),
+    "--data magic.bin": (
+        65,
+        "magic.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + FORMAT,
+    ),
     "--data version.bin": (65, "version.bin: version 2 instead of 1" + FORMAT),
-    "--data count.bin": (65, "count.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 3024" + FORMAT),
+    "--data count.bin": (
+        65,
+        "count.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 3024" + FORMAT,
+    ),
     "--data cut.bin": (65, "cut.bin: 3 bytes; a token file starts with a header of 1024" + FORMAT),
-    "--data short.bin": (65, "short.bin: the training part has 19 tokens, 0 rows of 32; needed: one row, 33 tokens\n"
-                             "  fix: give a longer text or a smaller batch.sequence"),
-    "--data few.bin": (65, "few.bin: the validation part has 25 tokens, 0 rows of 32; needed: 2 (data.validation_rows)\n"
-                           "  fix: give a longer text, or --set data.validation_fraction=0.13"),
-    "--data zero.txt": (65, "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what "
-                            "is compressed"),
+    "--data short.bin": (
+        65,
+        "short.bin: the training part has 19 tokens, 0 rows of 32; needed: one row, 33 tokens\n"
+        "  fix: give a longer text or a smaller batch.sequence",
+    ),
+    "--data few.bin": (
+        65,
+        "few.bin: the validation part has 25 tokens, 0 rows of 32; needed: 2 (data.validation_rows)\n"
+        "  fix: give a longer text, or --set data.validation_fraction=0.13",
+    ),
+    "--data zero.txt": (
+        65,
+        "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what "
+        "is compressed",
+    ),
 }
 WEIGHTS = {
-    "--init nowhere.safetensors": (65, "nowhere.safetensors: cannot open: No such file or directory (ENOENT)" + PATH),
+    "--init nowhere.safetensors": (
+        65,
+        "nowhere.safetensors: cannot open: No such file or directory (ENOENT)" + PATH,
+    ),
     "--init right.safetensors --set model.width=64": (
-        65, "right.safetensors: tensor 'transformer.wte.weight' is [257, 32], the workload's model needs [257, 64]\n"
-            "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
+        65,
+        "right.safetensors: tensor 'transformer.wte.weight' is [257, 32], the workload's model needs [257, 64]\n"
+        "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32",
+    ),
     "--init right.safetensors --set model.layers=1": (
-        65, "right.safetensors: tensor 'transformer.h.1.attn.c_attn.bias' does not belong to the workload's model\n"
-            "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
+        65,
+        "right.safetensors: tensor 'transformer.h.1.attn.c_attn.bias' does not belong to the workload's model\n"
+        "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32",
+    ),
     "--init right.safetensors --set model.layers=3": (
-        65, "right.safetensors: tensor 'h.2.ln_1.weight' is missing\n"
-            "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32"),
+        65,
+        "right.safetensors: tensor 'h.2.ln_1.weight' is missing\n"
+        "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32",
+    ),
     "--init long_header.safetensors": (
-        65, "long_header.safetensors: header length 18446744073709551615 at byte 0 is above the limit of 16000000"
-        + NOT_SAFETENSORS),
-    "--init cut.safetensors": (65, "cut.safetensors: header of 16 bytes at byte 8 ends past the file's 9 bytes" + NOT_SAFETENSORS),
+        65,
+        "long_header.safetensors: header length 18446744073709551615 at byte 0 is above the limit of 16000000"
+        + NOT_SAFETENSORS,
+    ),
+    "--init cut.safetensors": (
+        65,
+        "cut.safetensors: header of 16 bytes at byte 8 ends past the file's 9 bytes" + NOT_SAFETENSORS,
+    ),
 }
 PATHS = {
     "--out file/below": (73, "file: cannot create the directory: File exists (EEXIST)" + FILE_SYSTEM),
     "--save file/below": (73, "file: cannot create the directory: File exists (EEXIST)" + FILE_SYSTEM),
-    "--save folder": (73, "folder: is a directory, and a file is to be written\n  fix: give the path of a file"),
+    "--save folder": (
+        73,
+        "folder: is a directory, and a file is to be written\n  fix: give the path of a file",
+    ),
 }
 LIMITS = {
-    "--memory-cap 150000": (69, re.compile(
-        r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
-        r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+")),
+    "--memory-cap 150000": (
+        69,
+        re.compile(
+            r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
+            r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+"
+        ),
+    ),
     # 12 d^2 elements a block: more than any machine has
-    "--set model.layers=16 --set model.width=65536 --set batch.sequence=1": (69, re.compile(
-        r"[\d.]+ [kMGT]?B free on this machine, ranks here: \d: a rank would hold [\d.]+ TB, [\d.]+ TB more than its share\n"
-        r"(  [a-z]+ +[\d.]+ [kMGT]?B\n)+  fix: a smaller model\.\*, or more machines")),
+    "--set model.layers=16 --set model.width=65536 --set batch.sequence=1": (
+        69,
+        re.compile(
+            r"[\d.]+ [kMGT]?B free on this machine, ranks here: \d: a rank would hold [\d.]+ TB, [\d.]+ TB more than its share\n"
+            r"(  [a-z]+ +[\d.]+ [kMGT]?B\n)+  fix: a smaller model\.\*, or more machines"
+        ),
+    ),
 }
 
 
-AT_THREE = support.chosen(["--bukcet unit", "--steps", "--device cuda", "--inject hang", "--set batch.micro=5", "--data empty.txt", "--data range.bin",
-                           "--data cut.bin", "--data short.bin", "--init nowhere.safetensors", "--init cut.safetensors",
-                           "--init right.safetensors --set model.layers=3", *PATHS, "--memory-cap 150000"],
-                          "--bukcet unit", "--set batch.micro=5", "--data range.bin", "--init cut.safetensors", "--save folder", "--memory-cap 150000")
+AT_THREE = support.chosen(
+    [
+        "--bukcet unit",
+        "--steps",
+        "--device cuda",
+        "--inject hang",
+        "--set batch.micro=5",
+        "--data empty.txt",
+        "--data range.bin",
+        "--data cut.bin",
+        "--data short.bin",
+        "--init nowhere.safetensors",
+        "--init cut.safetensors",
+        "--init right.safetensors --set model.layers=3",
+        *PATHS,
+        "--memory-cap 150000",
+    ],
+    "--bukcet unit",
+    "--set batch.micro=5",
+    "--data range.bin",
+    "--init cut.safetensors",
+    "--save folder",
+    "--memory-cap 150000",
+)
 # Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with STAGECRAFT_SETTINGS=all.
-ELSEWHERE = {"--step 5", "stray", "--set steps", "--set bucket=big", "--world 4", "--threads 0", "--watchdog 0", "--plan --inject kill@0,1", "--memory-cap lots",
-             "--inject hong@0,2", "--inject kill@0,-1", "--explain bukcet", "--set model.heads=3", "--set batch.sequence=64", "--data folder", "--data nowhere.txt",
-             "--data magic.bin", "--data version.bin", "--data count.bin", "--data few.bin", "--data zero.txt", "--init right.safetensors --set model.width=64",
-             "--init right.safetensors --set model.layers=1", "--init long_header.safetensors"}
+ELSEWHERE = {
+    "--step 5",
+    "stray",
+    "--set steps",
+    "--set bucket=big",
+    "--world 4",
+    "--threads 0",
+    "--watchdog 0",
+    "--plan --inject kill@0,1",
+    "--memory-cap lots",
+    "--inject hong@0,2",
+    "--inject kill@0,-1",
+    "--explain bukcet",
+    "--set model.heads=3",
+    "--set batch.sequence=64",
+    "--data folder",
+    "--data nowhere.txt",
+    "--data magic.bin",
+    "--data version.bin",
+    "--data count.bin",
+    "--data few.bin",
+    "--data zero.txt",
+    "--init right.safetensors --set model.width=64",
+    "--init right.safetensors --set model.layers=1",
+    "--init long_header.safetensors",
+}
 
 
 def make_files():
@@ -129,13 +263,21 @@ def make_files():
     support.write_tokens(place + "/count.bin", text[:1000], count=5)
     support.write_tokens(place + "/short.bin", text[:20])
     support.write_tokens(place + "/few.bin", text[:500])
-    contents = {"empty.txt": b"", "zero.txt": b"abc\0def", "cut.bin": b"abc", "file": b"x",
-                "long_header.safetensors": b"\xff" * 100, "cut.safetensors": b"\x10" + b"\0" * 7 + b"{"}
+    contents = {
+        "empty.txt": b"",
+        "zero.txt": b"abc\0def",
+        "cut.bin": b"abc",
+        "file": b"x",
+        "long_header.safetensors": b"\xff" * 100,
+        "cut.safetensors": b"\x10" + b"\0" * 7 + b"{",
+    }
     for name, content in contents.items():
         with open(os.path.join(place, name), "wb") as file:
             file.write(content)
     os.mkdir(place + "/folder")
-    saved = support.run("01_data_parallel", 0, "--steps", "1", "--save", "right.safetensors", "--out", "saved")
+    saved = support.run(
+        "01_data_parallel", 0, "--steps", "1", "--save", "right.safetensors", "--out", "saved"
+    )
     assert saved.code == 0, saved
 
 
@@ -147,11 +289,17 @@ class BadInput(support.ProcessTest):
     def check(self, cases, at=None):
         boards = support.stale_boards()
         out = support.new_path("out")
-        cases = {flags: said for flags, said in cases.items() if support.all_settings() or flags not in ELSEWHERE}
-        job = lambda flags, ranks: lambda: support.run("01_data_parallel", ranks, "--out", flags.split()[1] if "--out" in flags else out,
-                                                       *flags.split())
-        jobs = {(flags, ranks): job(flags, ranks)
-                for flags in cases for ranks in (at or ((0, 3) if flags in AT_THREE else (0,)))}
+        cases = {
+            flags: said for flags, said in cases.items() if support.all_settings() or flags not in ELSEWHERE
+        }
+        job = lambda flags, ranks: lambda: support.run(
+            "01_data_parallel", ranks, "--out", flags.split()[1] if "--out" in flags else out, *flags.split()
+        )
+        jobs = {
+            (flags, ranks): job(flags, ranks)
+            for flags in cases
+            for ranks in (at or ((0, 3) if flags in AT_THREE else (0,)))
+        }
         for (flags, ranks), ended in support.side_by_side(jobs).items():
             with self.subTest(flags=flags, ranks=ranks):
                 self.expect_one_error(ended, *cases[flags])
@@ -181,59 +329,119 @@ class BadInput(support.ProcessTest):
         large = ["--set", "model.layers=4", "--set", "model.width=2048", "--set", "batch.sequence=1"]
         command = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), *large]
         ended = support.execute(["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"', *command])
-        self.expect_one_error(ended, 69, re.compile(
-            r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
-            r"  fix: a smaller batch\.micro, activations=recompute, or a strategy that shards more"))
+        self.expect_one_error(
+            ended,
+            69,
+            re.compile(
+                r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
+                r"  fix: a smaller batch\.micro, activations=recompute, or a strategy that shards more"
+            ),
+        )
 
     def test_a_fault_outside_the_world(self):
-        self.check({"--inject kill@1,2": (64, "--inject kill@1,2: rank 1 is not in a world of 1\n  fix: the only rank is 0")}, [0])
-        self.check({"--inject kill@3,2": (64, "--inject kill@3,2: rank 3 is not in a world of 3\n  fix: ranks are 0 to 2")}, [3])
+        self.check(
+            {
+                "--inject kill@1,2": (
+                    64,
+                    "--inject kill@1,2: rank 1 is not in a world of 1\n  fix: the only rank is 0",
+                )
+            },
+            [0],
+        )
+        self.check(
+            {
+                "--inject kill@3,2": (
+                    64,
+                    "--inject kill@3,2: rank 3 is not in a world of 3\n  fix: ranks are 0 to 2",
+                )
+            },
+            [3],
+        )
 
     def test_files_of_a_run(self):
-        for flags in (["--workload", "tniy.json"], ["--workload", support.WORKLOAD, "--strategy", "nowhere.json"]):
+        for flags in (
+            ["--workload", "tniy.json"],
+            ["--workload", support.WORKLOAD, "--strategy", "nowhere.json"],
+        ):
             ended = support.execute([support.program("01_data_parallel"), *flags])
-            self.expect_one_error(ended, 64, re.compile(f"{flags[-2]} {flags[-1]}: {flags[-1]} cannot be read\n  fix: .*"))
+            self.expect_one_error(
+                ended, 64, re.compile(f"{flags[-2]} {flags[-1]}: {flags[-1]} cannot be read\n  fix: .*")
+            )
 
     def test_one_device_is_one_rank(self):
-        self.expect_one_error(support.run("00_one_device", 2, "--out", support.new_path("out")), 64,
-                              "-n: 00_one_device is one rank; 2 were asked for\n"
-                              "  fix: -n 1, and --virtual-ranks 2 to add gradients as that world would")
+        self.expect_one_error(
+            support.run("00_one_device", 2, "--out", support.new_path("out")),
+            64,
+            "-n: 00_one_device is one rank; 2 were asked for\n"
+            "  fix: -n 1, and --virtual-ranks 2 to add gradients as that world would",
+        )
 
     def test_run_sh(self):
-        run_sh = lambda *flags: support.execute([support.repository() + "/lessons/01_data_parallel/run.sh", *flags])
+        run_sh = lambda *flags: support.execute(
+            [support.repository() + "/lessons/01_data_parallel/run.sh", *flags]
+        )
         fix = "\n  fix: lessons/01_data_parallel/run.sh "
-        self.expect_one_error(run_sh("-n", "two"), 64, "-n: 'two' is not a number of ranks (1 to 9999)" + fix + "-n 2")
+        self.expect_one_error(
+            run_sh("-n", "two"), 64, "-n: 'two' is not a number of ranks (1 to 9999)" + fix + "-n 2"
+        )
         self.expect_one_error(run_sh("-n"), 64, "-n: its value is missing" + fix + "--help")
-        self.expect_one_error(run_sh("--preset", "gpu"), 64, "--preset: 'gpu' is neither cpu nor cuda" + fix + "--preset cpu")
+        self.expect_one_error(
+            run_sh("--preset", "gpu"), 64, "--preset: 'gpu' is neither cpu nor cuda" + fix + "--preset cpu"
+        )
 
 
 class Launchers(support.ProcessTest):
     def test_half_a_launcher(self):
         command = [support.program("01_data_parallel")] + support.files_of("01_data_parallel")
-        self.expect_one_error(support.execute(command, support.environment(OMPI_COMM_WORLD_RANK="0")), 64,
-                              "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER)
+        self.expect_one_error(
+            support.execute(command, support.environment(OMPI_COMM_WORLD_RANK="0")),
+            64,
+            "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER,
+        )
 
     def test_three_ranks_say_it_once(self):
-        command = support.mpirun(3) + ["env", "-u", "OMPI_COMM_WORLD_SIZE", support.program("01_data_parallel")]
-        self.expect_one_error(support.execute(command + support.files_of("01_data_parallel")), 64,
-                              "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER)
+        command = support.mpirun(3) + [
+            "env",
+            "-u",
+            "OMPI_COMM_WORLD_SIZE",
+            support.program("01_data_parallel"),
+        ]
+        self.expect_one_error(
+            support.execute(command + support.files_of("01_data_parallel")),
+            64,
+            "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER,
+        )
 
     def test_a_launcher_that_mpi_contradicts(self):
         command = support.mpirun(3) + ["env", "OMPI_COMM_WORLD_SIZE=4", support.program("01_data_parallel")]
-        self.expect_one_error(support.execute(command + support.files_of("01_data_parallel")), 69,
-                              "launcher: Open MPI started rank 0 of 4, but MPI is rank 0 of 3\n"
-                              "  fix: start it with the mpirun of the MPI that it was built with")
+        self.expect_one_error(
+            support.execute(command + support.files_of("01_data_parallel")),
+            69,
+            "launcher: Open MPI started rank 0 of 4, but MPI is rank 0 of 3\n"
+            "  fix: start it with the mpirun of the MPI that it was built with",
+        )
 
     def test_tasks_without_pmix(self):
         command = [support.program("01_data_parallel")] + support.files_of("01_data_parallel")
-        self.expect_one_error(support.execute(command, support.environment(SLURM_PROCID="0", SLURM_NTASKS="4")), 69,
-                              "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would be a "
-                              "world of one rank\n  fix: srun --mpi=pmix ...")
+        self.expect_one_error(
+            support.execute(command, support.environment(SLURM_PROCID="0", SLURM_NTASKS="4")),
+            69,
+            "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would be a "
+            "world of one rank\n  fix: srun --mpi=pmix ...",
+        )
 
     def test_a_mistake_of_one_rank_alone_is_said(self):
-        one = [support.program("01_data_parallel")] + support.files_of("01_data_parallel") + ["--out", support.new_path("out")]
+        one = (
+            [support.program("01_data_parallel")]
+            + support.files_of("01_data_parallel")
+            + ["--out", support.new_path("out")]
+        )
         ended = support.execute(support.mpirun(1) + one + [":", "-n", "1"] + one + ["--threads", "0"])
-        self.expect_one_error(ended, 64, "rank 1: --threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024")
+        self.expect_one_error(
+            ended,
+            64,
+            "rank 1: --threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024",
+        )
 
 
 if __name__ == "__main__":

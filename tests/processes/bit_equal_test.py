@@ -7,9 +7,22 @@ import support
 STEPS = ["--steps", "20"]
 # ranks: settings of lesson 01; together every bucket with overlap and without, as data_parallel_test.cpp has them on threads. Three ranks' sums have an order.
 SETTINGS = {
-    2: ["bucket=unit overlap=on", "bucket=tensor overlap=off", "bucket=model overlap=on", "bucket=5000 overlap=off"],
-    3: ["bucket=tensor overlap=on", "bucket=unit overlap=off", "bucket=5000 overlap=on activations=recompute"],
-    4: ["bucket=model overlap=off", "bucket=5000 overlap=on", "bucket=unit overlap=on activations=recompute_gelu"],
+    2: [
+        "bucket=unit overlap=on",
+        "bucket=tensor overlap=off",
+        "bucket=model overlap=on",
+        "bucket=5000 overlap=off",
+    ],
+    3: [
+        "bucket=tensor overlap=on",
+        "bucket=unit overlap=off",
+        "bucket=5000 overlap=on activations=recompute",
+    ],
+    4: [
+        "bucket=model overlap=off",
+        "bucket=5000 overlap=on",
+        "bucket=unit overlap=on activations=recompute_gelu",
+    ],
 }
 FEW = "bucket=tensor overlap=on"
 SETTINGS = support.chosen({**SETTINGS, 3: support.chosen(SETTINGS[3], FEW)}, 3)
@@ -27,7 +40,13 @@ class BitEqual(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
         cls.runs = {world: reference(world) for world in (2, 3, 4)}
-        cls.runs.update({(world, s): data_parallel(world, s, *STEPS) for world, settings in SETTINGS.items() for s in settings})
+        cls.runs.update(
+            {
+                (world, s): data_parallel(world, s, *STEPS)
+                for world, settings in SETTINGS.items()
+                for s in settings
+            }
+        )
         cls.ended = support.side_by_side({name: run.job for name, run in cls.runs.items()}, at_once=2)
 
     def test_all_end_well(self):
@@ -44,8 +63,14 @@ class BitEqual(support.ProcessTest):
                     self.assertEqual(run.losses(), self.runs[world].losses())
 
     def test_another_order_is_another_file(self):
-        self.assertFalse(filecmp.cmp(self.runs[2].weights, self.runs[3].weights, shallow=False), "the comparison could not fail")
-        self.assertFalse(filecmp.cmp(self.runs[3].weights, self.runs[4].weights, shallow=False), "the comparison could not fail")
+        self.assertFalse(
+            filecmp.cmp(self.runs[2].weights, self.runs[3].weights, shallow=False),
+            "the comparison could not fail",
+        )
+        self.assertFalse(
+            filecmp.cmp(self.runs[3].weights, self.runs[4].weights, shallow=False),
+            "the comparison could not fail",
+        )
 
     @support.in_all_settings  # screen_test.py counts the checks
     def test_every_step_checked_its_replicas(self):
@@ -62,12 +87,18 @@ class BitEqual(support.ProcessTest):
         for run in (one, two):
             ended = run.job()
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
-            self.assertTrue(filecmp.cmp(run.weights, trained.weights, shallow=False), "a step too small to change a bit")
+            self.assertTrue(
+                filecmp.cmp(run.weights, trained.weights, shallow=False), "a step too small to change a bit"
+            )
         self.assertEqual(two.record()["validation_loss"], trained.record()["validation_loss"])
-        self.assertAlmostEqual(one.record()["validation_loss"], trained.record()["validation_loss"], places=6)  # one rank adds in another order
+        self.assertAlmostEqual(
+            one.record()["validation_loss"], trained.record()["validation_loss"], places=6
+        )  # one rank adds in another order
         self.assertEqual(one.losses(), two.losses())
         first = one.losses()[0][0]
-        self.assertLess(first, trained.losses()[0][0] - 1, "the first loss of a trained model on the first step's rows")
+        self.assertLess(
+            first, trained.losses()[0][0] - 1, "the first loss of a trained model on the first step's rows"
+        )
 
 
 if __name__ == "__main__":

@@ -34,12 +34,18 @@ class Names(unittest.TestCase):
         row = {"count": 2, "dtype": "f32", "elements": 64, "kind": "all_reduce"}
         named = [{**row, "purpose": "gradients", "unit": unit} for unit in (0, 1)]
         of_two = {**row, "ranks": 2, "stride": 3, "purpose": "gradients"}
-        self.assertEqual(operations.without_names([*named, of_two]), [{**row, "count": 4}, {**row, "ranks": 2}])
+        self.assertEqual(
+            operations.without_names([*named, of_two]), [{**row, "count": 4}, {**row, "ranks": 2}]
+        )
         self.assertEqual(operations.without_names([row]), [row])
 
     def test_spans_are_called_as_they_were(self):
-        for named, name in (("wait for all_reduce of block 7's gradients (50,048 f32)", "wait for all_reduce of 50,048 f32"),
-                            ("send of activation gradients (8 bf16)", "send of 8 bf16"), ("all_reduce of 4 f64", "all_reduce of 4 f64"), ("step 3", "step 3")):
+        for named, name in (
+            ("wait for all_reduce of block 7's gradients (50,048 f32)", "wait for all_reduce of 50,048 f32"),
+            ("send of activation gradients (8 bf16)", "send of 8 bf16"),
+            ("all_reduce of 4 f64", "all_reduce of 4 f64"),
+            ("step 3", "step 3"),
+        ):
             self.assertEqual(operations.span_without_names(named), name)
 
 
@@ -54,11 +60,18 @@ class BitsTest(support.ProcessTest):
             json.dump(small, file)
 
     def run_tool(self, *arguments):
-        return subprocess.run([sys.executable, "-B", TOOL, *arguments, "-k", CASE, "--workload", self.workload], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-B", TOOL, *arguments, "-k", CASE, "--workload", self.workload],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def test_what_it_notices(self):
         stored = support.new_path("bits") + ".json"
-        self.assertEqual(self.run_tool("--store", stored, "--bin", support.programs).stdout, "1 cases, 0 failed, stored\n")
+        self.assertEqual(
+            self.run_tool("--store", stored, "--bin", support.programs).stdout, "1 cases, 0 failed, stored\n"
+        )
         same = self.run_tool("--against", stored, "--bin", support.programs)
         self.assertEqual((same.returncode, same.stdout), (0, "1 cases, 0 failed, 0 differ\n"))
         for part, change in CHANGES.items():
@@ -67,7 +80,11 @@ class BitsTest(support.ProcessTest):
                 os.mkdir(folder)
                 path = os.path.join(folder, "00_one_device")
                 with open(path, "w", encoding="utf-8") as file:
-                    file.write(STAND_IN.format(python=sys.executable, real=support.program("00_one_device"), change=change))
+                    file.write(
+                        STAND_IN.format(
+                            python=sys.executable, real=support.program("00_one_device"), change=change
+                        )
+                    )
                 os.chmod(path, stat.S_IRWXU)
                 found = self.run_tool("--against", stored, "--bin", folder)
                 self.assertEqual(found.returncode, 1, found.stdout + found.stderr)

@@ -24,23 +24,53 @@ SAVED = 3  # of them, at the checkpoint that runs go on from; not a multiple of 
 PAIRS = int(os.environ.get("STAGECRAFT_PAIRS", "2"))  # of layouts; 0: all of them
 KILLS = int(os.environ.get("STAGECRAFT_KILLS", "2"))
 # lesson: ranks, settings. 06 keeps its states, and its parameters, on a disk.
-LESSONS = support.chosen({
-    "00_one_device": (0, ""),
-    "01_data_parallel": (3, ""),
-    "02_zero1": (2, ""),
-    "03_zero2": (3, "model.tied=off"),
-    "04_zero3": (2, "persist_below=1000"),
-    "05_offload": (2, "parameters=sharded"),
-    "06_infinity": (2, "parameters=sharded params_at=disk piece=1000"),
-    "07_pipeline": (2, ""),
-}, "01_data_parallel", "04_zero3", "06_infinity")
+LESSONS = support.chosen(
+    {
+        "00_one_device": (0, ""),
+        "01_data_parallel": (3, ""),
+        "02_zero1": (2, ""),
+        "03_zero2": (3, "model.tied=off"),
+        "04_zero3": (2, "persist_below=1000"),
+        "05_offload": (2, "parameters=sharded"),
+        "06_infinity": (2, "parameters=sharded params_at=disk piece=1000"),
+        "07_pipeline": (2, ""),
+    },
+    "01_data_parallel",
+    "04_zero3",
+    "06_infinity",
+)
 ON_DISK = ("06_infinity", 1, "params_at=disk parameters=sharded")
-CHAIN = support.chosen([("01_data_parallel", 4, ""), ("04_zero3", 4, "shard_ranks=2"), ("04_zero3", 3, ""), ("05_offload", 2, "update=early"), ON_DISK,
-                        ("10_tensor_parallel", 2, ""), ("02_zero1", 4, ""), ("10_tensor_parallel", 2, "tokens=whole"), ("11_combined", 4, "mesh=2x1x2"), ("07_pipeline", 2, ""), ("11_combined", 4, "mesh=1x2x2")],
-                       ("04_zero3", 3, ""), ("05_offload", 2, "update=early"), ON_DISK, ("10_tensor_parallel", 2, ""), ("07_pipeline", 2, ""), ("11_combined", 4, "mesh=1x2x2"))
+CHAIN = support.chosen(
+    [
+        ("01_data_parallel", 4, ""),
+        ("04_zero3", 4, "shard_ranks=2"),
+        ("04_zero3", 3, ""),
+        ("05_offload", 2, "update=early"),
+        ON_DISK,
+        ("10_tensor_parallel", 2, ""),
+        ("02_zero1", 4, ""),
+        ("10_tensor_parallel", 2, "tokens=whole"),
+        ("11_combined", 4, "mesh=2x1x2"),
+        ("07_pipeline", 2, ""),
+        ("11_combined", 4, "mesh=1x2x2"),
+    ],
+    ("04_zero3", 3, ""),
+    ("05_offload", 2, "update=early"),
+    ON_DISK,
+    ("10_tensor_parallel", 2, ""),
+    ("07_pipeline", 2, ""),
+    ("11_combined", 4, "mesh=1x2x2"),
+)
 CHAINED = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity")
 # Runs a command where `$2` is a file system in memory of `$1` bytes.
-ON_TMPFS = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"', "sh"]
+ON_TMPFS = [
+    "unshare",
+    "-rm",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"',
+    "sh",
+]
 ORACLE = os.path.join(support.ROOT, ".deps/oracle/bin/python")
 
 
@@ -90,7 +120,10 @@ class CheckpointTest(support.ProcessTest):
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
 
     def expect_same(self, one, other):
-        self.assertTrue(filecmp.cmp(one.weights, other.weights, shallow=False), f"{one.weights} and {other.weights} differ")
+        self.assertTrue(
+            filecmp.cmp(one.weights, other.weights, shallow=False),
+            f"{one.weights} and {other.weights} differ",
+        )
 
 
 class EveryLesson(CheckpointTest):
@@ -103,11 +136,15 @@ class EveryLesson(CheckpointTest):
             steps = ["--steps", str(STEPS)]
             cls.quiet[lesson] = Job(lesson, ranks, settings, *steps)
             cls.saving[lesson] = Job(lesson, ranks, settings, *steps, *saves(folder, SAVED, *how))
-            cls.resumed[lesson] = Job(lesson, ranks, settings, *steps, "--resume", os.path.join(folder, step(SAVED)))
+            cls.resumed[lesson] = Job(
+                lesson, ranks, settings, *steps, "--resume", os.path.join(folder, step(SAVED))
+            )
         first = {("quiet", lesson): job.job for lesson, job in cls.quiet.items()}
         first |= {("saving", lesson): job.job for lesson, job in cls.saving.items()}
         cls.ended = support.side_by_side(first, at_once=2)
-        cls.ended |= support.side_by_side({("resumed", lesson): job.job for lesson, job in cls.resumed.items()}, at_once=2)
+        cls.ended |= support.side_by_side(
+            {("resumed", lesson): job.job for lesson, job in cls.resumed.items()}, at_once=2
+        )
 
     def test_all_end_well_and_as_predicted(self):
         for name, ended in self.ended.items():
@@ -135,31 +172,56 @@ class EveryLesson(CheckpointTest):
             with self.subTest(lesson=lesson):
                 folder = self.folders[lesson]
                 self.assertEqual(names_in(folder), [step(SAVED), step(2 * SAVED)])
-                self.assertEqual(names_in(os.path.join(folder, step(SAVED))),
-                                 ["manifest.json"] + [f"rank-{rank:04d}.safetensors" for rank in range(max(ranks, 1))])
+                self.assertEqual(
+                    names_in(os.path.join(folder, step(SAVED))),
+                    ["manifest.json"] + [f"rank-{rank:04d}.safetensors" for rank in range(max(ranks, 1))],
+                )
                 self.assertEqual(command("verify", folder).code, 0)
 
     # The saved weights are those of the model: another step's differ.
     def test_two_steps_differ(self):
         folder = self.folders["04_zero3"]
-        self.assertEqual(command("diff", os.path.join(folder, step(SAVED)), os.path.join(folder, step(2 * SAVED))).code, 1)
+        self.assertEqual(
+            command("diff", os.path.join(folder, step(SAVED)), os.path.join(folder, step(2 * SAVED))).code, 1
+        )
 
     def test_ranks_divide_what_they_all_hold(self):
-        sizes = [os.path.getsize(os.path.join(self.folders["01_data_parallel"], step(SAVED), f"rank-{rank:04d}.safetensors")) for rank in range(3)]
+        sizes = [
+            os.path.getsize(
+                os.path.join(self.folders["01_data_parallel"], step(SAVED), f"rank-{rank:04d}.safetensors")
+            )
+            for rank in range(3)
+        ]
         self.assertLess(max(sizes), 1.1 * min(sizes))
 
     def test_pythons_safetensors_opens_them(self):
-        if not os.path.exists(ORACLE) or subprocess.run([ORACLE, "-c", "import safetensors, numpy"], capture_output=True, check=False).returncode:
+        if (
+            not os.path.exists(ORACLE)
+            or subprocess.run(
+                [ORACLE, "-c", "import safetensors, numpy"], capture_output=True, check=False
+            ).returncode
+        ):
             self.skipTest("python has no safetensors (common/setup/setup.sh --oracle installs it)")
-        read = ("import sys; from safetensors.numpy import load_file; found = load_file(sys.argv[1]); "
-                "print(sum(values.size for values in found.values()), *sorted({name.split('@')[1].split('[')[0] for name in found}))")
+        read = (
+            "import sys; from safetensors.numpy import load_file; found = load_file(sys.argv[1]); "
+            "print(sum(values.size for values in found.values()), *sorted({name.split('@')[1].split('[')[0] for name in found}))"
+        )
         folder = os.path.join(self.folders["04_zero3"], step(SAVED))
-        said = [subprocess.run([ORACLE, "-c", read, os.path.join(folder, f"rank-{rank:04d}.safetensors")], capture_output=True, text=True, check=True).stdout.split()
-                for rank in range(2)]
+        said = [
+            subprocess.run(
+                [ORACLE, "-c", read, os.path.join(folder, f"rank-{rank:04d}.safetensors")],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split()
+            for rank in range(2)
+        ]
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             shapes = [tensor["shape"] for tensor in json.load(file)["tensors"]]
         elements = sum(shape[0] * (shape[1] if len(shape) > 1 else 1) for shape in shapes)
-        self.assertEqual(sum(int(words[0]) for words in said), 3 * elements, "each element once for each purpose")
+        self.assertEqual(
+            sum(int(words[0]) for words in said), 3 * elements, "each element once for each purpose"
+        )
         self.assertEqual([words[1:] for words in said], [["momentum", "parameters", "variance"]] * 2)
 
 
@@ -174,8 +236,12 @@ class PutOff(CheckpointTest):
         cls.quiet = Job("05_offload", 2, "update=delayed", *steps)
         cls.saving = Job("05_offload", 2, "update=delayed", *steps, *saves(cls.folder, SAVED))
         cls.newest = support.new_path("checkpoints")
-        cls.elsewhere = Job("06_infinity", 2, cls.ELSEWHERE, *steps, *saves(cls.newest, SAVED, "--save-async", "off"))
-        cls.ended = support.side_by_side({"quiet": cls.quiet.job, "saving": cls.saving.job, "elsewhere": cls.elsewhere.job}, at_once=2)
+        cls.elsewhere = Job(
+            "06_infinity", 2, cls.ELSEWHERE, *steps, *saves(cls.newest, SAVED, "--save-async", "off")
+        )
+        cls.ended = support.side_by_side(
+            {"quiet": cls.quiet.job, "saving": cls.saving.job, "elsewhere": cls.elsewhere.job}, at_once=2
+        )
 
     def test_saving_changes_nothing(self):
         for ended in self.ended.values():
@@ -188,21 +254,37 @@ class PutOff(CheckpointTest):
         pairs = [(folder, *how) for folder in (self.folder, self.newest) for how in (five, six)]
         for folder, lesson, settings in support.chosen(pairs, (self.folder, *six), (self.newest, *five)):
             with self.subTest(lesson=lesson, folder=folder):
-                resumed = Job(lesson, 2, settings, "--steps", str(STEPS), "--resume", os.path.join(folder, step(SAVED)))
+                resumed = Job(
+                    lesson, 2, settings, "--steps", str(STEPS), "--resume", os.path.join(folder, step(SAVED))
+                )
                 self.expect_well(resumed.job())
                 self.expect_same(resumed, self.quiet)
 
     def test_another_lesson_drops_it_and_says_so(self):
-        ended = Job("04_zero3", 2, "", "--steps", str(STEPS), "--resume", os.path.join(self.folder, step(SAVED))).job()
+        ended = Job(
+            "04_zero3", 2, "", "--steps", str(STEPS), "--resume", os.path.join(self.folder, step(SAVED))
+        ).job()
         self.assertEqual(ended.code, 0, ended)
-        self.assertIn("what 05_offload had put off is dropped, since this strategy cannot go on with it", ended.out + ended.err)
+        self.assertIn(
+            "what 05_offload had put off is dropped, since this strategy cannot go on with it",
+            ended.out + ended.err,
+        )
 
 
 # When a step of lesson 08 ends, micro-batches are on their way through the stages, with versions of the weights and sums of their own.
 class OnTheirWay(CheckpointTest):
     MODEL = "model.tied=off model.layers=4"
-    SETTINGS = support.chosen({(2, 1): "versions=stash", (3, 2): "versions=vertical_sync", (4, 4): "versions=two_buffers",
-                               (4, 3): "versions=stash update_every=3 batch.global=6", (3, 5): "versions=stash optim.clip=0"}, (2, 1), (3, 2))
+    SETTINGS = support.chosen(
+        {
+            (2, 1): "versions=stash",
+            (3, 2): "versions=vertical_sync",
+            (4, 4): "versions=two_buffers",
+            (4, 3): "versions=stash update_every=3 batch.global=6",
+            (3, 5): "versions=stash optim.clip=0",
+        },
+        (2, 1),
+        (3, 2),
+    )
 
     @classmethod
     def setUpClass(cls):
@@ -213,9 +295,13 @@ class OnTheirWay(CheckpointTest):
             cls.quiet[name] = cls.job(ranks, settings, *steps)
             cls.saving[name] = cls.job(ranks, settings, *steps, *saves(folder, at, "--keep", "8"))
             cls.resumed[name] = cls.job(ranks, settings, *steps, "--resume", os.path.join(folder, step(at)))
-        first = {("quiet", name): job.job for name, job in cls.quiet.items()} | {("saving", name): job.job for name, job in cls.saving.items()}
+        first = {("quiet", name): job.job for name, job in cls.quiet.items()} | {
+            ("saving", name): job.job for name, job in cls.saving.items()
+        }
         cls.ended = support.side_by_side(first, at_once=2)
-        cls.ended |= support.side_by_side({("resumed", name): job.job for name, job in cls.resumed.items()}, at_once=2)
+        cls.ended |= support.side_by_side(
+            {("resumed", name): job.job for name, job in cls.resumed.items()}, at_once=2
+        )
 
     @staticmethod
     def job(ranks, settings, *flags):
@@ -230,30 +316,55 @@ class OnTheirWay(CheckpointTest):
                 self.expect_same(self.saving[name], quiet)
                 self.expect_same(self.resumed[name], quiet)
                 self.assertTrue(self.resumed[name].record()["as_predicted"])
-                self.assertEqual(self.resumed[name].losses(), quiet.losses()[name[1]:])
+                self.assertEqual(self.resumed[name].losses(), quiet.losses()[name[1] :])
 
     # Another lesson goes on with the newest weights; the pipeline fills anew where stages or rule are others.
     def test_what_was_on_its_way_is_dropped_and_named(self):
         folder = os.path.join(self.folders[2, 1], step(7))
-        last, flags = ("08_weight_versions", 2, "versions=two_buffers"), ["--steps", "9", "--resume-with", "steps", "--resume", folder]
-        for lesson, ranks, settings in support.chosen([("04_zero3", 2, ""), ("08_weight_versions", 3, "versions=stash"), ("08_weight_versions", 2, "versions=vertical_sync"), last],
-                                                      ("04_zero3", 2, ""), last):
+        last, flags = ("08_weight_versions", 2, "versions=two_buffers"), [
+            "--steps",
+            "9",
+            "--resume-with",
+            "steps",
+            "--resume",
+            folder,
+        ]
+        for lesson, ranks, settings in support.chosen(
+            [
+                ("04_zero3", 2, ""),
+                ("08_weight_versions", 3, "versions=stash"),
+                ("08_weight_versions", 2, "versions=vertical_sync"),
+                last,
+            ],
+            ("04_zero3", 2, ""),
+            last,
+        ):
             ended = Job(lesson, ranks, f"{self.MODEL} {settings}", *flags).job()
             self.assertEqual(ended.code, 0, ended)
-            self.assertIn("what 08_weight_versions had put off is dropped, since this strategy cannot go on with it: "
-                          "1 micro-batch of step 6, on the way through the stages", ended.out + ended.err)
+            self.assertIn(
+                "what 08_weight_versions had put off is dropped, since this strategy cannot go on with it: "
+                "1 micro-batch of step 6, on the way through the stages",
+                ended.out + ended.err,
+            )
 
     def test_any_lessons_checkpoint_fills_the_pipeline_anew(self):
         folder, steps = support.new_path("checkpoints"), ["--steps", str(STEPS)]
         self.expect_well(Job("04_zero3", 2, self.MODEL, *steps, *saves(folder, SAVED)).job())
-        for settings in support.chosen(["versions=stash", "versions=two_buffers", "versions=stash update_every=2"], "versions=stash update_every=2"):
+        for settings in support.chosen(
+            ["versions=stash", "versions=two_buffers", "versions=stash update_every=2"],
+            "versions=stash update_every=2",
+        ):
             with self.subTest(settings=settings):
                 one = self.job(2, settings, *steps, "--resume", os.path.join(folder, step(SAVED)))
                 self.expect_well(one.job())
                 self.assertTrue(one.record()["as_predicted"])
                 self.assertEqual(len(one.losses()), STEPS - SAVED)
                 again = support.new_path("checkpoints")
-                self.expect_well(self.job(2, settings, *steps, "--resume", os.path.join(folder, step(SAVED)), *saves(again, 5)).job())
+                self.expect_well(
+                    self.job(
+                        2, settings, *steps, "--resume", os.path.join(folder, step(SAVED)), *saves(again, 5)
+                    ).job()
+                )
                 last = self.job(2, settings, *steps, "--resume", os.path.join(again, step(5)))
                 self.expect_well(last.job())
                 self.expect_same(last, one)
@@ -262,7 +373,9 @@ class OnTheirWay(CheckpointTest):
     def test_a_gradient_that_is_not_finite_is_noticed_after_a_resume(self):
         folder, steps = support.new_path("checkpoints"), ["--steps", str(STEPS)]
         said = re.compile(r"step 3: the (?:gradient|loss) is not finite.*\n  fix: a smaller optim\.lr, .*")
-        first = self.job(4, "versions=stash", *steps, "--inject", "nan@0,3", *saves(folder, 4, "--save-async", "off"))
+        first = self.job(
+            4, "versions=stash", *steps, "--inject", "nan@0,3", *saves(folder, 4, "--save-async", "off")
+        )
         self.expect_one_error(first.job(), 70, said)
         resumed = self.job(4, "versions=stash", *steps, "--resume", os.path.join(folder, step(4)))
         self.expect_one_error(resumed.job(), 70, said)
@@ -271,10 +384,16 @@ class OnTheirWay(CheckpointTest):
     # They are in no checkpoint.
     def test_forwards_with_weights_that_are_gone(self):
         why = "with versions=none a micro-batch on its way has been forward with weights that are gone, and cannot be again"
-        for flags, fix in ((("--save-every", "2"), "--save FILE writes the weights at the end"),
-                           (("--resume", os.path.join(self.folders[2, 1], step(7))),
-                            "another setting goes on from it; --init FILE begins with its weights, which `checkpoint export` writes")):
-            self.expect_one_error(self.job(2, "versions=none", *flags).job(), 64, f"{flags[0]}: {why}\n  fix: {fix}")
+        for flags, fix in (
+            (("--save-every", "2"), "--save FILE writes the weights at the end"),
+            (
+                ("--resume", os.path.join(self.folders[2, 1], step(7))),
+                "another setting goes on from it; --init FILE begins with its weights, which `checkpoint export` writes",
+            ),
+        ):
+            self.expect_one_error(
+                self.job(2, "versions=none", *flags).job(), 64, f"{flags[0]}: {why}\n  fix: {fix}"
+            )
 
 
 # SIGTERM to run.sh: ranks save after the step that they agree on.
@@ -309,35 +428,60 @@ class AskedToEnd(CheckpointTest):
                 ended, record = self.asked(ranks, *self.STEPS, *saves(folder, 1000))
                 (saved,) = names_in(folder)
                 done = int(saved.removeprefix("step-"))
-                self.assertIn(f"{done} steps are saved: the same command with --resume {folder}/{saved} goes on;", ended.out)
+                self.assertIn(
+                    f"{done} steps are saved: the same command with --resume {folder}/{saved} goes on;",
+                    ended.out,
+                )
                 self.assertEqual(len(record["steps"]["loss"]), done)
                 if ranks == 2:
-                    self.expect_same(self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{saved}"), self.quiet)
+                    self.expect_same(
+                        self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{saved}"), self.quiet
+                    )
 
     # A text that takes a minute is no reason to lose the last steps: three of them are in no checkpoint.
     def test_an_evaluation_is_not_waited_for(self):
-        text, out, folder = support.new_path("text") + ".txt", support.new_path("out"), support.new_path("checkpoints")
+        text, out, folder = (
+            support.new_path("text") + ".txt",
+            support.new_path("out"),
+            support.new_path("checkpoints"),
+        )
         with open(text, "w", encoding="utf-8") as file:
             file.write("a word or two\n" * 1_000_000)
-        process = support.start(support.run_sh("01_data_parallel", 2, "--steps", "3", *saves(folder, 1000), "--test", text, "--out", out))
+        process = support.start(
+            support.run_sh(
+                "01_data_parallel", 2, "--steps", "3", *saves(folder, 1000), "--test", text, "--out", out
+            )
+        )
         there = os.path.join(out, "steps.jsonl")
-        self.assertTrue(support.comes_true(lambda: os.path.exists(there) and pathlib.Path(there).read_bytes().count(b"\n") == 3, 120))
+        self.assertTrue(
+            support.comes_true(
+                lambda: os.path.exists(there) and pathlib.Path(there).read_bytes().count(b"\n") == 3, 120
+            )
+        )
         process.send_signal(signal.SIGTERM)
         self.assertEqual(support.end(process).code, 143)
         self.assertEqual(names_in(folder), [step(3)])
 
     def test_what_the_same_command_would_contradict(self):
         init, folder = support.new_path("init") + ".safetensors", support.new_path("checkpoints")
-        self.expect_well(support.run("04_zero3", 0, "--steps", "0", "--save", init, "--out", support.new_path("out")))
+        self.expect_well(
+            support.run("04_zero3", 0, "--steps", "0", "--save", init, "--out", support.new_path("out"))
+        )
         ended, _ = self.asked(2, *self.STEPS, *saves(folder, 1000), "--init", init)
         (first,) = names_in(folder)
-        self.assertIn(f" steps are saved: the same command with --resume {folder}/{first} and without --init goes on;", ended.out)
+        self.assertIn(
+            f" steps are saved: the same command with --resume {folder}/{first} and without --init goes on;",
+            ended.out,
+        )
         if support.all_settings():
             self.goes_on(*saves(folder, 1000), "--resume", f"{folder}/{first}")
         elsewhere, first = support.new_path("checkpoints"), f"{folder}/{first}"
         ended, _ = self.asked(2, *self.STEPS, *saves(elsewhere, 1000), "--resume", first)
         (second,) = names_in(elsewhere)
-        self.assertIn(f" steps are saved: the same command with --resume {elsewhere}/{second} instead of --resume {first} goes on;", ended.out)
+        self.assertIn(
+            f" steps are saved: the same command with --resume {elsewhere}/{second} instead of --resume {first} goes on;",
+            ended.out,
+        )
         self.goes_on(*saves(elsewhere, 1000), "--resume", f"{elsewhere}/{second}")
 
     def test_the_same_command_may_do(self):
@@ -365,7 +509,10 @@ class AnyToAny(CheckpointTest):
             saved = os.path.join(folder, step(4))
             with open(os.path.join(saved, "manifest.json"), encoding="utf-8") as file:
                 manifest = json.load(file)
-            self.assertEqual((manifest["lesson"], manifest["world"], manifest["step"], manifest["updates"]), (lesson, ranks, 4, 4))
+            self.assertEqual(
+                (manifest["lesson"], manifest["world"], manifest["step"], manifest["updates"]),
+                (lesson, ranks, 4, 4),
+            )
             if before:
                 ended = command("diff", before, saved)
                 self.assertEqual(ended.code, 0, f"{before} -> {lesson} on {ranks}: {ended}")
@@ -374,10 +521,17 @@ class AnyToAny(CheckpointTest):
     # Save under one lesson and world, load under another: weights and both moments equal to the bit.
     def test_pairs_of_layouts(self):
         model = "model.tied=off model.layers=4"
-        layouts = [("00_one_device", 0, model)] + [(lesson, ranks, model) for lesson in CHAINED for ranks in (1, 2, 3, 4)]
-        layouts += [(lesson, ranks, model) for lesson in ("07_pipeline", "08_weight_versions") for ranks in (2, 3, 4)]
+        layouts = [("00_one_device", 0, model)] + [
+            (lesson, ranks, model) for lesson in CHAINED for ranks in (1, 2, 3, 4)
+        ]
+        layouts += [
+            (lesson, ranks, model) for lesson in ("07_pipeline", "08_weight_versions") for ranks in (2, 3, 4)
+        ]
         layouts += [("10_tensor_parallel", ranks, model) for ranks in (1, 2)]
-        layouts += [("08_weight_versions", 3, f"{model} {settings}") for settings in ("versions=two_buffers", "update_every=2")]
+        layouts += [
+            ("08_weight_versions", 3, f"{model} {settings}")
+            for settings in ("versions=two_buffers", "update_every=2")
+        ]
         pairs = [(one, other) for one in layouts for other in layouts]
         chance = random.Random(time.time_ns())
         saved = {}
@@ -400,13 +554,18 @@ class AnyToAny(CheckpointTest):
         self.expect_well(quiet.job())
         shutil.copytree(os.path.join(folder, step(SAVED)), elsewhere)
         shutil.rmtree(folder)
-        resumed = Job("04_zero3", 2, "persist_below=1000 prefetch=2", "--steps", str(STEPS), "--resume", elsewhere)
+        resumed = Job(
+            "04_zero3", 2, "persist_below=1000 prefetch=2", "--steps", str(STEPS), "--resume", elsewhere
+        )
         ended = resumed.job()
         self.expect_well(ended)
         self.expect_same(resumed, quiet)
         self.assertNotIn("another order", ended.out)
         ended = Job("04_zero3", 2, "", "--steps", str(STEPS), "--resume", elsewhere, "--threads", "2").job()
-        self.assertRegex(ended.out, r"\nfrom here on sums are added in another order: by CPU (.*), threads 2, before by CPU \1, threads 1\n")
+        self.assertRegex(
+            ended.out,
+            r"\nfrom here on sums are added in another order: by CPU (.*), threads 2, before by CPU \1, threads 1\n",
+        )
 
 
 class Killed(CheckpointTest):
@@ -422,10 +581,22 @@ class Killed(CheckpointTest):
         """A run that is killed at a step of chance, and a moment of it; whether it was."""
         out = support.new_path("out")
         program = support.program("04_zero3")
-        flags = [*support.files_of("04_zero3"), *self.LONG, *saves(folder, 2, "--save-async", how), "--out", out]
-        process = support.start([*support.mpirun(2), program, *flags, *(["--resume", "latest"] if names_in(folder) else [])])
+        flags = [
+            *support.files_of("04_zero3"),
+            *self.LONG,
+            *saves(folder, 2, "--save-async", how),
+            "--out",
+            out,
+        ]
+        process = support.start(
+            [*support.mpirun(2), program, *flags, *(["--resume", "latest"] if names_in(folder) else [])]
+        )
         steps, many = pathlib.Path(out, "steps.jsonl"), self.random.randint(1, 40)
-        support.comes_true(lambda: process.poll() is not None or (steps.exists() and steps.read_bytes().count(b"\n") >= many), 60)
+        support.comes_true(
+            lambda: process.poll() is not None
+            or (steps.exists() and steps.read_bytes().count(b"\n") >= many),
+            60,
+        )
         time.sleep(self.random.uniform(0, 0.05))
         ranks = [pid for pid in support.processes_with(out) if self.runs(pid, program)]
         if ranks:
@@ -446,7 +617,9 @@ class Killed(CheckpointTest):
 
     def test_ranks_killed_at_any_moment(self):
         self.expect_well(self.ended)
-        killed = support.side_by_side({turn: lambda turn=turn: self.killed_twice("off" if turn % 2 else "on") for turn in range(KILLS)})
+        killed = support.side_by_side(
+            {turn: lambda turn=turn: self.killed_twice("off" if turn % 2 else "on") for turn in range(KILLS)}
+        )
         self.assertGreater(sum(killed.values()), 0, "no run was killed")
 
     def killed_twice(self, how):
@@ -465,11 +638,27 @@ class Killed(CheckpointTest):
             with self.subTest(fewer=fewer):
                 folder, out = support.new_path("checkpoints"), support.new_path("out")
                 weights = out + ".safetensors"
-                flags = [*self.LONG, *saves(folder, 10, "--save-async", "off"), "--max-restarts", "2", *fewer, "--inject", "kill@1,25", "--out", out, "--save", weights]
+                flags = [
+                    *self.LONG,
+                    *saves(folder, 10, "--save-async", "off"),
+                    "--max-restarts",
+                    "2",
+                    *fewer,
+                    "--inject",
+                    "kill@1,25",
+                    "--out",
+                    out,
+                    "--save",
+                    weights,
+                ]
                 ended = support.execute(support.run_sh("04_zero3", 4 if fewer else 2, *flags))
                 self.assertEqual(ended.code, 0, ended)
                 said = r"\nrestart 1 of 2: a rank was (lost|killed \(SIGKILL\)); goes on at step 20, 5 steps are redone, \d+\.\d s are lost"
-                said += "; on 2 ranks instead of 4: from here on sums are added in another order\n" if fewer else "\n"
+                said += (
+                    "; on 2 ranks instead of 4: from here on sums are added in another order\n"
+                    if fewer
+                    else "\n"
+                )
                 self.assertRegex(ended.out, said)
                 self.assertEqual(len(re.findall(r"\nrestart ", ended.out)), 1)
                 self.assertEqual(filecmp.cmp(weights, self.quiet.weights, shallow=False), not fewer)
@@ -483,7 +672,20 @@ class Killed(CheckpointTest):
             shutil.rmtree(os.path.join(folder, step(number)))
         os.truncate(os.path.join(folder, step(40), "rank-0001.safetensors"), 100)
         weights = out + ".safetensors"
-        flags = [*self.LONG, *saves(folder, 10, "--save-async", "off"), "--resume", "latest", "--max-restarts", "2", "--inject", "kill@1,25", "--out", out, "--save", weights]
+        flags = [
+            *self.LONG,
+            *saves(folder, 10, "--save-async", "off"),
+            "--resume",
+            "latest",
+            "--max-restarts",
+            "2",
+            "--inject",
+            "kill@1,25",
+            "--out",
+            out,
+            "--save",
+            weights,
+        ]
         ended = support.execute(support.run_sh("04_zero3", 2, *flags))
         self.assertEqual(ended.code, 0, ended)
         self.assertRegex(ended.out, r"\nrestart 1 of 2: .*; goes on at step 20, 5 steps are redone, ")
@@ -495,17 +697,23 @@ class CrashAt(CheckpointTest):
     """One rank is killed in place of the K-th operation of its second save, for every fifth K, or for every one."""
 
     EVERY = 1 if support.all_settings() else 5
-    SMALL = "model.layers=1 model.width=8 model.context=8 batch.sequence=8 batch.global=1 data.validation_rows=1"
+    SMALL = (
+        "model.layers=1 model.width=8 model.context=8 batch.sequence=8 batch.global=1 data.validation_rows=1"
+    )
 
     def job(self, folder, steps, *flags):
-        return Job("00_one_device", 0, self.SMALL, "--steps", str(steps), *saves(folder, 1, "--keep", "1", *flags))
+        return Job(
+            "00_one_device", 0, self.SMALL, "--steps", str(steps), *saves(folder, 1, "--keep", "1", *flags)
+        )
 
     def crash(self, whole, number):
         """What is there after it: None if the save has fewer operations."""
         folder = support.new_path("checkpoints")
         shutil.copytree(whole, folder)
         resume = ["--resume", "latest", "--resume-with", "steps"]
-        ended = self.job(folder, 2, *resume, "--crash-at", str(number), "--save-async", "off" if number % 2 else "on").job()
+        ended = self.job(
+            folder, 2, *resume, "--crash-at", str(number), "--save-async", "off" if number % 2 else "on"
+        ).job()
         if ended.code == 0:
             self.assertEqual(names_in(folder), [step(2)])
             return None
@@ -526,7 +734,13 @@ class CrashAt(CheckpointTest):
         self.quiet = self.one_step_at_a_time()
         found, number = [], 1
         while True:
-            some = support.side_by_side({k: lambda k=k: self.crash(whole, k) for k in range(number, number + 4 * self.EVERY, self.EVERY)}, at_once=2)
+            some = support.side_by_side(
+                {
+                    k: lambda k=k: self.crash(whole, k)
+                    for k in range(number, number + 4 * self.EVERY, self.EVERY)
+                },
+                at_once=2,
+            )
             found += [some[k] for k in sorted(some) if some[k]]
             if None in some.values():
                 break
@@ -539,7 +753,9 @@ class CrashAt(CheckpointTest):
     def one_step_at_a_time(self):
         folder = support.new_path("checkpoints")
         for steps in (1, 2, 3):
-            job = self.job(folder, steps, *(["--resume", "latest", "--resume-with", "steps"] if steps > 1 else []))
+            job = self.job(
+                folder, steps, *(["--resume", "latest", "--resume-with", "steps"] if steps > 1 else [])
+            )
             self.expect_well(job.job())
         return job
 
@@ -550,7 +766,11 @@ class CrashAt(CheckpointTest):
         self.assertEqual([name for name in names_in(folder) if name.startswith("step-")], [])
 
     def test_a_run_that_saves_nothing(self):
-        self.expect_one_error(support.run("00_one_device", 0, "--crash-at", "1"), 64, "--crash-at: this run saves nothing\n  fix: add --save-every STEPS")
+        self.expect_one_error(
+            support.run("00_one_device", 0, "--crash-at", "1"),
+            64,
+            "--crash-at: this run saves nothing\n  fix: add --save-every STEPS",
+        )
 
 
 class Damaged(CheckpointTest):
@@ -606,7 +826,17 @@ class Damaged(CheckpointTest):
                 folder = support.new_path("checkpoints")
                 shutil.copytree(self.whole, folder)
                 getattr(self, name)(os.path.join(folder, step(8)))
-                after = Job("04_zero3", 2 if name == "swap" else 3, "", "--steps", str(STEPS), "--resume", "latest", "--checkpoints", folder)
+                after = Job(
+                    "04_zero3",
+                    2 if name == "swap" else 3,
+                    "",
+                    "--steps",
+                    str(STEPS),
+                    "--resume",
+                    "latest",
+                    "--checkpoints",
+                    folder,
+                )
                 ended = after.job()
                 self.assertEqual((ended.code, ended.errors), (0, []), ended)
                 self.assertRegex(ended.out + ended.err, rf"{step(8)} is passed over: {self.SAID[name]}")
@@ -621,18 +851,27 @@ class Damaged(CheckpointTest):
         self.flip(os.path.join(folder, step(8)))
         named = os.path.join(folder, step(8))
         ended = support.run("04_zero3", 2, "--steps", str(STEPS), "--resume", named)
-        self.expect_one_error(ended, 65, re.compile(rf"--resume {named}: it is damaged: {self.SAID['flip']}.*\n  fix: an older one"))
+        self.expect_one_error(
+            ended,
+            65,
+            re.compile(rf"--resume {named}: it is damaged: {self.SAID['flip']}.*\n  fix: an older one"),
+        )
         self.flip(os.path.join(folder, step(4)))
         ended = support.run("04_zero3", 2, "--steps", str(STEPS), "--resume", folder)
         self.assertEqual((ended.code, len(ended.errors)), (65, 1), ended)
         self.assertIn("none is whole", ended.errors[0])
         nothing = support.new_path("nothing")
         ended = support.run("04_zero3", 2, "--resume", nothing)
-        self.expect_one_error(ended, 65, f"--resume {nothing}: no checkpoint in {nothing}\n  fix: leave --resume out to begin, or name where they are: --checkpoints DIR")
+        self.expect_one_error(
+            ended,
+            65,
+            f"--resume {nothing}: no checkpoint in {nothing}\n  fix: leave --resume out to begin, or name where they are: --checkpoints DIR",
+        )
 
 
 class Forged(CheckpointTest):
     """Manifests whose sums are right and nothing else: no rank dies of one, and all take the older checkpoint."""
+
     SAID = {
         "empty": r"rank-0000\.safetensors: the header is damaged",
         "deep": r"manifest\.json:\d+:\d+: lists and objects are nested deeper than 64",
@@ -654,8 +893,20 @@ class Forged(CheckpointTest):
                 shutil.copytree(whole, folder)
                 newest = os.path.join(folder, step(8))
                 subprocess.run([forge, newest, how], check=True)
-                self.expect_one_error(command("verify", newest), 65, re.compile(rf"{newest}/{said}.*\n  fix: .*"))
-                after = Job("01_data_parallel", 2, "", "--steps", str(STEPS), "--resume", "latest", "--checkpoints", folder)
+                self.expect_one_error(
+                    command("verify", newest), 65, re.compile(rf"{newest}/{said}.*\n  fix: .*")
+                )
+                after = Job(
+                    "01_data_parallel",
+                    2,
+                    "",
+                    "--steps",
+                    str(STEPS),
+                    "--resume",
+                    "latest",
+                    "--checkpoints",
+                    folder,
+                )
                 ended = after.job()
                 self.assertEqual((ended.code, ended.errors), (0, []), ended)
                 self.assertRegex(ended.out + ended.err, rf"{step(8)} is passed over: .*{said}")
@@ -671,34 +922,56 @@ class Refused(CheckpointTest):
 
     # The newest one would be that of whichever run got further.
     def test_two_runs_in_one_directory(self):
-        self.expect_one_error(support.run("00_one_device", 0, *saves(self.folder, 2)), 64,
-                              f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
-                              "there; to begin again, remove them or name another directory with --checkpoints")
+        self.expect_one_error(
+            support.run("00_one_device", 0, *saves(self.folder, 2)),
+            64,
+            f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
+            "there; to begin again, remove them or name another directory with --checkpoints",
+        )
 
     # It would prune that run's, and those after it would stay the newest.
     def test_going_on_from_another_one_than_the_newest_there(self):
         folder, more = support.new_path("checkpoints"), ["--steps", "6", "--resume-with", "steps"]
         self.expect_well(support.run("00_one_device", 0, *saves(folder, 2), "--out", support.new_path("out")))
-        for ranks, lesson, resumed in ((0, "00_one_device", os.path.join(folder, step(2))), (2, "02_zero1", self.saved)):
+        for ranks, lesson, resumed in (
+            (0, "00_one_device", os.path.join(folder, step(2))),
+            (2, "02_zero1", self.saved),
+        ):
             with self.subTest(resumed=resumed):
-                self.expect_one_error(support.run(lesson, ranks, *saves(folder, 2), "--resume", resumed, *more), 64,
-                                      f"--save-every: {folder} holds checkpoints up to {step(4)}, and this run goes on from {resumed}\n"
-                                      f"  fix: --resume latest goes on from {step(4)}; otherwise name another directory with --checkpoints, or move away "
-                                      "those that this run does not go on from")
+                self.expect_one_error(
+                    support.run(lesson, ranks, *saves(folder, 2), "--resume", resumed, *more),
+                    64,
+                    f"--save-every: {folder} holds checkpoints up to {step(4)}, and this run goes on from {resumed}\n"
+                    f"  fix: --resume latest goes on from {step(4)}; otherwise name another directory with --checkpoints, or move away "
+                    "those that this run does not go on from",
+                )
                 self.assertEqual(names_in(folder), [step(2), step(4)])
         for resumed in (os.path.join(folder, step(4)) + "/", "latest", folder):
             with self.subTest(resumed=resumed):
                 there = support.new_path("checkpoints")
                 shutil.copytree(folder, there)
                 resumed = resumed.replace(folder, there)
-                self.expect_well(support.run("00_one_device", 0, *saves(there, 2), "--resume", resumed, *more, "--out", support.new_path("out")))
+                self.expect_well(
+                    support.run(
+                        "00_one_device",
+                        0,
+                        *saves(there, 2),
+                        "--resume",
+                        resumed,
+                        *more,
+                        "--out",
+                        support.new_path("out"),
+                    )
+                )
                 self.assertEqual(names_in(there), [step(4), step(6)])
 
     def test_what_was_passed_over_as_damaged_is_no_other_runs(self):
         folder = support.new_path("checkpoints")
         self.expect_well(support.run("00_one_device", 0, *saves(folder, 2), "--out", support.new_path("out")))
         os.truncate(os.path.join(folder, step(4), "rank-0000.safetensors"), 100)
-        ended = support.run("00_one_device", 0, *saves(folder, 2), "--resume", "latest", "--out", support.new_path("out"))
+        ended = support.run(
+            "00_one_device", 0, *saves(folder, 2), "--resume", "latest", "--out", support.new_path("out")
+        )
         self.assertEqual((ended.code, ended.errors), (0, []), ended)
         self.assertIn(f"{step(4)} is passed over", ended.out + ended.err)
         self.assertEqual(command("verify", folder).code, 0, "it was written again")
@@ -706,22 +979,35 @@ class Refused(CheckpointTest):
     def test_another_learning_rate(self):
         self.expect_well(self.ended)
         flags = ["--resume", self.saved, "--steps", "6", "--set", "optim.lr=0.02"]
-        self.expect_one_error(support.run("00_one_device", 0, *flags), 64,
-                              f"--resume {self.saved}: the checkpoint is of another workload: optim.lr is 0.02 now and was 0.01, steps is 6 now and was 4\n"
-                              "  fix: the same workload; or, if that is meant, --resume-with optim.lr,steps")
+        self.expect_one_error(
+            support.run("00_one_device", 0, *flags),
+            64,
+            f"--resume {self.saved}: the checkpoint is of another workload: optim.lr is 0.02 now and was 0.01, steps is 6 now and was 4\n"
+            "  fix: the same workload; or, if that is meant, --resume-with optim.lr,steps",
+        )
         ended = support.run("00_one_device", 0, *flags, "--resume-with", "optim.lr")
-        self.expect_one_error(ended, 64, f"--resume {self.saved}: the checkpoint is of another workload: steps is 6 now and was 4\n"
-                                         "  fix: the same workload; or, if that is meant, --resume-with steps")
+        self.expect_one_error(
+            ended,
+            64,
+            f"--resume {self.saved}: the checkpoint is of another workload: steps is 6 now and was 4\n"
+            "  fix: the same workload; or, if that is meant, --resume-with steps",
+        )
         self.expect_well(support.run("00_one_device", 0, *flags, "--resume-with", "optim.lr,steps"))
 
     def test_no_such_key(self):
-        self.expect_one_error(support.run("00_one_device", 0, "--resume", self.saved, "--resume-with", "optim.rl"), 64,
-                              "--resume-with optim.rl: no key of the workload has that name\n"
-                              "  fix: --explain all lists them; the strategy's own keys may differ anyway")
+        self.expect_one_error(
+            support.run("00_one_device", 0, "--resume", self.saved, "--resume-with", "optim.rl"),
+            64,
+            "--resume-with optim.rl: no key of the workload has that name\n"
+            "  fix: --explain all lists them; the strategy's own keys may differ anyway",
+        )
 
     def test_fewer_steps_than_are_done(self):
-        self.expect_one_error(support.run("00_one_device", 0, "--resume", self.saved, "--resume-with", "steps", "--steps", "3"), 64,
-                              f"--resume {self.saved}: 4 steps are done, and the run has 3\n  fix: --steps 4 or more, with --resume-with steps")
+        self.expect_one_error(
+            support.run("00_one_device", 0, "--resume", self.saved, "--resume-with", "steps", "--steps", "3"),
+            64,
+            f"--resume {self.saved}: 4 steps are done, and the run has 3\n  fix: --steps 4 or more, with --resume-with steps",
+        )
 
     def test_another_model(self):
         ended = support.run("00_one_device", 0, "--resume", self.saved, "--set", "model.width=64")
@@ -737,21 +1023,51 @@ class Refused(CheckpointTest):
         content[-2] ^= 1
         with open(there + "/tokens.bin", "wb") as file:
             file.write(content)
-        flags = [*support.files_of("00_one_device"), "--resume", self.saved, "--resume-with", "steps", "--steps", "5", "--out", support.new_path("out")]
+        flags = [
+            *support.files_of("00_one_device"),
+            "--resume",
+            self.saved,
+            "--resume-with",
+            "steps",
+            "--steps",
+            "5",
+            "--out",
+            support.new_path("out"),
+        ]
         here = ["env", "-C", there, support.program("00_one_device")]
-        self.expect_one_error(support.execute([*here, *flags]), 65, re.compile(
-            r"tokens\.bin: it holds other tokens than the file that was trained on: (\d+) bytes with the sum [0-9a-f]{16}, which was \1 with [0-9a-f]{16}\n"
-            r"  fix: that file; or, if other data are meant, --resume-with data\.source"))
+        self.expect_one_error(
+            support.execute([*here, *flags]),
+            65,
+            re.compile(
+                r"tokens\.bin: it holds other tokens than the file that was trained on: (\d+) bytes with the sum [0-9a-f]{16}, which was \1 with [0-9a-f]{16}\n"
+                r"  fix: that file; or, if other data are meant, --resume-with data\.source"
+            ),
+        )
         flags[flags.index("--resume-with") + 1] = "steps,data.source"
         self.expect_well(support.execute([*here, *flags]))
 
     def test_what_contradicts_itself(self):
         for flags, said in {
-            ("--resume-with", "steps"): "--resume-with: this run does not resume\n  fix: add --resume DIR or --resume latest",
+            (
+                "--resume-with",
+                "steps",
+            ): "--resume-with: this run does not resume\n  fix: add --resume DIR or --resume latest",
             ("--keep", "3"): "--keep: this run saves nothing\n  fix: add --save-every STEPS",
-            ("--checkpoints", "x"): "--checkpoints: this run neither saves nor resumes\n  fix: add --save-every STEPS, or --resume latest",
-            ("--resume", "latest", "--init", "w"): "--init: the checkpoint has the weights already\n  fix: leave out --init or --resume",
-            ("--plan", "--save-every", "2"): "--save-every: it belongs to a run; --plan only predicts one\n  fix: leave one of them out",
+            (
+                "--checkpoints",
+                "x",
+            ): "--checkpoints: this run neither saves nor resumes\n  fix: add --save-every STEPS, or --resume latest",
+            (
+                "--resume",
+                "latest",
+                "--init",
+                "w",
+            ): "--init: the checkpoint has the weights already\n  fix: leave out --init or --resume",
+            (
+                "--plan",
+                "--save-every",
+                "2",
+            ): "--save-every: it belongs to a run; --plan only predicts one\n  fix: leave one of them out",
         }.items():
             with self.subTest(flags=flags):
                 self.expect_one_error(support.run("00_one_device", 0, *flags), 64, said)
@@ -766,14 +1082,32 @@ class Disk(CheckpointTest):
         flags = [*support.files_of("04_zero3"), *saves(disk, 2), "--steps", "8"]
         for ranks, how in ((0, "on"), (2, "off")):
             with self.subTest(ranks=ranks):
-                run = " ".join([*support.mpirun(ranks), support.program("04_zero3"), *flags, "--save-async", how, "--out", support.new_path("out")])
+                run = " ".join(
+                    [
+                        *support.mpirun(ranks),
+                        support.program("04_zero3"),
+                        *flags,
+                        "--save-async",
+                        how,
+                        "--out",
+                        support.new_path("out"),
+                    ]
+                )
                 # The first one takes half of it.
                 script = f"{run}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
                 ended = support.execute([*ON_TMPFS, "560k", disk, "sh", "-c", script])
                 self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
-                self.assertRegex(ended.errors[0], r"\Aerror: " + re.escape(disk) + r": a checkpoint was not written: rank \d: .*\n  fix: make room .*; "
-                                                  r"then --resume latest goes on, or --resume " + re.escape(disk) + r" with another directory: --checkpoints DIR\. " +
-                                 step(2) + r" stands\n")
+                self.assertRegex(
+                    ended.errors[0],
+                    r"\Aerror: "
+                    + re.escape(disk)
+                    + r": a checkpoint was not written: rank \d: .*\n  fix: make room .*; "
+                    r"then --resume latest goes on, or --resume "
+                    + re.escape(disk)
+                    + r" with another directory: --checkpoints DIR\. "
+                    + step(2)
+                    + r" stands\n",
+                )
                 self.assertIn(f"\n{step(2)}\n", ended.err, "the old one stands, and nothing else is there")
                 self.assertNotIn(".tmp-", ended.err.split(f"{step(2)} stands")[-1])
 
@@ -783,31 +1117,83 @@ class Disk(CheckpointTest):
         if support.execute([*ON_TMPFS, "1M", disk, "true"]).code:
             self.skipTest("no file system can be mounted here (unshare -rm)")
         out = support.new_path("out")
-        ended = support.execute([*ON_TMPFS, "160k", disk, *support.mpirun(2), support.program("04_zero3"), *support.files_of("04_zero3"),
-                                 *saves(disk, 2), "--out", out])
+        ended = support.execute(
+            [
+                *ON_TMPFS,
+                "160k",
+                disk,
+                *support.mpirun(2),
+                support.program("04_zero3"),
+                *support.files_of("04_zero3"),
+                *saves(disk, 2),
+                "--out",
+                out,
+            ]
+        )
         self.assertEqual((ended.code, len(ended.errors)), (73, 1), ended)
-        self.assertRegex(ended.errors[0], re.escape(disk) + r": no checkpoint can be written here: rank 0: .*a checkpoint takes \d+.*, \d+.* are free")
+        self.assertRegex(
+            ended.errors[0],
+            re.escape(disk)
+            + r": no checkpoint can be written here: rank 0: .*a checkpoint takes \d+.*, \d+.* are free",
+        )
         self.assertFalse(os.path.exists(out), "it trains nothing")
-        for inodes, said in ((12, r": no checkpoint can be written here: rank 0: .*: checkpoints take 16 new files and folders, 10 can be made \(df -i\)\n  fix: make room .*"),
-                             (1, r"/\.lock: cannot create: No space left on device \(ENOSPC\)\n  fix: remove files: no more can be made there \(df -i\), .*")):
-            ended = support.execute([*ON_TMPFS, f"64M,nr_inodes={inodes}", disk, *support.mpirun(2), support.program("04_zero3"), *support.files_of("04_zero3"),
-                                     *saves(disk, 2, "--keep", "3"), "--steps", "20", "--out", out])
+        for inodes, said in (
+            (
+                12,
+                r": no checkpoint can be written here: rank 0: .*: checkpoints take 16 new files and folders, 10 can be made \(df -i\)\n  fix: make room .*",
+            ),
+            (
+                1,
+                r"/\.lock: cannot create: No space left on device \(ENOSPC\)\n  fix: remove files: no more can be made there \(df -i\), .*",
+            ),
+        ):
+            ended = support.execute(
+                [
+                    *ON_TMPFS,
+                    f"64M,nr_inodes={inodes}",
+                    disk,
+                    *support.mpirun(2),
+                    support.program("04_zero3"),
+                    *support.files_of("04_zero3"),
+                    *saves(disk, 2, "--keep", "3"),
+                    "--steps",
+                    "20",
+                    "--out",
+                    out,
+                ]
+            )
             self.expect_one_error(ended, 73, re.compile(re.escape(disk) + said))
 
     def test_what_reaches_the_device_and_in_which_order(self):
         if not shutil.which("strace"):
             self.skipTest("no strace here")
         log, folder = support.new_path("log"), support.new_path("checkpoints")
-        traced = ["strace", "-f", "-y", "-o", log, "-e", "trace=fsync,fdatasync,rename,renameat,renameat2", support.program("00_one_device")]
-        ended = support.execute([*traced, *support.files_of("00_one_device"), *saves(folder, 4), "--out", support.new_path("out")])
+        traced = [
+            "strace",
+            "-f",
+            "-y",
+            "-o",
+            log,
+            "-e",
+            "trace=fsync,fdatasync,rename,renameat,renameat2",
+            support.program("00_one_device"),
+        ]
+        ended = support.execute(
+            [*traced, *support.files_of("00_one_device"), *saves(folder, 4), "--out", support.new_path("out")]
+        )
         if "ptrace" in ended.err:
             self.skipTest("strace may not trace here")
         self.expect_well(ended)
         with open(log, encoding="utf-8") as file:
             said = [line for line in file if folder in line]
         temporary = re.escape(folder) + rf"/\.{step(4)}\.tmp-0"
-        wanted = [rf"f(data)?sync\(\d+<{temporary}/rank-0000\.safetensors>\) += 0", rf"f(data)?sync\(\d+<{temporary}/manifest\.json>\) += 0",
-                  rf"fsync\(\d+<{temporary}>\) += 0", rf'rename\w*\(.*"{temporary}".*"{re.escape(folder)}/{step(4)}".*\) += 0', rf"fsync\(\d+<{re.escape(folder)}>\) += 0"]
+        wanted = [
+            rf"f(data)?sync\(\d+<{temporary}/rank-0000\.safetensors>\) += 0",
+            rf"f(data)?sync\(\d+<{temporary}/manifest\.json>\) += 0",
+            rf"fsync\(\d+<{temporary}>\) += 0",
+            rf'rename\w*\(.*"{temporary}".*"{re.escape(folder)}/{step(4)}".*\) += 0',
+            rf"fsync\(\d+<{re.escape(folder)}>\) += 0",
+        ]
         at = 0
         for pattern in wanted:
             found = next((i for i in range(at, len(said)) if re.search(pattern, said[i])), None)
@@ -817,17 +1203,47 @@ class Disk(CheckpointTest):
     @staticmethod
     def delayed(folder, ranks, how, call, microseconds, *flags):
         """A run on which rank 0's file of the first checkpoint is written with `call` so much slower."""
-        late = ["strace", "--seccomp-bpf", "-f", "-o", "/dev/null", "-P", f"{folder}/.{step(2)}.tmp-0/rank-0000.safetensors",
-                "-e", f"trace={call}", "-e", f"inject={call}:delay_enter={microseconds}"]
-        program = [support.program("04_zero3"), *support.files_of("04_zero3"), *saves(folder, 2, "--save-async", how), "--watchdog", "5",
-                   "--out", support.new_path("out"), *flags]
-        return support.execute([*support.mpirun(1), *late, *program, *([":", "-n", str(ranks - 1), *program] if ranks > 1 else [])])
+        late = [
+            "strace",
+            "--seccomp-bpf",
+            "-f",
+            "-o",
+            "/dev/null",
+            "-P",
+            f"{folder}/.{step(2)}.tmp-0/rank-0000.safetensors",
+            "-e",
+            f"trace={call}",
+            "-e",
+            f"inject={call}:delay_enter={microseconds}",
+        ]
+        program = [
+            support.program("04_zero3"),
+            *support.files_of("04_zero3"),
+            *saves(folder, 2, "--save-async", how),
+            "--watchdog",
+            "5",
+            "--out",
+            support.new_path("out"),
+            *flags,
+        ]
+        return support.execute(
+            [
+                *support.mpirun(1),
+                *late,
+                *program,
+                *([":", "-n", str(ranks - 1), *program] if ranks > 1 else []),
+            ]
+        )
 
     def test_a_slow_disk_is_no_hang(self):
         if not shutil.which("strace"):
             self.skipTest("no strace here")
-        jobs = {(ranks, how): lambda ranks=ranks, how=how: self.delayed(support.new_path("checkpoints"), ranks, how, "pwrite64", 140000)
-                for ranks, how in ((2, "on"), (2, "off"), (1, "off"))}
+        jobs = {
+            (ranks, how): lambda ranks=ranks, how=how: self.delayed(
+                support.new_path("checkpoints"), ranks, how, "pwrite64", 140000
+            )
+            for ranks, how in ((2, "on"), (2, "off"), (1, "off"))
+        }
         for name, ended in support.side_by_side(jobs).items():
             with self.subTest(name=name):
                 if "ptrace" in ended.err:
@@ -838,8 +1254,12 @@ class Disk(CheckpointTest):
         if not shutil.which("strace"):
             self.skipTest("no strace here")
         last = ("--steps", "2")  # the run has no step after that save
-        jobs = {(ranks, how, flags): lambda ranks=ranks, how=how, flags=flags: self.delayed(support.new_path("checkpoints"), ranks, how, "fsync", 12000000, *flags)
-                for ranks, how, flags in ((1, "on", ()), (2, "off", ()), (1, "on", last))}
+        jobs = {
+            (ranks, how, flags): lambda ranks=ranks, how=how, flags=flags: self.delayed(
+                support.new_path("checkpoints"), ranks, how, "fsync", 12000000, *flags
+            )
+            for ranks, how, flags in ((1, "on", ()), (2, "off", ()), (1, "on", last))
+        }
         for name, ended in support.side_by_side(jobs).items():
             with self.subTest(name=name):
                 if "ptrace" in ended.err:

@@ -9,17 +9,25 @@ SOMETHING = r"(?:.*\n)*"
 # fault: message; what is wrong is done in step 1 (the checked one) by every rank, or by the last one
 EXPECTED = {
     "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, one operation may take \d+ "
-                  r"for itself: \d{7} bytes went beside the ledger",
-    "buffer": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
-              r"  stash  +0  1,048,576  DIFFERENT\n    kept  +0  1,048,576  DIFFERENT\n" + SOMETHING + r".*",
-    "broadcast": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
-                 r"  broadcast of 1 f32  +0  +1  DIFFERENT\n" + SOMETHING + r".*",
-    "purpose": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
-               r"  all_reduce of unit 0's parameters \([\d,]+ f32\) +1 +0  DIFFERENT\n"
-               r"  all_reduce of unit 0's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n" + SOMETHING + r".*",
-    "unit": r"rank \d: step 1 did not hold what was predicted\n" + SOMETHING +
-            r"  all_reduce of unit 1's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n"
-            r"  all_reduce of unit 2's gradients \([\d,]+ f32\) +2 +1  DIFFERENT\n" + SOMETHING + r".*",
+    r"for itself: \d{7} bytes went beside the ledger",
+    "buffer": r"rank \d: step 1 did not hold what was predicted\n"
+    + SOMETHING
+    + r"  stash  +0  1,048,576  DIFFERENT\n    kept  +0  1,048,576  DIFFERENT\n"
+    + SOMETHING
+    + r".*",
+    "broadcast": r"rank \d: step 1 did not hold what was predicted\n"
+    + SOMETHING
+    + r"  broadcast of 1 f32  +0  +1  DIFFERENT\n"
+    + SOMETHING
+    + r".*",
+    "purpose": r"rank \d: step 1 did not hold what was predicted\n"
+    + SOMETHING
+    + r"  all_reduce of unit 0's parameters \([\d,]+ f32\) +1 +0  DIFFERENT\n"
+    r"  all_reduce of unit 0's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n" + SOMETHING + r".*",
+    "unit": r"rank \d: step 1 did not hold what was predicted\n"
+    + SOMETHING
+    + r"  all_reduce of unit 1's gradients \([\d,]+ f32\) +0 +1  DIFFERENT\n"
+    r"  all_reduce of unit 2's gradients \([\d,]+ f32\) +2 +1  DIFFERENT\n" + SOMETHING + r".*",
     "ticket": r"rank \d: 4 operations were never waited for",  # one a step
     "replica": r"step 1: rank 1's parameters differ from rank 0's: replicas must stay equal to the bit",
 }
@@ -35,9 +43,16 @@ class Claims(support.ProcessTest):
     def setUpClass(cls):
         cls.boards = support.stale_boards()
         cls.out = support.new_path("out")
-        cases = [(fault, ranks) for fault in ("nothing", *EXPECTED) for ranks in (0, RANKS) if (fault, ranks) != ("replica", 0)
-                 and (support.all_settings() or ranks == RANKS or fault in ("nothing", "ticket"))]
-        cls.ended = support.side_by_side({case: job(*case, f"{cls.out}-{case[0]}-{case[1]}") for case in cases})
+        cases = [
+            (fault, ranks)
+            for fault in ("nothing", *EXPECTED)
+            for ranks in (0, RANKS)
+            if (fault, ranks) != ("replica", 0)
+            and (support.all_settings() or ranks == RANKS or fault in ("nothing", "ticket"))
+        ]
+        cls.ended = support.side_by_side(
+            {case: job(*case, f"{cls.out}-{case[0]}-{case[1]}") for case in cases}
+        )
 
     def test_what_does_not_hold_is_said_once(self):
         for (fault, ranks), ended in self.ended.items():
@@ -55,12 +70,33 @@ class Claims(support.ProcessTest):
     def test_ten_skipped_updates_in_a_row_stop(self):
         for ranks in support.chosen((0, RANKS), RANKS):
             with self.subTest(ranks=ranks):
-                ended = support.execute(support.mpirun(ranks) + [
-                    support.program("tests/broken_lesson"), "--workload", support.WORKLOAD, "--steps", "20", "--out", support.new_path("out"),
-                    "--set", "fault=nonfinite", "--set", "optim.nonfinite=skip"])
-                self.expect_one_error(ended, 70, re.compile(r"step 9: the gradient is not finite; no rank's last micro-batch .*\n  fix: .*"))
-                self.assertEqual(re.findall(r"step (\d+): the gradient is not finite; its update is skipped\n", ended.out),
-                                 [str(step) for step in range(9)])
+                ended = support.execute(
+                    support.mpirun(ranks)
+                    + [
+                        support.program("tests/broken_lesson"),
+                        "--workload",
+                        support.WORKLOAD,
+                        "--steps",
+                        "20",
+                        "--out",
+                        support.new_path("out"),
+                        "--set",
+                        "fault=nonfinite",
+                        "--set",
+                        "optim.nonfinite=skip",
+                    ]
+                )
+                self.expect_one_error(
+                    ended,
+                    70,
+                    re.compile(
+                        r"step 9: the gradient is not finite; no rank's last micro-batch .*\n  fix: .*"
+                    ),
+                )
+                self.assertEqual(
+                    re.findall(r"step (\d+): the gradient is not finite; its update is skipped\n", ended.out),
+                    [str(step) for step in range(9)],
+                )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ ROWS = "batch.global=12 batch.micro=2"
 
 class OnCpuRanks(support.ProcessTest):
     def test_files_are_lesson_00s(self):
-        for ranks, mesh, order in ((4, "2x1x2", ("--tensor-ranks", "2", "--tied-sum", "split")),
-                                   (8, "2x2x2", ("--tensor-ranks", "2", "--tied-sum", "split", "--virtual-ranks", "2"))):
+        for ranks, mesh, order in (
+            (4, "2x1x2", ("--tensor-ranks", "2", "--tied-sum", "split")),
+            (8, "2x2x2", ("--tensor-ranks", "2", "--tied-sum", "split", "--virtual-ranks", "2")),
+        ):
             with self.subTest(mesh=mesh):
                 reference = support.Run("00_one_device", 0, ROWS, *order, *STEPS)
                 run = support.Run(LESSON, ranks, f"{ROWS} mesh={mesh}", *STEPS)
@@ -36,11 +38,17 @@ class OnCpuRanks(support.ProcessTest):
         self.assertEqual(sorted(names[0]), sorted(names[1]))
 
     def test_a_mesh_that_does_not_fit(self):
-        for world, settings, words in ((6, ["mesh=2x2x2"], ("mesh: 2x2x2 makes 8 ranks, and there are 6", "fix: -n 8, or mesh=1x3x2")),
-                                       (4, ["mesh=2x2"], ('mesh: "2x2" is not stages x data x tensor', "fix: mesh=2x1x2, or auto")),
-                                       (4, ["mesh=2x0x2"], ('mesh: "2x0x2" is not stages x data x tensor',)),
-                                       (4, ["mesh=2x1x2x"], ("is not stages x data x tensor",)),
-                                       (4, ["schedule=zb_h1"], ("schedule: zb_h1 puts gradients of weights off", "a mesh with one tensor rank"))):
+        for world, settings, words in (
+            (6, ["mesh=2x2x2"], ("mesh: 2x2x2 makes 8 ranks, and there are 6", "fix: -n 8, or mesh=1x3x2")),
+            (4, ["mesh=2x2"], ('mesh: "2x2" is not stages x data x tensor', "fix: mesh=2x1x2, or auto")),
+            (4, ["mesh=2x0x2"], ('mesh: "2x0x2" is not stages x data x tensor',)),
+            (4, ["mesh=2x1x2x"], ("is not stages x data x tensor",)),
+            (
+                4,
+                ["schedule=zb_h1"],
+                ("schedule: zb_h1 puts gradients of weights off", "a mesh with one tensor rank"),
+            ),
+        ):
             with self.subTest(settings=settings):
                 flags = [part for setting in settings for part in ("--set", setting)]
                 ended = support.run(LESSON, 0, "--plan", "--world", str(world), *flags)
@@ -55,18 +63,38 @@ class Faults(support.ProcessTest):
     AT = r"; last operation \d+ \(.*\), train step \d+, stage {}, action \d+: \S+"
 
     def struck_rank(self, number, rank):
-        return self.struck(number, rank, LESSON, 8, *(f"--set={setting}" for setting in (*ROWS.split(), "mesh=2x2x2")), "--watchdog", "5")
+        return self.struck(
+            number,
+            rank,
+            LESSON,
+            8,
+            *(f"--set={setting}" for setting in (*ROWS.split(), "mesh=2x2x2")),
+            "--watchdog",
+            "5",
+        )
 
     def test_a_stopped_rank_is_named_with_its_place(self):
-        self.expect_one_error(self.struck_rank(signal.SIGSTOP, 5), 75, re.compile(
-            rf"lost rank 5 \({self.PLACE.format(1, 0, 1)}\): {self.ANY} waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
-            r"\n  rank 5: process \d+ has stopped \(no heartbeat for \d+\.\d s\)" + self.AT.format(1) +
-            r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"))
+        self.expect_one_error(
+            self.struck_rank(signal.SIGSTOP, 5),
+            75,
+            re.compile(
+                rf"lost rank 5 \({self.PLACE.format(1, 0, 1)}\): {self.ANY} waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
+                r"\n  rank 5: process \d+ has stopped \(no heartbeat for \d+\.\d s\)"
+                + self.AT.format(1)
+                + r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"
+            ),
+        )
 
     def test_a_killed_rank_is_named_with_its_place(self):
-        self.expect_one_error(self.struck_rank(signal.SIGKILL, 2), 75, re.compile(
-            rf"lost rank 2 \({self.PLACE.format(0, 1, 0)}\): noticed by {self.ANY}\n  rank 2: process \d+ is gone" + self.AT.format(0) +
-            r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"))
+        self.expect_one_error(
+            self.struck_rank(signal.SIGKILL, 2),
+            75,
+            re.compile(
+                rf"lost rank 2 \({self.PLACE.format(0, 1, 0)}\): noticed by {self.ANY}\n  rank 2: process \d+ is gone"
+                + self.AT.format(0)
+                + r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ import support
 
 SETTINGS = "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 model.layers=8 batch.micro=2"
 FLAGS = ["--device", "cuda", "--ops", "deterministic", "--threads", "1", "--steps", "8"]
-SCHEDULES = [*(f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")), "warmup=1"]
+SCHEDULES = [
+    *(f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")),
+    "warmup=1",
+]
 REPLICAS = ["replicas=2", "replicas=2 states=sharded"]
 
 
@@ -21,8 +24,14 @@ class OnGpus:
     @classmethod
     def setUpClass(cls):
         orders = {"stages": ["--tied-sum", "split"], "replicas": ["--virtual-ranks", "2"]}
-        cls.references = {name: support.Run("00_one_device", 0, SETTINGS, *order, *FLAGS, env=support.one_gpu()) for name, order in orders.items()}
-        cls.runs = {row: support.Run("07_pipeline", 2, f"{SETTINGS} {row[0]}", *FLAGS, *row[1], env=cls.ENV) for row in cls.ROWS}
+        cls.references = {
+            name: support.Run("00_one_device", 0, SETTINGS, *order, *FLAGS, env=support.one_gpu())
+            for name, order in orders.items()
+        }
+        cls.runs = {
+            row: support.Run("07_pipeline", 2, f"{SETTINGS} {row[0]}", *FLAGS, *row[1], env=cls.ENV)
+            for row in cls.ROWS
+        }
         jobs = {name: run.job for name, run in {**cls.references, **cls.runs}.items()}
         cls.ended = support.side_by_side(jobs, at_once=4)
 
@@ -49,7 +58,10 @@ class OnGpus:
 
 @unittest.skipIf(support.gpus() < 2, "two GPUs needed")
 class PipelineOnGpus(OnGpus, support.ProcessTest):
-    ROWS = [*((row, ("--graph", "on")) for row in SCHEDULES + REPLICAS), ("schedule=1f1b", ("--graph", "off"))]
+    ROWS = [
+        *((row, ("--graph", "on")) for row in SCHEDULES + REPLICAS),
+        ("schedule=1f1b", ("--graph", "off")),
+    ]
     COMM = "nccl"
 
     def test_a_traced_run_knows_its_makespan(self):
@@ -64,7 +76,11 @@ class PipelineOnGpus(OnGpus, support.ProcessTest):
     def test_what_only_a_cpu_shows(self):
         for setting, key in (("link_ms=5", "link_ms"), ("sends=blocking", "sends")):
             ended = support.run("07_pipeline", 2, *FLAGS, "--set", setting, "--out", support.new_path("out"))
-            self.expect_one_error(ended, 64, f"{key}: it is about ranks on the CPU, and these are GPUs\n  fix: leave it out, or --device cpu")
+            self.expect_one_error(
+                ended,
+                64,
+                f"{key}: it is about ranks on the CPU, and these are GPUs\n  fix: leave it out, or --device cpu",
+            )
 
 
 class PipelineOnOneGpu(OnGpus, support.ProcessTest):

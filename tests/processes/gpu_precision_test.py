@@ -11,8 +11,10 @@ import support
 
 RANKS = max(1, min(2, support.gpus()))
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
-SETTINGS = ("model.width=128 model.context=128 batch.sequence=128 precision.dtype=fp16 data.validation_fraction=0.2 batch.global=12 optim.lr=0.002 "
-            f"batch.micro={12 // RANKS}")
+SETTINGS = (
+    "model.width=128 model.context=128 batch.sequence=128 precision.dtype=fp16 data.validation_fraction=0.2 batch.global=12 optim.lr=0.002 "
+    f"batch.micro={12 // RANKS}"
+)
 FLAGS = ["--device", "cuda", "--ops", "deterministic", "--threads", "1"]
 POISONED = 5  # a replay of the graph that the third step captured
 # The second overflow halves the scale; the third is the first since then.
@@ -22,11 +24,15 @@ SAID = {0: 65536, 1: 32768, POISONED: 32768}
 def overflowing(path, target):
     """The weights of `path` so that the gradient of ln_f.bias is -1.5 in every element at the start, the largest of all: 65536 times that is beyond
     fp16, 32768 times is not. ln_f's output is 0, so that all 257 tokens are equally likely; the 128 that text is made of lie at 3, the others at 0.
-    Blocks add nothing, and positions are alternately one thing and its negative, so that ln_f.weight's gradient is the sum of as much of both."""
+    Blocks add nothing, and positions are alternately one thing and its negative, so that ln_f.weight's gradient is the sum of as much of both.
+    """
     width, tokens, positions, of_text = 128, 257, 128, 128
-    values = {"wte.weight": [3.0] * (of_text * width) + [0.0] * ((tokens - of_text) * width),
-              "wpe.weight": [0.5 * (-1) ** (t + i) for t in range(positions) for i in range(width)],
-              "ln_f.weight": [0.0] * width, "ln_f.bias": [0.0] * width}
+    values = {
+        "wte.weight": [3.0] * (of_text * width) + [0.0] * ((tokens - of_text) * width),
+        "wpe.weight": [0.5 * (-1) ** (t + i) for t in range(positions) for i in range(width)],
+        "ln_f.weight": [0.0] * width,
+        "ln_f.bias": [0.0] * width,
+    }
     for block in range(2):
         values[f"h.{block}.attn.c_proj.weight"] = [0.0] * (width * width)
         values[f"h.{block}.mlp.c_proj.weight"] = [0.0] * (4 * width * width)
@@ -50,10 +56,16 @@ class Overflow(support.ProcessTest):
         cls.init = support.new_path("init") + ".safetensors"
         overflowing(first.weights, cls.init)
         fault = ["--init", cls.init, "--inject", f"nan@{RANKS - 1},{POISONED}", "--steps", "8"]
-        cls.runs = {(lesson, graph): support.Run(lesson, RANKS, SETTINGS, *FLAGS, *fault, "--graph", graph)
-                    for lesson in LESSONS for graph in ("on", "off") if graph == "on" or lesson in ("01_data_parallel", "04_zero3")}
+        cls.runs = {
+            (lesson, graph): support.Run(lesson, RANKS, SETTINGS, *FLAGS, *fault, "--graph", graph)
+            for lesson in LESSONS
+            for graph in ("on", "off")
+            if graph == "on" or lesson in ("01_data_parallel", "04_zero3")
+        }
         cls.skipping = support.Run("04_zero3", RANKS, SETTINGS, *FLAGS, "--init", cls.init, "--steps", "2")
-        cls.ended = support.side_by_side({**{name: run.job for name, run in cls.runs.items()}, "skipping": cls.skipping.job}, at_once=4)
+        cls.ended = support.side_by_side(
+            {**{name: run.job for name, run in cls.runs.items()}, "skipping": cls.skipping.job}, at_once=4
+        )
 
     def test_all_end_well_and_as_predicted(self):
         self.assertEqual((self.first.code, self.first.errors), (0, []), self.first)
@@ -65,8 +77,11 @@ class Overflow(support.ProcessTest):
     def test_every_skipped_step_is_said_with_the_scale(self):
         for name in self.runs:
             with self.subTest(name=name):
-                said = re.findall(r"^step (\d+): the gradient is not finite; its update is skipped, the loss scale is ([\d.]+) now$",
-                                  self.ended[name].out, re.MULTILINE)
+                said = re.findall(
+                    r"^step (\d+): the gradient is not finite; its update is skipped, the loss scale is ([\d.]+) now$",
+                    self.ended[name].out,
+                    re.MULTILINE,
+                )
                 self.assertEqual({int(step): float(scale) for step, scale in said}, SAID, self.ended[name])
                 self.assertIn("3 updates skipped: their gradient was not finite\n", self.ended[name].out)
 
@@ -76,7 +91,10 @@ class Overflow(support.ProcessTest):
                 record = run.record()
                 self.assertEqual(record["skipped_updates"], len(SAID))
                 self.assertEqual(record["steps"]["skipped"], [step in SAID for step in range(8)])
-                self.assertEqual([norm is None for norm in record["steps"]["grad_norm"]], [step in SAID for step in range(8)])
+                self.assertEqual(
+                    [norm is None for norm in record["steps"]["grad_norm"]],
+                    [step in SAID for step in range(8)],
+                )
                 self.assertNotIn(None, record["steps"]["loss"], "the loss itself is finite")
 
     # What is skipped changes nothing; what is not does.

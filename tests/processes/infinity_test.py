@@ -25,17 +25,31 @@ SLOW = f"--disk-mbps {MBPS}"
 # ranks: settings, and flags, whose updates are exact; infinity_test.cpp has all of them on threads
 EXACT = {
     1: ["", "engine=threads grads_at=host buffers=1", f"{ON_DISK} buffers=1 prefetch=0"],
-    2: ["", SLOW, f"{LATE} warm_steps=100", "parameters=sharded params_at=host piece=1000 buffers=2", f"{ON_DISK} piece=1000", "grads_at=host piece=700 block=4096"],
+    2: [
+        "",
+        SLOW,
+        f"{LATE} warm_steps=100",
+        "parameters=sharded params_at=host piece=1000 buffers=2",
+        f"{ON_DISK} piece=1000",
+        "grads_at=host piece=700 block=4096",
+    ],
     3: ["piece=1000", "parameters=sharded prefetch=0 activations=recompute depth=1"],
 }
 EXACT = support.chosen({**EXACT, 2: support.chosen(EXACT[2], SLOW, f"{ON_DISK} piece=1000")}, 2)
-DELAYED = [LATE, f"{LATE} parameters=sharded piece=1000 buffers=1", f"{LATE} {ON_DISK} piece=1000", f"{LATE} {SLOW}"]  # on two ranks
+DELAYED = [
+    LATE,
+    f"{LATE} parameters=sharded piece=1000 buffers=1",
+    f"{LATE} {ON_DISK} piece=1000",
+    f"{LATE} {SLOW}",
+]  # on two ranks
 DELAYED = support.chosen(DELAYED, f"{LATE} {SLOW}")
 ROOM = r"; the file takes \d+\.\d\d kB, \S+ k?B are free\n  fix: free space on the file system that holds it, or write elsewhere"
 NO_DIRECT = "{}: no O_DIRECT there: transfers go through the page cache, which takes memory"
 OTHER_ENGINE = r"io_uring is refused here: .*; threads takes its place"
-STUCK = (r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of (the embedding|the head|block \d+)'s (states|parameters) \([\d,]+ f32\), train step \d+\) has not ended for more than {} s\n"
-         r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog \(now {} s\)")
+STUCK = (
+    r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of (the embedding|the head|block \d+)'s (states|parameters) \([\d,]+ f32\), train step \d+\) has not ended for more than {} s\n"
+    r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog \(now {} s\)"
+)
 
 # As a container does it: from now on this system call fails. No launcher has a flag for that.
 REFUSE = """
@@ -56,7 +70,14 @@ IO_URING_SETUP = 425
 FALLOCATE = {"x86_64": 285, "aarch64": 47}.get(os.uname().machine)
 
 # Runs a command where `$2` is a file system in memory of `$1` bytes.
-ON_TMPFS = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"', "sh"]
+ON_TMPFS = [
+    "unshare",
+    "-rm",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"',
+    "sh",
+]
 
 
 def new_disk():
@@ -73,7 +94,15 @@ def infinity(world, text, disk, *flags):
 
 def command(ranks, disk, *flags, each=(), out=None):
     """A command line. each: what starts every rank's program."""
-    program = [*each, support.program(LESSON), *support.files_of(LESSON), "--out", out or support.new_path("out"), "--disk", disk]
+    program = [
+        *each,
+        support.program(LESSON),
+        *support.files_of(LESSON),
+        "--out",
+        out or support.new_path("out"),
+        "--disk",
+        disk,
+    ]
     return support.mpirun(ranks) + program + list(flags)
 
 
@@ -84,7 +113,10 @@ def refusing(number, error):
 def disk_bytes(record, rank=0):
     """What a rank reads, and what it writes, in a step."""
     operations = record["ranks"][rank]["measured_operations"]
-    return [sum(4 * op["count"] * op["elements"] for op in operations if op["kind"] == kind) for kind in ("disk_read", "disk_write")]
+    return [
+        sum(4 * op["count"] * op["elements"] for op in operations if op["kind"] == kind)
+        for kind in ("disk_read", "disk_write")
+    ]
 
 
 def steps_of(out):
@@ -128,7 +160,10 @@ def memory_group(limit):
         return None, "this user may make no control group"
     with open("/proc/mounts", encoding="utf-8") as file:
         mounts = [line.split()[1:4] for line in file]
-    kinds = {"cgroup2": {"memory.max": limit, "memory.swap.max": 0}, "cgroup": {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes": limit}}
+    kinds = {
+        "cgroup2": {"memory.max": limit, "memory.swap.max": 0},
+        "cgroup": {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes": limit},
+    }
     why = "no control groups of memory are mounted here"
     for place, kind, options in mounts:
         if kind not in kinds or kind == "cgroup" and "memory" not in options.split(","):
@@ -141,7 +176,9 @@ def memory_group(limit):
             continue
         try:
             for name, count in kinds[kind].items():
-                if "sw" not in name or os.path.exists(os.path.join(group, name)):  # not every kernel counts what is swapped out
+                if "sw" not in name or os.path.exists(
+                    os.path.join(group, name)
+                ):  # not every kernel counts what is swapped out
                     with open(os.path.join(group, name), "w", encoding="ascii") as file:
                         file.write(str(count))
             if subprocess.run([*joining(group), "true"], check=False, capture_output=True).returncode == 0:
@@ -178,7 +215,10 @@ def end_timed(process):
     timer.cancel()
     process.stdout.close()
     process.stderr.close()
-    return support.Ended(code if code >= 0 else 128 - code, out, "".join(lines)), over - (moments or [over])[0]
+    return (
+        support.Ended(code if code >= 0 else 128 - code, out, "".join(lines)),
+        over - (moments or [over])[0],
+    )
 
 
 class InfinityTest(support.ProcessTest):
@@ -219,12 +259,22 @@ class Bits(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
         cls.disk = new_disk()  # of all of them
-        peers = {(world, lesson): support.Run(lesson, world, "", *STEPS) for world in EXACT for lesson in ("04_zero3", "05_offload")}
-        cls.exact = {(world, s): infinity(world, s, cls.disk, *STEPS) for world, settings in EXACT.items() for s in settings}
+        peers = {
+            (world, lesson): support.Run(lesson, world, "", *STEPS)
+            for world in EXACT
+            for lesson in ("04_zero3", "05_offload")
+        }
+        cls.exact = {
+            (world, s): infinity(world, s, cls.disk, *STEPS)
+            for world, settings in EXACT.items()
+            for s in settings
+        }
         cls.delayed = {("delayed", s): infinity(2, s, cls.disk, *STEPS) for s in DELAYED}
         late = {("delayed", "05_offload"): support.Run("05_offload", 2, "update=delayed", *STEPS)}
         cls.runs, cls.peers = {**cls.exact, **cls.delayed}, {**peers, **late}
-        cls.ended = support.side_by_side({name: run.job for name, run in {**cls.peers, **cls.runs}.items()}, at_once=2)
+        cls.ended = support.side_by_side(
+            {name: run.job for name, run in {**cls.peers, **cls.runs}.items()}, at_once=2
+        )
 
     def test_all_end_well_and_as_predicted(self):
         for name, ended in self.ended.items():
@@ -239,7 +289,9 @@ class Bits(support.ProcessTest):
         for (world, settings), run in self.exact.items():
             for lesson in ("04_zero3", "05_offload"):
                 with self.subTest(world=world, settings=settings, lesson=lesson):
-                    self.assertTrue(filecmp.cmp(run.weights, self.peers[world, lesson].weights, shallow=False))
+                    self.assertTrue(
+                        filecmp.cmp(run.weights, self.peers[world, lesson].weights, shallow=False)
+                    )
                     self.assertEqual(run.losses(), self.peers[world, lesson].losses())
 
     def test_delayed_updates_end_in_lesson_05s_file(self):
@@ -262,22 +314,40 @@ class Bits(support.ProcessTest):
     def test_a_run_goes_on_from_a_file_of_another_lesson(self):
         trained = self.peers[2, "04_zero3"].weights
         still = ["--set", "optim.lr=1e-30", "--steps", "1", "--init", trained]
-        runs = {s: infinity(3, s, self.disk, *still) for s in support.chosen(("piece=1000 buffers=2", "parameters=sharded params_at=host", ON_DISK, LATE), ON_DISK)}
-        for settings, ended in support.side_by_side({s: run.job for s, run in runs.items()}, at_once=2).items():
+        runs = {
+            s: infinity(3, s, self.disk, *still)
+            for s in support.chosen(
+                ("piece=1000 buffers=2", "parameters=sharded params_at=host", ON_DISK, LATE), ON_DISK
+            )
+        }
+        for settings, ended in support.side_by_side(
+            {s: run.job for s, run in runs.items()}, at_once=2
+        ).items():
             self.assertEqual((ended.code, ended.err), (0, ""), ended)
             run = runs[settings]
-            self.assertTrue(filecmp.cmp(run.weights, trained, shallow=False), "a step too small to change a bit")
+            self.assertTrue(
+                filecmp.cmp(run.weights, trained, shallow=False), "a step too small to change a bit"
+            )
 
     # What a save or an evaluation makes the host do early is still the next step's: every step holds what was predicted.
     def test_what_comes_between_two_steps(self):
         text = os.path.join(support.scratch, "validation.txt")
         with open(text, "w", encoding="utf-8") as file:
             file.write("the rank waits for a sum\n" * 20)
-        between = {"saves": lambda: ["--save-every", "1", "--checkpoints", support.new_path("ck")], "evaluations": lambda: ["--eval-every", "1", "--validation", text]}
+        between = {
+            "saves": lambda: ["--save-every", "1", "--checkpoints", support.new_path("ck")],
+            "evaluations": lambda: ["--eval-every", "1", "--validation", text],
+        }
         plain = infinity(2, "", self.disk, "--steps", "4")
-        runs = {(s, what): infinity(2, s, self.disk, "--steps", "4", *flags()) for s in support.chosen(("", ON_DISK), ON_DISK) for what, flags in between.items()}
+        runs = {
+            (s, what): infinity(2, s, self.disk, "--steps", "4", *flags())
+            for s in support.chosen(("", ON_DISK), ON_DISK)
+            for what, flags in between.items()
+        }
         self.assertEqual(plain.job().code, 0)
-        for (settings, what), ended in support.side_by_side({name: run.job for name, run in runs.items()}, at_once=2).items():
+        for (settings, what), ended in support.side_by_side(
+            {name: run.job for name, run in runs.items()}, at_once=2
+        ).items():
             with self.subTest(settings=settings, what=what):
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)
                 self.assertTrue(filecmp.cmp(runs[settings, what].weights, plain.weights, shallow=False))
@@ -287,8 +357,12 @@ class Bits(support.ProcessTest):
         for how in support.chosen(("stop", "skip"), "stop"):
             peer = support.Run("04_zero3", 2, f"optim.nonfinite={how}", *poisoned)
             more = ["", f"{LATE} warm_steps=100"] if how == "skip" else [""]
-            runs = [infinity(2, f"optim.nonfinite={how} {settings}", self.disk, *poisoned) for settings in more]
-            expected, *found = support.side_by_side({run: run.job for run in (peer, *runs)}, at_once=2).values()
+            runs = [
+                infinity(2, f"optim.nonfinite={how} {settings}", self.disk, *poisoned) for settings in more
+            ]
+            expected, *found = support.side_by_side(
+                {run: run.job for run in (peer, *runs)}, at_once=2
+            ).values()
             for run, ended in zip(runs, found):
                 self.assertEqual((ended.code, ended.errors), (expected.code, expected.errors), ended)
                 if how == "skip":
@@ -301,29 +375,71 @@ class Refusals(InfinityTest):
     def test_what_cannot_be(self):
         disk, file = self.disk, support.WORKLOAD
         for flags, code, message in (
-            ("--set update=delayed", 64, "update=delayed: the next gradient would overwrite the one on the device that the update still reads\n"
-                                         "  fix: grads_at=host, or update=exact"),
+            (
+                "--set update=delayed",
+                64,
+                "update=delayed: the next gradient would overwrite the one on the device that the update still reads\n"
+                "  fix: grads_at=host, or update=exact",
+            ),
             ("--set block=5000", 64, r"block: 5000 is no multiple of 4096\n  fix: block=8192"),
-            ("--set block=100", 64, r"--set block=100: block: 100 is outside its range, at least 4096\n  fix: .*"),
-            ("--set buffers=0", 64, r"--set buffers=0: buffers: 0 is outside its range, 1 \.\. 1024\n  fix: .*"),
-            ("--set engine=aio", 64, r'--set engine=aio: engine: "aio" is none of io_uring, threads\n  fix: .*'),
-            ("--set params_at=host", 64, "params_at=host: with parameters=whole every rank has all of them on its device\n"
-                                         "  fix: parameters=sharded, or params_at=device"),
-            ("--set params_at=disk", 64, "params_at=disk: with parameters=whole every rank has all of them on its device\n"
-                                         "  fix: parameters=sharded, or params_at=device"),
-            ("--disk-mbps -1", 64, r"--disk-mbps -1: disk_mbps: -1 is outside its range, at least 0\n  fix: .*"),
+            (
+                "--set block=100",
+                64,
+                r"--set block=100: block: 100 is outside its range, at least 4096\n  fix: .*",
+            ),
+            (
+                "--set buffers=0",
+                64,
+                r"--set buffers=0: buffers: 0 is outside its range, 1 \.\. 1024\n  fix: .*",
+            ),
+            (
+                "--set engine=aio",
+                64,
+                r'--set engine=aio: engine: "aio" is none of io_uring, threads\n  fix: .*',
+            ),
+            (
+                "--set params_at=host",
+                64,
+                "params_at=host: with parameters=whole every rank has all of them on its device\n"
+                "  fix: parameters=sharded, or params_at=device",
+            ),
+            (
+                "--set params_at=disk",
+                64,
+                "params_at=disk: with parameters=whole every rank has all of them on its device\n"
+                "  fix: parameters=sharded, or params_at=device",
+            ),
+            (
+                "--disk-mbps -1",
+                64,
+                r"--disk-mbps -1: disk_mbps: -1 is outside its range, at least 0\n  fix: .*",
+            ),
             ("--graph on", 64, r"--graph: it is about GPUs, and this is on the CPU\n  fix: .*"),
-            (f"--disk {disk}/no", 69, rf"{disk}/no/states of rank \d: cannot create: No such file or directory \(ENOENT\); the file takes "
-                                      rf"\d+\.\d\d kB\n  fix: create its directory: mkdir -p {disk}/no"),
-            (f"--disk {file}", 69, rf"{file}/states of rank 0: cannot create: Not a directory \(ENOTDIR\); the file takes .*"
-                                   r"\n  fix: a part of the path is a file: check the path"),
-            ("--disk-cap 100000", 69, r"--disk-cap 100\.00 kB: a rank would hold (\d+\.\d\d) kB on the disk\n"
-                                      r"  fix: --disk-cap \d+, or a strategy that holds less there"),
+            (
+                f"--disk {disk}/no",
+                69,
+                rf"{disk}/no/states of rank \d: cannot create: No such file or directory \(ENOENT\); the file takes "
+                rf"\d+\.\d\d kB\n  fix: create its directory: mkdir -p {disk}/no",
+            ),
+            (
+                f"--disk {file}",
+                69,
+                rf"{file}/states of rank 0: cannot create: Not a directory \(ENOTDIR\); the file takes .*"
+                r"\n  fix: a part of the path is a file: check the path",
+            ),
+            (
+                "--disk-cap 100000",
+                69,
+                r"--disk-cap 100\.00 kB: a rank would hold (\d+\.\d\d) kB on the disk\n"
+                r"  fix: --disk-cap \d+, or a strategy that holds less there",
+            ),
         ):
             for ranks in (0, 2) if "/no" in flags else (0,):
                 with self.subTest(flags=flags, ranks=ranks):
                     name, *where = flags.split()
-                    started = command(ranks, where[0]) if name == "--disk" else command(ranks, disk, name, *where)
+                    started = (
+                        command(ranks, where[0]) if name == "--disk" else command(ranks, disk, name, *where)
+                    )
                     self.expect_one_error(support.execute(started), code, re.compile(message))
 
     def test_a_directory_that_may_not_be_written(self):
@@ -332,24 +448,36 @@ class Refusals(InfinityTest):
         each = []
         if os.geteuid() == 0:  # who may write everywhere unless that is taken away
             each = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
-            if shutil.which("setpriv") is None or subprocess.run([*each, "true"], check=False).returncode != 0:
+            if (
+                shutil.which("setpriv") is None
+                or subprocess.run([*each, "true"], check=False).returncode != 0
+            ):
                 os.rmdir(locked)
                 self.skipTest("root may write everywhere, and setpriv cannot take that away")
         ended = support.execute(command(0, locked, each=each))
         os.rmdir(locked)
-        self.expect_one_error(ended, 69, re.compile(
-            rf"{locked}/states of rank 0: cannot create: Permission denied \(EACCES\); the file takes \d+\.\d\d kB, .* are free\n"
-            r"  fix: write where you have permission, or change the directory's owner or mode"))
+        self.expect_one_error(
+            ended,
+            69,
+            re.compile(
+                rf"{locked}/states of rank 0: cannot create: Permission denied \(EACCES\); the file takes \d+\.\d\d kB, .* are free\n"
+                r"  fix: write where you have permission, or change the directory's owner or mode"
+            ),
+        )
 
     # Open MPI's shared memory would not fit into the limit either.
     def test_a_limit_of_file_sizes(self):
-        message = (r"\S+/states of rank \d: cannot allocate (\d+) bytes: File too large \(EFBIG\); the file takes \S+ kB, .* are free\n"
-                   r"  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system")
+        message = (
+            r"\S+/states of rank \d: cannot allocate (\d+) bytes: File too large \(EFBIG\); the file takes \S+ kB, .* are free\n"
+            r"  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system"
+        )
         for ranks in (0, 2):
             out = support.new_path("out")
             env = support.environment(OMPI_MCA_btl="tcp,self")
             each = ["prlimit", "--fsize=200000"]
-            self.expect_end(support.start(command(ranks, self.disk, each=each, out=out), env), 69, message, out)
+            self.expect_end(
+                support.start(command(ranks, self.disk, each=each, out=out), env), 69, message, out
+            )
 
 
 class PoorDisks(InfinityTest):
@@ -358,7 +486,9 @@ class PoorDisks(InfinityTest):
     @classmethod
     def setUpClass(cls):
         place = new_disk()
-        cls.mounts = subprocess.run([*ON_TMPFS, "1m", place, "true"], check=False, capture_output=True).returncode == 0
+        cls.mounts = (
+            subprocess.run([*ON_TMPFS, "1m", place, "true"], check=False, capture_output=True).returncode == 0
+        )
         cls.peer = support.Run("05_offload", 2, "", "--steps", "4")
         cls.peer_ended = cls.peer.job()
 
@@ -389,7 +519,10 @@ class PoorDisks(InfinityTest):
         self.expect_notes(ended, re.escape(NO_DIRECT.format(self.disk)))
 
     def test_half_the_room(self):
-        message = (rf"{self.disk}/states of rank \d: cannot (make a file of this size|allocate \d+ bytes): No space left on device \(ENOSPC\)" + ROOM)
+        message = (
+            rf"{self.disk}/states of rank \d: cannot (make a file of this size|allocate \d+ bytes): No space left on device \(ENOSPC\)"
+            + ROOM
+        )
         for ranks in (0, 2):  # of two one may find room
             out = support.new_path("out")
             started = self.tmpfs(self.file_size(), command(ranks, self.disk, out=out))
@@ -397,12 +530,20 @@ class PoorDisks(InfinityTest):
 
     # Each rank by itself has room, and no room can be kept: the first pass over the file fails, unless the other rank's was quicker.
     def test_half_the_room_where_no_room_can_be_kept(self):
-        if FALLOCATE is None or subprocess.run([*refusing(FALLOCATE, EOPNOTSUPP), "true"], check=False).returncode != 0:
+        if (
+            FALLOCATE is None
+            or subprocess.run([*refusing(FALLOCATE, EOPNOTSUPP), "true"], check=False).returncode != 0
+        ):
             self.skipTest("no seccomp here")
         out = support.new_path("out")
-        started = self.tmpfs(self.file_size() * 3 // 2 // 4096 * 4096, command(2, self.disk, each=refusing(FALLOCATE, EOPNOTSUPP), out=out))
-        message = (rf"{self.disk}/states of rank \d: cannot (write \d+ bytes at byte \d+|make a file of this size): "
-                   r"No space left on device \(ENOSPC\)") + ROOM
+        started = self.tmpfs(
+            self.file_size() * 3 // 2 // 4096 * 4096,
+            command(2, self.disk, each=refusing(FALLOCATE, EOPNOTSUPP), out=out),
+        )
+        message = (
+            rf"{self.disk}/states of rank \d: cannot (write \d+ bytes at byte \d+|make a file of this size): "
+            r"No space left on device \(ENOSPC\)"
+        ) + ROOM
         self.expect_end(support.start(started), 69, message, out)
 
     def test_an_engine_that_is_refused(self):
@@ -417,7 +558,9 @@ class PoorDisks(InfinityTest):
         refused = refusing(IO_URING_SETUP, EPERM)
         if subprocess.run([*refused, "true"], check=False).returncode != 0:
             self.skipTest("no seccomp here")
-        ended = self.right(lambda started: [*started, ":", "-n", "1", *refused, *started[len(support.mpirun(1)):]], ranks=1)
+        ended = self.right(
+            lambda started: [*started, ":", "-n", "1", *refused, *started[len(support.mpirun(1)) :]], ranks=1
+        )
         self.expect_notes(ended, f"rank 1: {OTHER_ENGINE}")
 
     # Newer kernels do not count a ring's memory.
@@ -429,13 +572,23 @@ class PoorDisks(InfinityTest):
 class WhileItTrains(InfinityTest):
     def test_two_runs_in_one_directory(self):
         seeds = {seed: infinity(2, f"seed={seed}", self.disk, "--steps", "60") for seed in (1, 2)}
-        peers = {seed: support.Run("05_offload", 2, f"seed={seed}", "--steps", "60") for seed in support.chosen(list(seeds), 1)}
+        peers = {
+            seed: support.Run("05_offload", 2, f"seed={seed}", "--steps", "60")
+            for seed in support.chosen(list(seeds), 1)
+        }
         ended = {}
-        threads = [threading.Thread(target=lambda s=seed, r=run: ended.update({s: r.job()})) for seed, run in seeds.items()]
+        threads = [
+            threading.Thread(target=lambda s=seed, r=run: ended.update({s: r.job()}))
+            for seed, run in seeds.items()
+        ]
         for thread in threads:
             thread.start()
-        files = lambda: [state_file(pid, self.disk) for run in seeds.values() for pid in processes_of(run.out).values()]
-        self.assertTrue(support.comes_true(lambda: len(files()) == 4 and all(files()), 30), "never both at once")
+        files = lambda: [
+            state_file(pid, self.disk) for run in seeds.values() for pid in processes_of(run.out).values()
+        ]
+        self.assertTrue(
+            support.comes_true(lambda: len(files()) == 4 and all(files()), 30), "never both at once"
+        )
         self.assertEqual(os.listdir(self.disk), [], "while they train")
         for thread in threads:
             thread.join()
@@ -445,7 +598,9 @@ class WhileItTrains(InfinityTest):
         for seed, peer in peers.items():
             self.expect_well(peers_ended[seed])
             self.assertTrue(filecmp.cmp(seeds[seed].weights, peer.weights, shallow=False))
-        self.assertFalse(filecmp.cmp(seeds[1].weights, seeds[2].weights, shallow=False), "the comparison could not fail")
+        self.assertFalse(
+            filecmp.cmp(seeds[1].weights, seeds[2].weights, shallow=False), "the comparison could not fail"
+        )
 
     # What lies in the window at that moment is written over it again, and all is well: then once more.
     def test_somebody_writes_into_the_file(self):
@@ -458,18 +613,36 @@ class WhileItTrains(InfinityTest):
                 nonlocal before
                 os.kill(pid, signal.SIGSTOP)
                 before = steps_of(out)
-                subprocess.run(["dd", "if=/dev/urandom", f"of={file}", "bs=4096", f"seek={at // 4096}", "count=1", "conv=notrunc"],
-                               check=True, capture_output=True)
+                subprocess.run(
+                    [
+                        "dd",
+                        "if=/dev/urandom",
+                        f"of={file}",
+                        "bs=4096",
+                        f"seek={at // 4096}",
+                        "count=1",
+                        "conv=notrunc",
+                    ],
+                    check=True,
+                    capture_output=True,
+                )
                 os.kill(pid, signal.SIGCONT)
 
             def noticed():
                 overwrite()
-                return support.comes_true(lambda: support.processes_with(out) == [] or process.poll() is not None, 3)
+                return support.comes_true(
+                    lambda: support.processes_with(out) == [] or process.poll() is not None, 3
+                )
 
             self.assertTrue(any(noticed() for _ in range(10)), "never noticed")
-            self.expect_end(process, 65, rf"{self.disk}/states of rank {rank}: the 4096 bytes at byte {at} are not what was written there last: "
-                                         r"a write was lost, or somebody changed the file\n"
-                                         r"  fix: look for the disk's errors \(dmesg\), or use another disk", out)
+            self.expect_end(
+                process,
+                65,
+                rf"{self.disk}/states of rank {rank}: the 4096 bytes at byte {at} are not what was written there last: "
+                r"a write was lost, or somebody changed the file\n"
+                r"  fix: look for the disk's errors \(dmesg\), or use another disk",
+                out,
+            )
             self.assertLessEqual(steps_of(out), before + 2)
 
     # Open MPI may say first that it cannot read the other rank's memory.
@@ -479,7 +652,9 @@ class WhileItTrains(InfinityTest):
             process = support.start(support.run_sh(LESSON, 2, "--disk", self.disk, "--out", out, *ENDLESS))
             self.assertTrue(support.comes_true(lambda: steps_of(out) >= 5, 30))
             os.kill(processes_of(out)[rank], signal.SIGKILL)
-            lost = rf"lost rank {rank}: noticed by rank {1 - rank}\n  rank {rank}: process \d+ is gone; (.*\n?)*"
+            lost = (
+                rf"lost rank {rank}: noticed by rank {1 - rank}\n  rank {rank}: process \d+ is gone; (.*\n?)*"
+            )
             self.expect_end(process, 75, lost, out, within=5)
 
 
@@ -506,7 +681,10 @@ class Watched(InfinityTest):
         with open(image, "wb") as file:
             file.truncate(32 << 20)
         made = f"mkfs.ext4 -q -F {image} && mount -o loop {image} {self.disk}"
-        if os.geteuid() != 0 or subprocess.run(["sh", "-c", made], check=False, capture_output=True).returncode != 0:
+        if (
+            os.geteuid() != 0
+            or subprocess.run(["sh", "-c", made], check=False, capture_output=True).returncode != 0
+        ):
             self.skipTest("this user may not mount an image (loop device)")
         try:
             os.rmdir(self.disk + "/lost+found")
@@ -526,20 +704,37 @@ class Watched(InfinityTest):
             self.expect_end(process, 75, STUCK.format(r"2\.0", r"2\.0") + "|" + waits, out)
             self.assertEqual(os.listdir(self.disk), [])
         finally:
-            gone = lambda: subprocess.run(["umount", self.disk], check=False, capture_output=True).returncode == 0
+            gone = (
+                lambda: subprocess.run(["umount", self.disk], check=False, capture_output=True).returncode
+                == 0
+            )
             self.assertTrue(support.comes_true(gone))
 
 
 class Counted(InfinityTest):
     MODEL = ["--set=model.width=256", "--set=model.heads=8", "--set=model.vocab=4096"]
     # The kernel adds what a process's children have moved when it waits for them.
-    COUNT = ["sh", "-c", 'file=$1; shift; "$@"; code=$?; cat /proc/$$/io > "$file.$OMPI_COMM_WORLD_RANK"; exit $code', "sh"]
+    COUNT = [
+        "sh",
+        "-c",
+        'file=$1; shift; "$@"; code=$?; cat /proc/$$/io > "$file.$OMPI_COMM_WORLD_RANK"; exit $code',
+        "sh",
+    ]
 
     def moved(self, steps, settings):
         """rank -> (bytes read, bytes written) of a whole run, and its record; what is saved at the end waits for the last update."""
         out, counts = support.new_path("out"), support.new_path("io")
         more = [f"--set={setting}" for setting in settings.split()]
-        flags = [*self.MODEL, *more, "--set=model.layers=4", "--set=batch.global=2", "--steps", str(steps), "--save", support.new_path("w")]
+        flags = [
+            *self.MODEL,
+            *more,
+            "--set=model.layers=4",
+            "--set=batch.global=2",
+            "--steps",
+            str(steps),
+            "--save",
+            support.new_path("w"),
+        ]
         ended = support.execute(command(2, self.disk, *flags, each=[*self.COUNT, counts], out=out))
         self.expect_well(ended)
         if "no O_DIRECT" in ended.out:
@@ -548,7 +743,9 @@ class Counted(InfinityTest):
         for rank in (0, 1):
             with open(f"{counts}.{rank}", encoding="utf-8") as file:
                 text = file.read()
-            found.append([int(re.search(rf"\n{name}: (\d+)\n", text)[1]) for name in ("read_bytes", "write_bytes")])
+            found.append(
+                [int(re.search(rf"\n{name}: (\d+)\n", text)[1]) for name in ("read_bytes", "write_bytes")]
+            )
         return found, support.record(out)
 
     def test_bytes_of_a_step_as_the_kernel_counts_them(self):
@@ -566,7 +763,10 @@ class Counted(InfinityTest):
             (less, _), (more, record) = self.moved(3, settings), self.moved(13, settings)
             few, many = [*few, less], [*many, more]
             off = [
-                (min(run[rank][way] for run in many) - min(run[rank][way] for run in few)) / 10 / disk_bytes(record, rank)[way] - 1
+                (min(run[rank][way] for run in many) - min(run[rank][way] for run in few))
+                / 10
+                / disk_bytes(record, rank)[way]
+                - 1
                 for rank in (0, 1)
                 for way in (0, 1)
             ]
@@ -581,9 +781,18 @@ class Counted(InfinityTest):
     # to pages, its operations and its rows of the plan take 0.1 to 0.2 here.
     def test_host_memory_does_not_grow_with_the_model(self):
         beside, planned = {}, {}
-        for _ in range(3):  # what the kernel maps of a library besides only adds: the least of a few is the run's own
+        for _ in range(
+            3
+        ):  # what the kernel maps of a library besides only adds: the least of a few is the run's own
             for layers in (12, 48):
-                flags = [*self.MODEL, f"--set=model.layers={layers}", "--set=batch.global=1", "--set=piece=500000", "--steps", "3"]
+                flags = [
+                    *self.MODEL,
+                    f"--set=model.layers={layers}",
+                    "--set=batch.global=1",
+                    "--set=piece=500000",
+                    "--steps",
+                    "3",
+                ]
                 flags += ["--page", "off", "--sample", "0"]  # marks and a text grow with the model, too
                 ended, plans, peaks = support.peak_memory(LESSON, 1, *flags, "--disk", self.disk)
                 self.expect_well(ended)
@@ -603,7 +812,14 @@ class Counted(InfinityTest):
         group, missing = memory_group(limit)
         if missing:
             self.skipTest(missing)
-        flags = [*self.MODEL, "--set=model.layers=48", "--set=batch.global=1", "--set=batch.sequence=8", "--steps", "2"]
+        flags = [
+            *self.MODEL,
+            "--set=model.layers=48",
+            "--set=batch.global=1",
+            "--set=batch.sequence=8",
+            "--steps",
+            "2",
+        ]
         settings = f"{ON_DISK} piece=500000".split()
         commands = {  # name: lesson, its flags, what starts it
             "free": (LESSON, [*settings, f"disk={self.disk}"], []),
@@ -615,12 +831,27 @@ class Counted(InfinityTest):
         try:
             for name, (lesson, chosen, each) in commands.items():
                 sets = [f"--set={setting}" for setting in chosen]
-                ended[name] = support.execute([*each, support.program(lesson), *support.files_of(lesson), *flags, *sets, "--save", weights[name], "--out", outs[name]])
+                ended[name] = support.execute(
+                    [
+                        *each,
+                        support.program(lesson),
+                        *support.files_of(lesson),
+                        *flags,
+                        *sets,
+                        "--save",
+                        weights[name],
+                        "--out",
+                        outs[name],
+                    ]
+                )
         finally:
             os.rmdir(group)
         self.expect_well(ended["free"])
         self.expect_well(ended["limited"])
-        states = sum(support.record(outs["limited"])["ranks"][0]["measured_bytes"]["disk"][name] for name in ("master", "momentum", "variance"))
+        states = sum(
+            support.record(outs["limited"])["ranks"][0]["measured_bytes"]["disk"][name]
+            for name in ("master", "momentum", "variance")
+        )
         self.assertGreater(states, 1.1 * limit)
         self.assertTrue(filecmp.cmp(weights["limited"], weights["free"], shallow=False))
         self.assertEqual(ended["states in memory"].code, 69, ended["states in memory"])

@@ -16,10 +16,33 @@ from page_browser import CHROMIUM, browse
 STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one is followed by an evaluation
 # With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on the page.
 SIX_BLOCKS = ("--set", "model.layers=6")
-SETTINGS = {"03_zero2": SIX_BLOCKS, "04_zero3": SIX_BLOCKS, "05_offload": (*SIX_BLOCKS, "--set", "parameters=sharded"), "06_infinity": (*SIX_BLOCKS, "--set", "parameters=sharded"),
-            "07_pipeline": ("--set", "batch.micro=3"), "08_weight_versions": ("--set", "model.tied=off", "--set", "batch.micro=3")}
-LESSONS = support.chosen(("00_one_device", "01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity", "07_pipeline", "08_weight_versions", "10_tensor_parallel", "11_combined"),
-                         "04_zero3", "06_infinity", "08_weight_versions", "10_tensor_parallel")
+SETTINGS = {
+    "03_zero2": SIX_BLOCKS,
+    "04_zero3": SIX_BLOCKS,
+    "05_offload": (*SIX_BLOCKS, "--set", "parameters=sharded"),
+    "06_infinity": (*SIX_BLOCKS, "--set", "parameters=sharded"),
+    "07_pipeline": ("--set", "batch.micro=3"),
+    "08_weight_versions": ("--set", "model.tied=off", "--set", "batch.micro=3"),
+}
+LESSONS = support.chosen(
+    (
+        "00_one_device",
+        "01_data_parallel",
+        "02_zero1",
+        "03_zero2",
+        "04_zero3",
+        "05_offload",
+        "06_infinity",
+        "07_pipeline",
+        "08_weight_versions",
+        "10_tensor_parallel",
+        "11_combined",
+    ),
+    "04_zero3",
+    "06_infinity",
+    "08_weight_versions",
+    "10_tensor_parallel",
+)
 BROWSED = support.chosen(LESSONS, "06_infinity", "08_weight_versions")  # a browser takes as long as four runs
 UNIT = r"(the embedding|block \d+|the head)"
 PASSES = ("forward", "backward_input", "backward_weights")
@@ -58,13 +81,30 @@ class Names(unittest.TestCase):
 
     @unittest.skipUnless(CHROMIUM, "there is no chromium")
     def test_pages_of_meshes(self):
-        last = ("11_combined", 4, ("mesh=2x1x2", "model.heads=3", "model.width=48"), "Rank 0: stage 0, tensor rank 0")
-        meshes = [("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"), ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
-                  ("04_zero3", 4, ("shard_ranks=2",), "Rank 0: replica 0, shard 0"), last]
+        last = (
+            "11_combined",
+            4,
+            ("mesh=2x1x2", "model.heads=3", "model.width=48"),
+            "Rank 0: stage 0, tensor rank 0",
+        )
+        meshes = [
+            ("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"),
+            ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
+            ("04_zero3", 4, ("shard_ranks=2",), "Rank 0: replica 0, shard 0"),
+            last,
+        ]
         for lesson, ranks, settings, chosen in support.chosen(meshes, last):
             with self.subTest(lesson=lesson):
                 out = support.new_path("out")
-                ended = support.run(lesson, ranks, "--steps", "4", "--out", out, *(word for one in ("batch.micro=3", *settings) for word in ("--set", one)))
+                ended = support.run(
+                    lesson,
+                    ranks,
+                    "--steps",
+                    "4",
+                    "--out",
+                    out,
+                    *(word for one in ("batch.micro=3", *settings) for word in ("--set", one)),
+                )
                 self.assertEqual(ended.code, 0, ended)
                 texts = browse(pathlib.Path(out, "page.html").read_text(encoding="utf-8"))
                 self.assertEqual(json.loads(texts["selftest"])["faults"], [])
@@ -82,7 +122,9 @@ class Names(unittest.TestCase):
         self.assertEqual(ended.code, 0, ended)
         with open(out + "/trace.json", encoding="utf-8") as file:
             inside, mine = events_of(json.load(file), STEP)
-        operations = collections.Counter(e["name"] for e in mine if e["cat"] == "train" and e["args"]["step"] == str(STEP))
+        operations = collections.Counter(
+            e["name"] for e in mine if e["cat"] == "train" and e["args"]["step"] == str(STEP)
+        )
         expected = collections.Counter()
         for row in plan["ranks"][0]["operations"]:
             expected[row["name"]] += row["count"]
@@ -91,20 +133,37 @@ class Names(unittest.TestCase):
             self.assertRegex(name, r"\A\w+ of .* \([\d,]+ \w+\)\Z")  # each carries something
         self.check_page(lesson, out + "/page.html", plan)
         if lesson < "07":
-            self.check_passes([e["name"] for e in inside if e["cat"] == "compute"], len(plan["units"]) - 2, plan["micro_batches"])
+            self.check_passes(
+                [e["name"] for e in inside if e["cat"] == "compute"],
+                len(plan["units"]) - 2,
+                plan["micro_batches"],
+            )
 
     def check_page(self, lesson, page, plan):
         text = pathlib.Path(page).read_text(encoding="utf-8")
         self.assertLess(len(text), 1_000_000)
-        data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text).group(1))
-        self.assertEqual((data["lesson"], data["units"][0], len(data["units"])), (lesson, "embedding", len(plan["units"])))
+        data = json.loads(
+            re.search(r'<script id="data" type="application/json">(.*?)</script>', text).group(1)
+        )
+        self.assertEqual(
+            (data["lesson"], data["units"][0], len(data["units"])), (lesson, "embedding", len(plan["units"]))
+        )
         marks = data["marks"]
-        self.assertEqual((marks["steps"], marks["left_out"], len(marks["ranks"])), ([2, 3], "", plan["world"]))
+        self.assertEqual(
+            (marks["steps"], marks["left_out"], len(marks["ranks"])), ([2, 3], "", plan["world"])
+        )
         for rank in marks["ranks"]:
             self.assertTrue(rank["spans"] and rank["holds"], (lesson, rank["rank"]))
-        for name, what in (("sets", "A"), ("versions", "P")):  # as many as pipedream counts for each stage, and not fewer
+        for name, what in (
+            ("sets", "A"),
+            ("versions", "P"),
+        ):  # as many as pipedream counts for each stage, and not fewer
             for rank, most in zip(marks["ranks"], data["limits"].get(name, ())):
-                self.assertEqual(max(row[4] if len(row) > 4 else 1 for row in rank["holds"] if row[1] == what), most, (lesson, name))
+                self.assertEqual(
+                    max(row[4] if len(row) > 4 else 1 for row in rank["holds"] if row[1] == what),
+                    most,
+                    (lesson, name),
+                )
         if CHROMIUM and lesson in BROWSED:
             self.assertEqual(json.loads(browse(text)["selftest"])["faults"], [], lesson)
 

@@ -15,11 +15,17 @@ LINK = f"--link-mbps {MBPS}"
 # ranks: settings, and flags, whose updates are exact; offload_test.cpp has all of them on threads
 EXACT = {
     1: [f"parameters={mode}" for mode in MODES],
-    2: [f"parameters={mode}" for mode in MODES] + [LINK, f"{LATE} warm_steps=100", "--adam-threads 1000", EARLY, f"{EARLY} resident=3 {LINK}"],
+    2: [f"parameters={mode}" for mode in MODES]
+    + [LINK, f"{LATE} warm_steps=100", "--adam-threads 1000", EARLY, f"{EARLY} resident=3 {LINK}"],
     3: [f"parameters={mode} piece=1000" for mode in MODES]
-    + ["parameters=sharded prefetch=0 overlap=off activations=recompute", f"{EARLY} parameters=sharded piece=1000"],
+    + [
+        "parameters=sharded prefetch=0 overlap=off activations=recompute",
+        f"{EARLY} parameters=sharded piece=1000",
+    ],
 }
-EXACT = support.chosen({**EXACT, 2: support.chosen(EXACT[2], LINK, f"{LATE} warm_steps=100", "--adam-threads 1000")}, 2)
+EXACT = support.chosen(
+    {**EXACT, 2: support.chosen(EXACT[2], LINK, f"{LATE} warm_steps=100", "--adam-threads 1000")}, 2
+)
 DELAYED = [LATE, f"{LATE} parameters=sharded piece=1000", f"{LATE} {LINK}"]  # on two ranks
 DELAYED = support.chosen(DELAYED, LATE, f"{LATE} {LINK}")
 
@@ -115,11 +121,24 @@ class Bits(support.ProcessTest):
 class Early(support.ProcessTest):
     """How many pieces the host has updated before the norm was known, and which of them again."""
 
-    CLIPS = support.chosen({"never": "optim.clip=100", "always": "optim.clip=0.001", "now and then": "optim.clip=0.7", "off": "optim.clip=0"}, "never", "now and then")
+    CLIPS = support.chosen(
+        {
+            "never": "optim.clip=100",
+            "always": "optim.clip=0.001",
+            "now and then": "optim.clip=0.7",
+            "off": "optim.clip=0",
+        },
+        "never",
+        "now and then",
+    )
 
     @classmethod
     def setUpClass(cls):
-        cls.runs = {(update, when): offload(2, f"update={update} {clip}") for when, clip in cls.CLIPS.items() for update in ("exact", "early")}
+        cls.runs = {
+            (update, when): offload(2, f"update={update} {clip}")
+            for when, clip in cls.CLIPS.items()
+            for update in ("exact", "early")
+        }
         cls.ended = support.side_by_side({name: run.job for name, run in cls.runs.items()}, at_once=2)
 
     def counts(self, when):
@@ -155,11 +174,17 @@ class Early(support.ProcessTest):
 
     @support.in_all_settings
     def test_without_a_norm_all_is_counted(self):
-        self.assertIn("made_again", self.runs["exact", "off"].record()["counts"])  # whose update needs no norm
+        self.assertIn(
+            "made_again", self.runs["exact", "off"].record()["counts"]
+        )  # whose update needs no norm
 
     def test_another_lesson_has_no_room_for_it(self):
         ended = support.run("06_infinity", 2, "--set", EARLY, "--out", support.new_path("out"))
-        self.expect_one_error(ended, 64, "--set update=early: update: \"early\" is none of exact, delayed\n  fix: update takes choice: exact, delayed (default exact)")
+        self.expect_one_error(
+            ended,
+            64,
+            '--set update=early: update: "early" is none of exact, delayed\n  fix: update takes choice: exact, delayed (default exact)',
+        )
 
 
 class Caps(support.ProcessTest):
@@ -213,8 +238,15 @@ class NotFinite(support.ProcessTest):
     def test_it_stops_as_lesson_04_does(self):
         poisoned = ["--steps", "4", "--inject", "nan@0,2"]
         late = f"{LESSON} {LATE} warm_steps=1"
-        names = support.chosen(("04_zero3", LESSON, f"{LESSON} parameters=sharded", late, f"{LESSON} {EARLY}"), "04_zero3", LESSON, late)
-        runs = {name: support.Run(name.split()[0], 2, " ".join(name.split()[1:]), *poisoned) for name in names}
+        names = support.chosen(
+            ("04_zero3", LESSON, f"{LESSON} parameters=sharded", late, f"{LESSON} {EARLY}"),
+            "04_zero3",
+            LESSON,
+            late,
+        )
+        runs = {
+            name: support.Run(name.split()[0], 2, " ".join(name.split()[1:]), *poisoned) for name in names
+        }
         ended = support.side_by_side({name: run.job for name, run in runs.items()}, at_once=2)
         for name, run in runs.items():
             with self.subTest(name=name):
@@ -238,7 +270,17 @@ class Memory(support.ProcessTest):
     def beside_the_device(self, layers, *settings):
         """(what the kernel counts beyond the plan's device, what the plan holds beside it)"""
         ended, plans, peaks = support.peak_memory(
-            LESSON, 1, *self.MODEL, f"--set=model.layers={layers}", *settings, "--steps", "3", "--sample", "0", "--page", "off"
+            LESSON,
+            1,
+            *self.MODEL,
+            f"--set=model.layers={layers}",
+            *settings,
+            "--steps",
+            "3",
+            "--sample",
+            "0",
+            "--page",
+            "off",
         )
         self.assertEqual((ended.code, ended.err), (0, ""), ended)
         return peaks[0] - plans[0]["total"], planned(plans[0], "pinned", "host")

@@ -13,7 +13,16 @@ import support
 ASKED = ("SIGINT", "SIGTERM", "SIGHUP")
 # 0 ranks: the program alone, without run.sh, which nothing survives that could speak after SIGKILL.
 CASES = [(name, ranks) for name in ASKED for ranks in (0, 1, 2)] + [("SIGKILL", ranks) for ranks in (1, 2)]
-CASES = support.chosen(CASES, ("SIGINT", 0), ("SIGINT", 1), ("SIGINT", 2), ("SIGTERM", 0), ("SIGTERM", 2), ("SIGHUP", 2), ("SIGKILL", 2))
+CASES = support.chosen(
+    CASES,
+    ("SIGINT", 0),
+    ("SIGINT", 1),
+    ("SIGINT", 2),
+    ("SIGTERM", 0),
+    ("SIGTERM", 2),
+    ("SIGHUP", 2),
+    ("SIGKILL", 2),
+)
 
 
 def interrupted(name, ranks, out):
@@ -39,7 +48,9 @@ class Signals(support.ProcessTest):
         cls.boards = support.stale_boards()
         cls.outs = {case: support.new_path("out") for case in CASES}
         cls.ended = support.side_by_side(
-            {case: lambda case=case, out=out: interrupted(*case, out) for case, out in cls.outs.items()}, at_once=2)
+            {case: lambda case=case, out=out: interrupted(*case, out) for case, out in cls.outs.items()},
+            at_once=2,
+        )
 
     def check_last_words(self, name, ended, out):
         """One line with the step and the record."""

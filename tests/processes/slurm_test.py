@@ -26,7 +26,11 @@ def path_with_sbin():
 
 def why_not():
     """The reason to skip, or None."""
-    missing = [name for name in (*DAEMONS, "sbatch", "srun", "scontrol") if not shutil.which(name, path=path_with_sbin())]
+    missing = [
+        name
+        for name in (*DAEMONS, "sbatch", "srun", "scontrol")
+        if not shutil.which(name, path=path_with_sbin())
+    ]
     if missing:
         return f"not installed: {' '.join(missing)} (Debian: apt-get install slurm-wlm munge)"
     if os.geteuid() != 0:
@@ -60,7 +64,9 @@ class Cluster:
         user, host = pwd.getpwuid(os.geteuid()).pw_name, socket.gethostname().split(".")[0]
         control, node = free_ports(2)
         self.socket = f"{folder}/munge.socket"
-        self.config = write(f"{folder}/slurm.conf", f"""ClusterName=page
+        self.config = write(
+            f"{folder}/slurm.conf",
+            f"""ClusterName=page
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={control}
 SlurmdPort={node}
@@ -82,7 +88,9 @@ JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=page Nodes={host} Default=YES State=UP
-""", 0o644)
+""",
+            0o644,
+        )
         write(f"{folder}/cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)
         with open(f"{folder}/key", "wb") as file:
             file.write(os.urandom(128))
@@ -91,18 +99,36 @@ PartitionName=page Nodes={host} Default=YES State=UP
 
     def begin_all(self):
         folder = self.folder
-        self.begin("munged", "--foreground", "--force", f"--key-file={folder}/key", f"--socket={self.socket}", f"--pid-file={folder}/munged.pid",
-                   f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed")
+        self.begin(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={folder}/key",
+            f"--socket={self.socket}",
+            f"--pid-file={folder}/munged.pid",
+            f"--log-file={folder}/munged.log",
+            f"--seed-file={folder}/munged.seed",
+        )
         if not support.comes_true(lambda: os.path.exists(self.socket)):
             raise RuntimeError("munged: " + self.said("munged"))
         self.begin("slurmctld", "-D", "-i")
         self.begin("slurmd", "-D")
         if not support.comes_true(lambda: "idle" in self.user("sinfo", "--noheader", "--format=%T").out, 20):
-            raise RuntimeError("no idle node\n" + "".join(f"--- {name}\n{self.said(name)[-1500:]}" for name in DAEMONS))
+            raise RuntimeError(
+                "no idle node\n" + "".join(f"--- {name}\n{self.said(name)[-1500:]}" for name in DAEMONS)
+            )
 
     def begin(self, name, *arguments):
         with open(f"{self.folder}/{name}.said", "w", encoding="utf-8") as said:
-            process = subprocess.Popen([name, *arguments], env=self.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self.folder, start_new_session=True)
+            process = subprocess.Popen(
+                [name, *arguments],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self.folder,
+                start_new_session=True,
+            )
         self.running.append(process)
 
     def said(self, name):
@@ -111,8 +137,17 @@ PartitionName=page Nodes={host} Default=YES State=UP
 
     def user(self, *command):
         """What a user starts in the repository."""
-        done = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", cwd=support.repository(),
-                              timeout=support.DEADLINE, check=False)
+        done = subprocess.run(
+            command,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=support.repository(),
+            timeout=support.DEADLINE,
+            check=False,
+        )
         return support.Ended(done.returncode, done.stdout, done.stderr)
 
     def state(self, job):
@@ -123,7 +158,9 @@ PartitionName=page Nodes={host} Default=YES State=UP
 
     def ends(self, job):
         """Waits for the end of a job; its (state, exit code)."""
-        support.comes_true(lambda: self.state(job)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 60)
+        support.comes_true(
+            lambda: self.state(job)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), 60
+        )
         return self.state(job)
 
     def end(self):
@@ -173,7 +210,10 @@ class Slurm(support.ProcessTest):
         job, log = self.submit(self.scripts[0], *self.files(), "--steps", "3", "--brief")
         self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), self.said(log))
         self.assertRegex(self.said(log), r"\A(.*as predicted\n){2}loss .*record: \S+\n\Z")
-        self.assertTrue(support.comes_true(lambda: support.stale_boards() <= self.boards), support.stale_boards() - self.boards)
+        self.assertTrue(
+            support.comes_true(lambda: support.stale_boards() <= self.boards),
+            support.stale_boards() - self.boards,
+        )
 
     def test_the_script_that_saves_and_queues_itself_again(self):
         job, log = self.submit(self.scripts[1], *self.files(), "--steps", "100000")
@@ -182,7 +222,11 @@ class Slurm(support.ProcessTest):
         self.assertTrue(support.comes_true(lambda: self.state_is_pending(job), 20), self.said(log))
         found = re.search(r"interrupted at step (\d+); (\d+) steps are saved", self.said(log))
         self.assertTrue(found, self.said(log))
-        self.assertTrue(os.path.isdir(os.path.join(support.repository(), f"runs/checkpoints-{job}/step-{int(found[2]):06d}")))
+        self.assertTrue(
+            os.path.isdir(
+                os.path.join(support.repository(), f"runs/checkpoints-{job}/step-{int(found[2]):06d}")
+            )
+        )
         self.cluster.user("scancel", job)
 
     def state_is_pending(self, job):
@@ -191,25 +235,36 @@ class Slurm(support.ProcessTest):
     def test_one_rank_and_a_plan_in_a_job_of_two_tasks(self):
         run = "lessons/04_zero3/run.sh --preset cpu --no-build"
         files = " ".join(self.files())
-        script = write(f"{support.repository()}/alone.sbatch", f"""#!/bin/bash
+        script = write(
+            f"{support.repository()}/alone.sbatch",
+            f"""#!/bin/bash
 #SBATCH --ntasks=2 --output=zero3-%j.log
 {run} {files} --plan >/dev/null && {run} {files} -n 1 --steps 2 --brief
-""")
+""",
+        )
         job, log = self.submit(script)
         self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), self.said(log))
 
     def test_plain_srun_is_refused(self):
-        ended = self.cluster.user("srun", "--ntasks=2", support.program("04_zero3"), *self.files(), "--steps", "2")
+        ended = self.cluster.user(
+            "srun", "--ntasks=2", support.program("04_zero3"), *self.files(), "--steps", "2"
+        )
         self.assertEqual(ended.code, 69, ended)
-        said = ("error: launcher: Slurm started 2 tasks (SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2) without PMIx: each would be a world of one rank\n"
-                "  fix: srun --mpi=pmix ...\n")
+        said = (
+            "error: launcher: Slurm started 2 tasks (SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2) without PMIx: each would be a world of one rank\n"
+            "  fix: srun --mpi=pmix ...\n"
+        )
         self.assertIn(said, ended.err)
         self.assertIn(said.split("\n", maxsplit=1)[0].split("each")[0], self.page())
 
     def test_srun_that_speaks_pmix(self):
-        if "pmix" not in "".join(vars(self.cluster.user("srun", "--mpi=list"))[name] for name in ("out", "err")):
+        if "pmix" not in "".join(
+            vars(self.cluster.user("srun", "--mpi=list"))[name] for name in ("out", "err")
+        ):
             self.skipTest("this Slurm has no PMIx")
-        ended = self.cluster.user("srun", "--ntasks=2", "--mpi=pmix", support.program("04_zero3"), *self.files(), "--steps", "2")
+        ended = self.cluster.user(
+            "srun", "--ntasks=2", "--mpi=pmix", support.program("04_zero3"), *self.files(), "--steps", "2"
+        )
         self.assertEqual(ended.code, 0, ended)
         self.assertIn(", on 2 ranks: ", ended.out)
 
@@ -217,7 +272,9 @@ class Slurm(support.ProcessTest):
         ended = self.cluster.user("srun", "--ntasks=2", *support.run_sh("04_zero3", 2, "--steps", "2"))
         self.assertEqual(ended.code, 69, ended)
         self.assertEqual(ended.err.count("error: launcher: "), 1, ended)
-        self.assertIn("error: launcher: srun started run.sh 2 times, and each would start a run of its own\n", ended.err)
+        self.assertIn(
+            "error: launcher: srun started run.sh 2 times, and each would start a run of its own\n", ended.err
+        )
         self.assertIn("srun started run.sh 2 times, and each would start a run of its own", self.page())
 
     def page(self):

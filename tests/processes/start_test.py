@@ -19,10 +19,26 @@ ANOTHER_USER = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-grou
 
 def job(ranks=2, lesson=LESSON, command=(), flags=None, **more):
     """run.sh with these variables; None takes one away. mpirun's folder is where TMPDIR says."""
-    env = {k: v for k, v in support.environment(**{k: v for k, v in more.items() if v is not None}).items() if k not in more or more[k] is not None}
-    line = [*command, *support.run_sh(lesson, ranks, *(flags or ("--steps", "2", "--out", support.new_path("out"))))]
-    done = subprocess.run(line, env=env, cwd=support.scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                          timeout=support.DEADLINE, check=False)
+    env = {
+        k: v
+        for k, v in support.environment(**{k: v for k, v in more.items() if v is not None}).items()
+        if k not in more or more[k] is not None
+    }
+    line = [
+        *command,
+        *support.run_sh(lesson, ranks, *(flags or ("--steps", "2", "--out", support.new_path("out")))),
+    ]
+    done = subprocess.run(
+        line,
+        env=env,
+        cwd=support.scratch,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=support.DEADLINE,
+        check=False,
+    )
     return support.Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -39,17 +55,31 @@ class StartTest(support.ProcessTest):
         self.expect_refused(job(TMPDIR="/proc"), "TMPDIR /proc: ", "Directory: /proc/")
 
     def test_files_of_hosts(self):
-        for name, text, wrong in (("cr", b"localhost slots=2\r\n", "parse error"), ("binary", b"\x7fELF\x02\x01\0\0", "parse error"), ("none", None, "unable to open")):
+        for name, text, wrong in (
+            ("cr", b"localhost slots=2\r\n", "parse error"),
+            ("binary", b"\x7fELF\x02\x01\0\0", "parse error"),
+            ("none", None, "unable to open"),
+        ):
             path = support.new_path(name)
             if text is not None:
                 with open(path, "wb") as file:
                     file.write(text)
             with self.subTest(name):
-                self.expect_refused(job(OMPI_MCA_orte_default_hostfile=path), f"OMPI_MCA_orte_default_hostfile {re.escape(path)}: ", wrong)
+                self.expect_refused(
+                    job(OMPI_MCA_orte_default_hostfile=path),
+                    f"OMPI_MCA_orte_default_hostfile {re.escape(path)}: ",
+                    wrong,
+                )
 
     def test_settings_of_open_mpi(self):
-        for name, value in (("btl", "self"), ("pml", "cm"), ("plm", "none"), ("ess", "none"),
-                            ("orte_do_not_launch", "1"), ("mca_base_component_path", "/none")):
+        for name, value in (
+            ("btl", "self"),
+            ("pml", "cm"),
+            ("plm", "none"),
+            ("ess", "none"),
+            ("orte_do_not_launch", "1"),
+            ("mca_base_component_path", "/none"),
+        ):
             with self.subTest(f"{name}={value}"):
                 ended = job(**{f"OMPI_MCA_{name}": value})
                 self.expect_refused(ended, "mpirun: ", r"\S")
@@ -79,10 +109,21 @@ class StartTest(support.ProcessTest):
             file.write(f"{folder} {os.urandom(8).hex()} " * 200)
         flags = ["--steps", "2", "--data", folder + "/text.txt", "--out", folder + "/out"]
         for home, cache in ((None, None), ("/nonexistent", None), ("/nonexistent", folder)):
-            ended = job(HOME=home, XDG_CACHE_HOME=None, STAGECRAFT_CACHE=cache, TMPDIR=folder, command=ANOTHER_USER, flags=flags)
+            ended = job(
+                HOME=home,
+                XDG_CACHE_HOME=None,
+                STAGECRAFT_CACHE=cache,
+                TMPDIR=folder,
+                command=ANOTHER_USER,
+                flags=flags,
+            )
             self.assertEqual(ended.code, 0 if cache else 73, ended)
             if not cache:
-                self.assertRegex(ended.err, re.escape(f"error: {support.ROOT}/.cache") + r".*: cannot .*\n  fix: .*; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere\n")
+                self.assertRegex(
+                    ended.err,
+                    re.escape(f"error: {support.ROOT}/.cache")
+                    + r".*: cannot .*\n  fix: .*; STAGECRAFT_CACHE=DIR keeps what is made of a text elsewhere\n",
+                )
 
     def test_folders_that_may_not_be_searched(self):
         """What is written there cannot be; what is read there is a file that cannot be read."""
@@ -93,15 +134,31 @@ class StartTest(support.ProcessTest):
 
         def ended(*flags):
             out = [] if "--out" in flags else ["--out", folder + "/out"]
-            return job(TMPDIR=folder, STAGECRAFT_CACHE=folder, command=ANOTHER_USER, flags=["--steps", "2", *out, *flags])
+            return job(
+                TMPDIR=folder,
+                STAGECRAFT_CACHE=folder,
+                command=ANOTHER_USER,
+                flags=["--steps", "2", *out, *flags],
+            )
 
         for path in (folder + "/locked/new", folder + "/locked/there/new"):
-            for flags in (["--out", path], ["--save", path + ".safetensors"], ["--save-every", "1", "--checkpoints", path]):
+            for flags in (
+                ["--out", path],
+                ["--save", path + ".safetensors"],
+                ["--save-every", "1", "--checkpoints", path],
+            ):
                 with self.subTest(flags=flags):
                     refused = ended(*flags)
                     self.assertEqual((refused.code, len(refused.errors)), (73, 1), refused)
-                    self.assertRegex(refused.err, rf"error: {folder}/locked/\S+: cannot look at: Permission denied \(EACCES\)\n  fix: write where you have permission")
-        for flags in (["--init", folder + "/locked/x"], ["--resume", folder + "/locked/there"], ["--data", folder + "/locked/x.txt"]):
+                    self.assertRegex(
+                        refused.err,
+                        rf"error: {folder}/locked/\S+: cannot look at: Permission denied \(EACCES\)\n  fix: write where you have permission",
+                    )
+        for flags in (
+            ["--init", folder + "/locked/x"],
+            ["--resume", folder + "/locked/there"],
+            ["--data", folder + "/locked/x.txt"],
+        ):
             with self.subTest(flags=flags):
                 self.assertEqual(ended(*flags).code, 65)
 
@@ -110,7 +167,9 @@ class StartTest(support.ProcessTest):
         disk = f"/dev/shm/stagecraft-start-test-{os.getpid()}"
         os.mkdir(disk)
         try:
-            line = support.run_sh("06_infinity", 2, "--steps", "2", "--disk", disk, "--out", support.new_path("out"))
+            line = support.run_sh(
+                "06_infinity", 2, "--steps", "2", "--disk", disk, "--out", support.new_path("out")
+            )
             ended = support.execute(line)
         finally:
             os.rmdir(disk)
@@ -132,7 +191,9 @@ class StartTest(support.ProcessTest):
         line = " ".join(support.run_sh(LESSON, 1, "--steps", "100000", "--out", support.new_path("out")))
         ended = support.execute(["bash", "-c", f"{line} | head -n 1; exit ${{PIPESTATUS[0]}}"])
         self.assertEqual(ended.code, 75, ended)
-        self.assertRegex(ended.err, r"\Aerror: 01_data_parallel: rank 0 was killed \(SIGPIPE\)\n  fix: [^\n]+\n\Z")
+        self.assertRegex(
+            ended.err, r"\Aerror: 01_data_parallel: rank 0 was killed \(SIGPIPE\)\n  fix: [^\n]+\n\Z"
+        )
 
 
 if __name__ == "__main__":

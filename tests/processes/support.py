@@ -26,7 +26,9 @@ import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WORKLOAD = os.path.join(ROOT, "tests/processes/workload.json")  # its data: tokens.bin of the working directory
+WORKLOAD = os.path.join(
+    ROOT, "tests/processes/workload.json"
+)  # its data: tokens.bin of the working directory
 DEADLINE = 100  # seconds; a job that reaches it has hung, and its whole group is killed
 
 programs = ""  # the folder of the executables
@@ -84,7 +86,11 @@ def write_tokens(path, values, magic=20240520, version=1, count=None):
 def environment(**more):
     """Without a launcher's variables: a test may itself run under one. What the machine says of how mpirun starts processes stays,
     since without ssh it must say so. One thread: sums are compared to the bit."""
-    env = {k: v for k, v in os.environ.items() if not re.match("OMPI_(?!MCA_plm)|PMIX_|PMI_|SLURM_|STAGECRAFT_", k)}
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not re.match("OMPI_(?!MCA_plm)|PMIX_|PMI_|SLURM_|STAGECRAFT_", k)
+    }
     env.update(OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     env["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1:" + env.get("ASAN_OPTIONS", "")
     env.update(more)
@@ -96,7 +102,9 @@ def gpus():
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
     try:
-        said = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True, timeout=60).stdout
+        said = subprocess.run(
+            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
     return len([line for line in said.splitlines() if line.startswith("GPU ")])
@@ -121,7 +129,17 @@ def mpirun(ranks):
     """The start of a command line; empty for 0 ranks: no launcher."""
     if ranks == 0:
         return []
-    return ["env", "EVENT_NOEPOLL=1", "mpirun", "-q", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    return [
+        "env",
+        "EVENT_NOEPOLL=1",
+        "mpirun",
+        "-q",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(ranks),
+    ]
 
 
 def start(command, env=None, **options):
@@ -130,9 +148,18 @@ def start(command, env=None, **options):
     session = new_path("mpi")
     os.mkdir(session)
     env = {**(env or environment()), "OMPI_MCA_orte_tmpdir_base": session}
-    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, errors="replace", cwd=scratch, start_new_session=True,
-                            **options)
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=scratch,
+        start_new_session=True,
+        **options,
+    )
 
 
 def end(process):
@@ -170,7 +197,9 @@ class Run:
         self.out = new_path("out")
         self.weights = self.out + ".safetensors"
         setting = [part for s in settings.split() for part in ("--set", s)]
-        self.job = lambda: run(lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights, env=env)
+        self.job = lambda: run(
+            lesson, ranks, *setting, *flags, "--out", self.out, "--save", self.weights, env=env
+        )
 
     def losses(self):
         """(loss, norm) of every step."""
@@ -229,7 +258,9 @@ def processes_with(text):
 def process_of(text, rank):
     """The id of the process of that rank, of those whose command line contains `text`."""
     for pid in processes_with(text):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:  # it ended meanwhile
+        with contextlib.suppress(OSError), open(
+            f"/proc/{pid}/environ", encoding="utf-8", errors="replace"
+        ) as file:  # it ended meanwhile
             if f"OMPI_COMM_WORLD_RANK={rank}\0" in file.read():
                 return pid
     raise AssertionError(f"no process of rank {rank}")
@@ -282,7 +313,7 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(ended.code, code, ended)
         self.assertEqual(len(ended.errors), 1, ended)
         self.assertNotIn("error: ", ended.out)
-        said = ended.errors[0][len("error: "):]
+        said = ended.errors[0][len("error: ") :]
         if isinstance(message, re.Pattern):
             self.assertRegex(said, re.compile(r"\A(?:" + message.pattern + r")\Z"))
         else:

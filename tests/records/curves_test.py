@@ -253,8 +253,7 @@ class Following(Case):
         self.append(lines(self.steps))
         out = self.curves("a", "--follow", "--patience", "0.5")
         self.assertIn(
-            "6 steps of 01_data_parallel/a; no step came for 0.5 s and no process of this machine",
-            out,
+            "6 steps of 01_data_parallel/a; no step came for 0.5 s and no process of this machine", out
         )
 
     def test_interrupted(self):
@@ -374,8 +373,7 @@ class WeightsAndBiases(Case):
         code, _, err = command("curves", "a", "--wandb", "w", cwd=self.folder, PYTHONPATH=self.path("site"))
         self.assertEqual(code, 73)
         self.assertIn(
-            "OSError: no space\nerror: --wandb w: wandb ended, its message is above\n  fix: mend",
-            err,
+            "OSError: no space\nerror: --wandb w: wandb ended, its message is above\n  fix: mend", err
         )
         found = command(
             "curves", "a", "--wandb", "a/record.json", cwd=self.folder, PYTHONPATH=self.path("site")
@@ -439,7 +437,13 @@ class BadInput(Case):
         write(self.path("other/a/events.out.tfevents.1.stagecraft"), "kept")
         for name in ("../other", self.path("other"), "other\x1b[31m"):
             ended_run(self.path("a"), [step(0)], lesson=name)
-            self.refused(65, f'a/record.json: "lesson" is not what a run writes\n  fix: {run_files.WHOLE}', "a", "--tensorboard", "tb")
+            self.refused(
+                65,
+                f'a/record.json: "lesson" is not what a run writes\n  fix: {run_files.WHOLE}',
+                "a",
+                "--tensorboard",
+                "tb",
+            )
         self.assertEqual(os.listdir(self.path("other/a")), ["events.out.tfevents.1.stagecraft"])
 
     def test_a_start_that_is_no_time(self):
@@ -478,7 +482,9 @@ class BadInput(Case):
                 with self.assertRaises(run_files.Refused) as refused:
                     read(self.path(file))
                 self.assertEqual(refused.exception.code, 65)
-                self.assertTrue(str(refused.exception).startswith(f"error: {self.path(file)}{said}"), refused.exception)
+                self.assertTrue(
+                    str(refused.exception).startswith(f"error: {self.path(file)}{said}"), refused.exception
+                )
 
     def test_usage(self):
         self.refused(64, "lessons/curves.sh: RUN is missing\n  fix: lessons/curves.sh --help")

@@ -36,8 +36,16 @@ class Reader(html.parser.HTMLParser):
 
 def allowed(text):
     """The page with a policy that lets its own scripts run, and no other."""
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in re.findall("<script>(.*?)</script>", text, re.DOTALL)]
-    return re.sub(r"script-src ('sha256-[^']*' ?)+", "script-src " + " ".join(f"'sha256-{one}'" for one in hashes), text, count=1)
+    hashes = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in re.findall("<script>(.*?)</script>", text, re.DOTALL)
+    ]
+    return re.sub(
+        r"script-src ('sha256-[^']*' ?)+",
+        "script-src " + " ".join(f"'sha256-{one}'" for one in hashes),
+        text,
+        count=1,
+    )
 
 
 def browse(text, width=1280, more=()):
@@ -46,7 +54,18 @@ def browse(text, width=1280, more=()):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
         file.write_text(text, encoding="utf-8")
-        flags = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={folder}/profile", f"--window-size={width},1600"]
+        flags = [
+            "--headless",
+            "--disable-gpu",
+            "--no-first-run",
+            f"--user-data-dir={folder}/profile",
+            f"--window-size={width},1600",
+        ]
         flags += [*more, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-        done = subprocess.run([CHROMIUM, *flags, "--dump-dom", f"file://{file}#selftest"], capture_output=True, text=True, timeout=150)
+        done = subprocess.run(
+            [CHROMIUM, *flags, "--dump-dom", f"file://{file}#selftest"],
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
         return Reader(done.stdout).texts

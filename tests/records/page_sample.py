@@ -71,13 +71,28 @@ class World:
 
     def sent(self, op):
         share = (self.size - 1) / self.size
-        factor = {"all_reduce": 2 * share, "reduce_scatter": share, "all_gather": share, "send": 1}.get(op.kind, 0)
+        factor = {"all_reduce": 2 * share, "reduce_scatter": share, "all_gather": share, "send": 1}.get(
+            op.kind, 0
+        )
         return round(self.bytes_of(op) * factor)
 
     def issue(self, rank, op, key=None, peer=-1):
         """`key` names the operation on all members; copies have none and are timed at once."""
         op.rank, op.peer, op.issued, op.step = rank, peer, rank.now, self.step
-        op.row = [op.kind, op.purpose, op.unit, peer, self.bytes_of(op), self.sent(op), rank.now, -1, -1, -1, -1, self.step]
+        op.row = [
+            op.kind,
+            op.purpose,
+            op.unit,
+            peer,
+            self.bytes_of(op),
+            self.sent(op),
+            rank.now,
+            -1,
+            -1,
+            -1,
+            -1,
+            self.step,
+        ]
         rank.operations.append(op.row)
         if key is None:
             begin = max(rank.now, rank.lanes["copy"])
@@ -88,10 +103,18 @@ class World:
         members.append(op)
         if len(members) == (self.size if op.kind in COLLECTIVES else 2):
             del self.waiting[key]
-            link = "all" if op.kind in COLLECTIVES else tuple(sorted(m.rank.rank for m in members)) + (op.purpose,)
+            link = (
+                "all"
+                if op.kind in COLLECTIVES
+                else tuple(sorted(m.rank.rank for m in members)) + (op.purpose,)
+            )
             ready = max(m.issued for m in members)
             begin = max(ready, self.free.get(link, 0.0))
-            end = begin + 25 + 1e3 * self.sent(members[0]) / 4 / (self.link * 8_000) if op.kind in COLLECTIVES else begin + 60 + op.elements / 40
+            end = (
+                begin + 25 + 1e3 * self.sent(members[0]) / 4 / (self.link * 8_000)
+                if op.kind in COLLECTIVES
+                else begin + 60 + op.elements / 40
+            )
             self.free[link] = end
             self.resolve(members, begin, end)
         return op
@@ -154,7 +177,9 @@ def start(rank, model, states):
 
 def norm(world, rank):
     rank.work("compute", "norm", -1, -1, 260.0)
-    yield world.issue(rank, Op("all_reduce", "sums", -1, 4), ("norm", world.step)) if world.size > 1 else rank.now
+    yield world.issue(
+        rank, Op("all_reduce", "sums", -1, 4), ("norm", world.step)
+    ) if world.size > 1 else rank.now
 
 
 def backward(rank, unit, micro):
@@ -188,7 +213,9 @@ def data_parallel(world, rank, model, micro):
 
         def send(unit):
             if m == micro - 1 and world.size > 1:
-                sums[unit] = world.issue(rank, Op("all_reduce", "gradients", unit, model.sizes[unit]), (unit, world.step))
+                sums[unit] = world.issue(
+                    rank, Op("all_reduce", "gradients", unit, model.sizes[unit]), (unit, world.step)
+                )
 
         send(model.last)
         for unit in range(model.blocks, 0, -1):
@@ -222,13 +249,29 @@ def zero3(world, rank, model, micro, prefetch=1):
             pool[slot] = unit
         resident.add(unit)
         gathered[unit] = world.issue(
-            rank, Op("all_gather", "parameters", unit, model.sizes[unit], freed + [("P", unit, "arriving")], [("P", unit, "whole")]),
+            rank,
+            Op(
+                "all_gather",
+                "parameters",
+                unit,
+                model.sizes[unit],
+                freed + [("P", unit, "arriving")],
+                [("P", unit, "whole")],
+            ),
             ("gather", unit, world.step, len([o for o in rank.operations if o[0] == "all_gather"])),
         )
 
     def reduce(unit, m):
         reduced[unit] = world.issue(
-            rank, Op("reduce_scatter", "gradients", unit, model.sizes[unit], [("G", unit, "leaving")], [("G", unit, "slice")]),
+            rank,
+            Op(
+                "reduce_scatter",
+                "gradients",
+                unit,
+                model.sizes[unit],
+                [("G", unit, "leaving")],
+                [("G", unit, "slice")],
+            ),
             ("reduce", unit, m, world.step),
         )
 
@@ -276,7 +319,15 @@ def offload(world, rank, model, micro):
 
     def reduce(unit, m):
         reduced[unit] = world.issue(
-            rank, Op("reduce_scatter", "gradients", unit, model.sizes[unit], [("G", unit, "leaving")], [("G", unit, "slice")]),
+            rank,
+            Op(
+                "reduce_scatter",
+                "gradients",
+                unit,
+                model.sizes[unit],
+                [("G", unit, "leaving")],
+                [("G", unit, "slice")],
+            ),
             ("reduce", unit, m, world.step),
         )
 
@@ -284,7 +335,10 @@ def offload(world, rank, model, micro):
         """The slice is there: after the last micro-batch it goes to the host."""
         yield reduced.pop(unit)
         if m == micro - 1:
-            copied[unit] = world.issue(rank, Op("to_host", "gradients", unit, model.sizes[unit] // world.size, [], [("G", unit, "free")]))
+            copied[unit] = world.issue(
+                rank,
+                Op("to_host", "gradients", unit, model.sizes[unit] // world.size, [], [("G", unit, "free")]),
+            )
 
     for m in range(micro):
         for unit in range(model.last):
@@ -317,9 +371,20 @@ def offload(world, rank, model, micro):
         yield back[unit]
         yield world.issue(rank, Op("to_device", "parameters", unit, model.sizes[unit] // world.size))
         rank.hold("P", unit, "slice")
-        gathers.append(world.issue(
-            rank, Op("all_gather", "parameters", unit, model.sizes[unit], [("P", unit, "arriving")], [("P", unit, "whole")]),
-            ("publish", unit, world.step)))
+        gathers.append(
+            world.issue(
+                rank,
+                Op(
+                    "all_gather",
+                    "parameters",
+                    unit,
+                    model.sizes[unit],
+                    [("P", unit, "arriving")],
+                    [("P", unit, "whole")],
+                ),
+                ("publish", unit, world.step),
+            )
+        )
     for op in gathers:
         yield op
 
@@ -345,9 +410,16 @@ def pipeline(world, rank, model, micro):
     def post(kind, m):  # receives are posted when the action before begins
         if kind == "F" and s > 0:
             edge = min(blocks) - 1
-            posted[kind, m] = world.issue(rank, Op("recv", "activations", edge, STREAM), ("act", s, m, world.step), s - 1)
+            posted[kind, m] = world.issue(
+                rank, Op("recv", "activations", edge, STREAM), ("act", s, m, world.step), s - 1
+            )
         if kind == "B" and s < stages - 1:
-            posted[kind, m] = world.issue(rank, Op("recv", "activation_gradients", max(blocks), STREAM), ("grad", s, m, world.step), s + 1)
+            posted[kind, m] = world.issue(
+                rank,
+                Op("recv", "activation_gradients", max(blocks), STREAM),
+                ("grad", s, m, world.step),
+                s + 1,
+            )
 
     post(*order[0])
     for i, (kind, m) in enumerate(order):
@@ -359,7 +431,14 @@ def pipeline(world, rank, model, micro):
                 rank.hold("A", unit, "whole", None, kept)
             rank.work("compute", "forward", -1, m, FORWARD * len(blocks), f"F{m}")
             if s < stages - 1:
-                sent.append(world.issue(rank, Op("send", "activations", max(blocks), STREAM), ("act", s + 1, m, world.step), s + 1))
+                sent.append(
+                    world.issue(
+                        rank,
+                        Op("send", "activations", max(blocks), STREAM),
+                        ("act", s + 1, m, world.step),
+                        s + 1,
+                    )
+                )
         else:
             if m == 0:
                 for unit in mine:
@@ -370,7 +449,14 @@ def pipeline(world, rank, model, micro):
             for unit in blocks:
                 rank.hold("A", unit, "whole" if kept else "free", None, max(kept, 1))
             if s > 0:
-                sent.append(world.issue(rank, Op("send", "activation_gradients", min(blocks) - 1, STREAM), ("grad", s - 1, m, world.step), s - 1))
+                sent.append(
+                    world.issue(
+                        rank,
+                        Op("send", "activation_gradients", min(blocks) - 1, STREAM),
+                        ("grad", s - 1, m, world.step),
+                        s - 1,
+                    )
+                )
         if i + 1 < len(order):
             post(*order[i + 1])
     for op in sent:
@@ -401,8 +487,12 @@ def marks_of(lesson, model, size, micro, steps, first_step):
             if k == 0:
                 start(rank, model, states)
                 if lesson == "07_pipeline":
-                    rank.holds = [h for h in rank.holds if stage_of(model, size, h[2]) == rank.rank
-                                  and not (h[1] == "A" and h[2] in (0, model.last))]
+                    rank.holds = [
+                        h
+                        for h in rank.holds
+                        if stage_of(model, size, h[2]) == rank.rank
+                        and not (h[1] == "A" and h[2] in (0, model.last))
+                    ]
                 else:
                     rank.holds = [h for h in rank.holds if not (h[1] == "A" and h[2] in (0, model.last))]
         world.run([program(world, rank, model, micro) for rank in world.ranks])
@@ -423,23 +513,39 @@ def bytes_of(lesson, model, size, rank, micro):
         saved = model.blocks * SAVED
     full = u0 + last + 2 * BLOCK
     own = sum(math.ceil(s / size) for s in model.sizes)
-    rows = [["activations", "device", "saved", "L saved", 4 * saved], ["workspace", "device", "workspace", "work + head", 528_640],
-            ["workspace", "device", "sums", "8 x 4", 32]]
+    rows = [
+        ["activations", "device", "saved", "L saved", 4 * saved],
+        ["workspace", "device", "workspace", "work + head", 528_640],
+        ["workspace", "device", "sums", "8 x 4", 32],
+    ]
     if size > 1:
         rows.append(["communication", "device", "mpi scratch", "4 (N - 1) 256 KiB", (size - 1) * 1_048_576])
     if lesson in ("01_data_parallel", "07_pipeline"):
-        rows = [[n, "device", n, "4 P", 4 * p] for n in ("parameters", "gradients", "momentum", "variance")] + rows
+        rows = [
+            [n, "device", n, "4 P", 4 * p] for n in ("parameters", "gradients", "momentum", "variance")
+        ] + rows
     elif lesson == "04_zero3":
-        rows = [["parameters", "device", "params_shard", "4 P/N", 4 * own], ["parameters", "device", "params_full, unit 0", "4 unit", 4 * u0],
-                ["parameters", "device", "params_full, last unit", "4 unit", 4 * last], ["parameters", "device", "params_full, a block", "4 unit", 4 * BLOCK],
-                ["parameters", "device", "params_full, a block", "4 unit", 4 * BLOCK], ["gradients", "device", "grads_shard", "4 P/N", 4 * own],
-                ["gradients", "device", "grads_full", "4 F", 4 * full], ["momentum", "device", "momentum_shard", "4 P/N", 4 * own],
-                ["variance", "device", "variance_shard", "4 P/N", 4 * own]] + rows
+        rows = [
+            ["parameters", "device", "params_shard", "4 P/N", 4 * own],
+            ["parameters", "device", "params_full, unit 0", "4 unit", 4 * u0],
+            ["parameters", "device", "params_full, last unit", "4 unit", 4 * last],
+            ["parameters", "device", "params_full, a block", "4 unit", 4 * BLOCK],
+            ["parameters", "device", "params_full, a block", "4 unit", 4 * BLOCK],
+            ["gradients", "device", "grads_shard", "4 P/N", 4 * own],
+            ["gradients", "device", "grads_full", "4 F", 4 * full],
+            ["momentum", "device", "momentum_shard", "4 P/N", 4 * own],
+            ["variance", "device", "variance_shard", "4 P/N", 4 * own],
+        ] + rows
     else:
-        rows = [["parameters", "device", "params_full", "4 P", 4 * p], ["gradients", "device", "grads_full", "4 F", 4 * full],
-                ["gradients", "device", "grads_shard", "4 P/N", 4 * own],
-                ["parameters", "pinned", "params_pinned", "4 P/N", 4 * own], ["gradients", "pinned", "grads_pinned", "4 P/N", 4 * own],
-                ["momentum", "host", "momentum_host", "4 P/N", 4 * own], ["variance", "host", "variance_host", "4 P/N", 4 * own]] + rows
+        rows = [
+            ["parameters", "device", "params_full", "4 P", 4 * p],
+            ["gradients", "device", "grads_full", "4 F", 4 * full],
+            ["gradients", "device", "grads_shard", "4 P/N", 4 * own],
+            ["parameters", "pinned", "params_pinned", "4 P/N", 4 * own],
+            ["gradients", "pinned", "grads_pinned", "4 P/N", 4 * own],
+            ["momentum", "host", "momentum_host", "4 P/N", 4 * own],
+            ["variance", "host", "variance_host", "4 P/N", 4 * own],
+        ] + rows
     return rows
 
 
@@ -460,25 +566,37 @@ def counted(rows, step):
             double = purpose == "sums"
             key = (kind, "f64" if double else "f32", n // (8 if double else 4), purpose, unit)
             found[key] = found.get(key, 0) + 1
-    return [{"kind": k, "dtype": d, "elements": e, "count": c, "purpose": p, **({"unit": u} if u >= 0 else {})}
-            for (k, d, e, p, u), c in found.items()]
+    return [
+        {"kind": k, "dtype": d, "elements": e, "count": c, "purpose": p, **({"unit": u} if u >= 0 else {})}
+        for (k, d, e, p, u), c in found.items()
+    ]
 
 
 def training(steps, size, micro):
     """Columns of steps.jsonl, thinned to at most 2,000 rows."""
     rng = random.Random(7)
-    at = sorted({round(i * (steps - 1) / min(steps - 1, 1_999)) for i in range(min(steps, 2_000))}) if steps > 1 else [0]
+    at = (
+        sorted({round(i * (steps - 1) / min(steps - 1, 1_999)) for i in range(min(steps, 2_000))})
+        if steps > 1
+        else [0]
+    )
     loss = [2.2 + 3.3 * math.exp(-4 * s / max(steps, 1)) + rng.gauss(0, 0.03) for s in at]
     seconds = [0.085 * rng.uniform(0.95, 1.1) for _ in at]
     return {
         "step": at,
         "loss": [round(v, 4) for v in loss],
-        "lr": [round(0.004 * (min(1, (s + 1) / 40)) * (0.55 + 0.45 * math.cos(math.pi * s / max(steps, 1))), 7) for s in at],
+        "lr": [
+            round(0.004 * (min(1, (s + 1) / 40)) * (0.55 + 0.45 * math.cos(math.pi * s / max(steps, 1))), 7)
+            for s in at
+        ],
         "grad_norm": [round(1.2 + 4 * math.exp(-s / 30) + abs(rng.gauss(0, 0.15)), 4) for s in at],
         "tokens": [128 * size * micro] * len(at),
         "seconds": [round(v, 6) for v in seconds],
         "waited_seconds": [round(v * rng.uniform(0.06, 0.1), 6) for v in seconds],
-        "validation": [[s, round(2.3 + 3.3 * math.exp(-4 * s / max(steps, 1)), 4)] for s in range(0, steps, max(1, steps // 8))],
+        "validation": [
+            [s, round(2.3 + 3.3 * math.exp(-4 * s / max(steps, 1)), 4)]
+            for s in range(0, steps, max(1, steps // 8))
+        ],
     }
 
 
@@ -488,8 +606,12 @@ def most(rank, what, field):
     for row in sorted(rank.holds, key=lambda h: h[0]):
         cells[row[1], row[2]] = row
         if row[1] == what:
-            whole = [h for (w, _), h in cells.items() if w == what and h[3] in ("whole", "arriving", "leaving")]
-            found = max([found, len(whole)] if field == "units" else [found] + [h[4] for h in whole if len(h) > 4])
+            whole = [
+                h for (w, _), h in cells.items() if w == what and h[3] in ("whole", "arriving", "leaving")
+            ]
+            found = max(
+                [found, len(whole)] if field == "units" else [found] + [h[4] for h in whole if len(h) > 4]
+            )
     return found
 
 
@@ -510,19 +632,51 @@ def sample(lesson, ranks=2, blocks=4, micro=2, steps=400):
         rows = bytes_of(lesson, model, ranks, rank.rank, micro)
         buffers.append(rows)
         operations = counted(rank.operations, 3)
-        entries.append({"rank": rank.rank, "host": "node", "cpu": "a processor", "cores": 2, "memory_bytes": 16_000_000_000,
-                        "predicted_bytes": summed(rows), "measured_bytes": summed(rows),
-                        "predicted_operations": operations, "measured_operations": operations})
+        entries.append(
+            {
+                "rank": rank.rank,
+                "host": "node",
+                "cpu": "a processor",
+                "cores": 2,
+                "memory_bytes": 16_000_000_000,
+                "predicted_bytes": summed(rows),
+                "measured_bytes": summed(rows),
+                "predicted_operations": operations,
+                "measured_operations": operations,
+            }
+        )
     record = {
-        "format": 1, "lesson": lesson, "commit": "0123456789ab", "command": f"lessons/{lesson}/run.sh -n {ranks} --steps {steps}",
-        "started": "2026-01-01T00:00:00Z", "exit_code": 0, "message": "", "device": "cpu", "comm": "mpi", "world": ranks, "threads": 1,
-        "workload": {"batch.micro": "1", "model.layers": str(model.blocks), "precision.dtype": "fp32", "precision.grad_dtype": "same"},
-        "strategy": {}, "versions": {"LibTorch": "2.11.0", "MPI": "Open MPI 4.1.4", "compiler": "g++ 12.2.0"},
-        "as_predicted": True, "validation_loss": 2.36, "ranks": entries,
+        "format": 1,
+        "lesson": lesson,
+        "commit": "0123456789ab",
+        "command": f"lessons/{lesson}/run.sh -n {ranks} --steps {steps}",
+        "started": "2026-01-01T00:00:00Z",
+        "exit_code": 0,
+        "message": "",
+        "device": "cpu",
+        "comm": "mpi",
+        "world": ranks,
+        "threads": 1,
+        "workload": {
+            "batch.micro": "1",
+            "model.layers": str(model.blocks),
+            "precision.dtype": "fp32",
+            "precision.grad_dtype": "same",
+        },
+        "strategy": {},
+        "versions": {"LibTorch": "2.11.0", "MPI": "Open MPI 4.1.4", "compiler": "g++ 12.2.0"},
+        "as_predicted": True,
+        "validation_loss": 2.36,
+        "ranks": entries,
     }
     if lesson == "07_pipeline":
-        record["timetable"] = {"rows": [{"name": "measured", "seconds": 0.03, "idle": 0.231}, {"name": "simulated", "seconds": 0.03, "idle": 0.205},
-                                        {"name": "formula", "seconds": 0.03, "idle": 0.2}]}
+        record["timetable"] = {
+            "rows": [
+                {"name": "measured", "seconds": 0.03, "idle": 0.231},
+                {"name": "simulated", "seconds": 0.03, "idle": 0.205},
+                {"name": "formula", "seconds": 0.03, "idle": 0.2},
+            ]
+        }
     rounded = lambda row: [round(v, 1) if isinstance(v, float) else v for v in row]  # noqa: E731
     origin = min(r.begins[0] for r in world.ranks) - 100
     for rank in world.ranks:
@@ -535,17 +689,36 @@ def sample(lesson, ranks=2, blocks=4, micro=2, steps=400):
             row[0] -= origin
         rank.begins = [b - origin for b in rank.begins]
     return {
-        "format": 1, "lesson": lesson, "question": NAMES[lesson], "record": record, "steps": training(steps, ranks, micro),
-        "units": model.units, "sizes": model.sizes, "buffers": buffers, "limits": limits,
-        "marks": {"steps": [3, 4], "left_out": "", "ranks": [
-            {"rank": r.rank, "begins": rounded(r.begins), "spans": [rounded(s) for s in r.spans],
-             "operations": [rounded(o) for o in r.operations],
-             "holds": [rounded(h) for h in sorted(r.holds, key=lambda h: h[0])]} for r in world.ranks]},
+        "format": 1,
+        "lesson": lesson,
+        "question": NAMES[lesson],
+        "record": record,
+        "steps": training(steps, ranks, micro),
+        "units": model.units,
+        "sizes": model.sizes,
+        "buffers": buffers,
+        "limits": limits,
+        "marks": {
+            "steps": [3, 4],
+            "left_out": "",
+            "ranks": [
+                {
+                    "rank": r.rank,
+                    "begins": rounded(r.begins),
+                    "spans": [rounded(s) for s in r.spans],
+                    "operations": [rounded(o) for o in r.operations],
+                    "holds": [rounded(h) for h in sorted(r.holds, key=lambda h: h[0])],
+                }
+                for r in world.ranks
+            ],
+        },
     }
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("lesson", choices=["01", "04", "05", "07"])
     for name, value in (("ranks", 2), ("blocks", 4), ("micro", 2), ("steps", 400)):
         parser.add_argument(f"--{name}", type=int, default=value)

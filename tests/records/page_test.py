@@ -59,19 +59,27 @@ class Passes(Case):
         texts = self.passes(data)
         self.assertIn("by the formula (S - 1) / (M + S - 1) for S equal stages", texts["tiles"])
         self.assertIn("simulated by pipedream with the measured times", texts["tiles"])
-        self.assertRegex(texts["took"], r"^Step 4 \(counted from 0\) took [\d.]+ ms; the run's median is 126 ms\.$")
+        self.assertRegex(
+            texts["took"], r"^Step 4 \(counted from 0\) took [\d.]+ ms; the run's median is 126 ms\.$"
+        )
         self.assertIn("B2 its backward", texts["names"])
         self.assertNotIn("@", texts["names"])
         self.assertIn("momentum", texts["purposes"])
 
     def test_it_opens_where_a_rank_waits(self):
-        for lesson, what in ((ZERO3, "gradients|parameters"), (OFFLOAD, "the host|parameters"), (PIPELINE, "the gradient of|output")):
+        for lesson, what in (
+            (ZERO3, "gradients|parameters"),
+            (OFFLOAD, "the host|parameters"),
+            (PIPELINE, "the gradient of|output"),
+        ):
             with self.subTest(lesson):
                 self.assertRegex(self.passes(sample(lesson))["explain"], f"waiting for [^.]*({what})")
 
     def test_a_moment_in_words(self):
         texts = self.passes(sample(ZERO3))
-        self.assertRegex(texts["explain"], r"Travelling: block \d's (parameters|gradients) (go to every rank|are summed)")
+        self.assertRegex(
+            texts["explain"], r"Travelling: block \d's (parameters|gradients) (go to every rank|are summed)"
+        )
 
     def test_narrow(self):
         self.passes(sample(ZERO3), width=520)
@@ -150,7 +158,10 @@ def with_markup(value, where, path=()):
     """The data with markup behind every text, or the names of purposes, or the numbers of ranks."""
     if isinstance(value, dict):
         hard = MARKUP if where == "keys" and path[-1:] in (("predicted_bytes",), ("measured_bytes",)) else ""
-        return {key + hard * (key != "total"): with_markup(member, where, (*path, key)) for key, member in value.items()}
+        return {
+            key + hard * (key != "total"): with_markup(member, where, (*path, key))
+            for key, member in value.items()
+        }
     if isinstance(value, list):
         return [with_markup(member, where, path) for member in value]
     number = where == "ranks" and path[-1:] in (("rank",), ("steps",)) and path[:1] != ("steps",)
@@ -169,7 +180,12 @@ class Markup(Case):
                     self.assertEqual(self.harm(with_markup(data, where)), "0 elements, none ran")
 
     def test_runs_nothing_where_it_is_not_escaped(self):
-        found = self.harm(with_markup(sample(OFFLOAD), "texts"), lambda text: text.replace("String(value).replace(/[&<>\"']/g, (c) => `&#${c.charCodeAt(0)};`)", "String(value)"))
+        found = self.harm(
+            with_markup(sample(OFFLOAD), "texts"),
+            lambda text: text.replace(
+                "String(value).replace(/[&<>\"']/g, (c) => `&#${c.charCodeAt(0)};`)", "String(value)"
+            ),
+        )
         self.assertRegex(found, "^[1-9][0-9]* elements, none ran$")
 
 
@@ -209,7 +225,9 @@ class Hands(Case):
     def acted(self, *flags):
         before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
         template = f"{before}showAll();\n{HANDS}{after}"
-        done = json.loads(browse(page(sample(ZERO3), template), more=("--virtual-time-budget=4000", *flags))["done"])
+        done = json.loads(
+            browse(page(sample(ZERO3), template), more=("--virtual-time-budget=4000", *flags))["done"]
+        )
         self.assertEqual([name for name, well in done if not well], [], done)
         return done
 
@@ -241,8 +259,14 @@ class Says(Case):
         data["mesh"] = {"stages": 1, "tensor": tensor}
         for one in data["record"]["ranks"] if tensor > 1 else ():  # of the mesh nothing is asked here
             one["measured_operations"] = one["predicted_operations"] = []
-        data["marks"] = {"steps": [3], "left_out": left_out, "ranks": [
-            {"rank": r, "begins": [0, 10_000], "spans": [], "operations": [], "holds": [], **marks} for r, marks in enumerate(ranks)]}
+        data["marks"] = {
+            "steps": [3],
+            "left_out": left_out,
+            "ranks": [
+                {"rank": r, "begins": [0, 10_000], "spans": [], "operations": [], "holds": [], **marks}
+                for r, marks in enumerate(ranks)
+            ],
+        }
         before, after = TEMPLATE.read_text(encoding="utf-8").rsplit("showAll();\n", 1)
         texts = browse(page(data, f"{before}showAll();\n{SAYS.replace('MOMENT', str(moment))}{after}"))
         self.assertIn("said", texts)
@@ -251,31 +275,56 @@ class Says(Case):
 
     def message(self, moment, **how):
         gradient = ["activation_gradients", 2]
-        return self.said(PIPELINE, moment,
-            {"spans": [["compute", "forward", -1, 0, 0, 1000, "F0"], ["compute", "backward", -1, 0, 6050, 1000, "B0"]],
-             "operations": [["recv", *gradient, 1, 32_768, 0, 1000, -1, 6000, 1100, 6040, 3]]},
-            {"spans": [["compute", "forward", -1, 0, 1000, 1500, "F0"], ["compute", "backward", -1, 0, 2500, 2480, "B0"]],
-             "operations": [["send", *gradient, 0, 32_768, 32_768, 5000, -1, 5900, -1, -1, 3]]}, **how)
+        return self.said(
+            PIPELINE,
+            moment,
+            {
+                "spans": [
+                    ["compute", "forward", -1, 0, 0, 1000, "F0"],
+                    ["compute", "backward", -1, 0, 6050, 1000, "B0"],
+                ],
+                "operations": [["recv", *gradient, 1, 32_768, 0, 1000, -1, 6000, 1100, 6040, 3]],
+            },
+            {
+                "spans": [
+                    ["compute", "forward", -1, 0, 1000, 1500, "F0"],
+                    ["compute", "backward", -1, 0, 2500, 2480, "B0"],
+                ],
+                "operations": [["send", *gradient, 0, 32_768, 32_768, 5000, -1, 5900, -1, -1, 3]],
+            },
+            **how,
+        )
 
     def test_a_receive_before_its_send(self):
         said = self.message(3000)
-        self.assertIn("Not yet travelling: rank 0 waits to receive the gradient of block 2's output for micro-batch 0; rank 1 has not sent it yet.", said["explain"])
+        self.assertIn(
+            "Not yet travelling: rank 0 waits to receive the gradient of block 2's output for micro-batch 0; rank 1 has not sent it yet.",
+            said["explain"],
+        )
         self.assertIn("No message is travelling.", said["explain"])
         self.assertEqual(said["drawn"], [[0, "recv", 1000, 5000]])
         self.assertEqual(said["flows"], [5000])
 
     def test_a_message_under_way(self):
         said = self.message(5500)
-        self.assertIn("Travelling: the gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0", said["explain"])
+        self.assertIn(
+            "Travelling: the gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0",
+            said["explain"],
+        )
         self.assertNotIn("Not yet", said["explain"])
 
     def test_why_a_stage_waits(self):
-        why = ("waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; "
-               "until then rank 1 computes the forward of F0, and it computes the backward of B0")
+        why = (
+            "waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; "
+            "until then rank 1 computes the forward of F0, and it computes the backward of B0"
+        )
         said = self.message(3000)
         self.assertIn(f"Rank 0: {why}.", said["explain"])
         self.assertIn(why[1:], said["list"])
-        self.assertIn("The gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0, which waits for rank 1 until 5.000 ms", said["list"])
+        self.assertIn(
+            "The gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0, which waits for rank 1 until 5.000 ms",
+            said["list"],
+        )
 
     def test_ranks_with_clocks_of_their_own_are_not_compared(self):
         said = self.message(3000, left_out="Hosts have clocks of their own: compare times within one. ")
@@ -285,55 +334,139 @@ class Says(Case):
     def collective(self, moment, ended):
         def operation(issued, end, *wait):
             return ["all_reduce", "gradients", 1, -1, 200_192, 200_192, issued, -1, end, *wait, 3]
-        return self.said(REPLICAS, moment,
-            {"spans": [["compute", "backward_weights", 1, 0, 0, 1000, ""]], "operations": [operation(1000, ended, 1050, ended)]},
-            {"spans": [["compute", "backward_input", 1, 0, 0, 1500, ""], ["compute", "backward_weights", 1, 0, 1500, 1500, ""]],
-             "operations": [operation(3000, 3600, -1, -1)]})
+
+        return self.said(
+            REPLICAS,
+            moment,
+            {
+                "spans": [["compute", "backward_weights", 1, 0, 0, 1000, ""]],
+                "operations": [operation(1000, ended, 1050, ended)],
+            },
+            {
+                "spans": [
+                    ["compute", "backward_input", 1, 0, 0, 1500, ""],
+                    ["compute", "backward_weights", 1, 0, 1500, 1500, ""],
+                ],
+                "operations": [operation(3000, 3600, -1, -1)],
+            },
+        )
 
     def test_why_a_rank_waits_for_another(self):
         said = self.collective(2000, 3500)
-        self.assertIn("Rank 0: waiting for block 1's gradients, because rank 1 joins only at 3.000 ms; until then rank 1 computes the backward of block 1.", said["explain"])
-        self.assertIn("Not yet travelling: rank 0 joined the all_reduce of block 1's gradients, which waits for rank 1 to join.", said["explain"])
+        self.assertIn(
+            "Rank 0: waiting for block 1's gradients, because rank 1 joins only at 3.000 ms; until then rank 1 computes the backward of block 1.",
+            said["explain"],
+        )
+        self.assertIn(
+            "Not yet travelling: rank 0 joined the all_reduce of block 1's gradients, which waits for rank 1 to join.",
+            said["explain"],
+        )
         self.assertEqual(said["drawn"], [[0, "all_reduce", 1000, 3000]])
-        self.assertIn("Travelling: block 1's gradients are summed over the ranks (all_reduce", self.collective(3200, 3500)["explain"])
+        self.assertIn(
+            "Travelling: block 1's gradients are summed over the ranks (all_reduce",
+            self.collective(3200, 3500)["explain"],
+        )
 
-    def test_ranks_at_different_operations_are_not_compared(self):  # as those of no flush, whose steps are not the same updates
+    def test_ranks_at_different_operations_are_not_compared(
+        self,
+    ):  # as those of no flush, whose steps are not the same updates
         self.assertNotRegex(self.collective(2000, 2500)["explain"], "because|Not yet")
 
     def test_groups_that_send_alike_wait_for_their_own(self):
         def gather(issued, end, *wait):
-            return {"operations": [["all_gather", "activations", 2, -1, 32_768, 16_384, issued, -1, end, *wait, 3, 2, 1]]}
-        said = self.said(REPLICAS, 2000, gather(1000, 3500, 1050, 3500), gather(3000, 3500, -1, -1), gather(900, 4600, 950, 4600), gather(4200, 4600, -1, -1), tensor=2)
-        self.assertIn("Rank 0: waiting for block 2's output, because rank 1 joins only at 3.000 ms.", said["explain"])
-        self.assertIn("Rank 2: waiting for block 2's output, because rank 3 joins only at 4.200 ms.", said["explain"])
-        self.assertIn("rank 0 joined the all_gather of block 2's output, which waits for rank 1 to join", said["explain"])
+            return {
+                "operations": [
+                    ["all_gather", "activations", 2, -1, 32_768, 16_384, issued, -1, end, *wait, 3, 2, 1]
+                ]
+            }
+
+        said = self.said(
+            REPLICAS,
+            2000,
+            gather(1000, 3500, 1050, 3500),
+            gather(3000, 3500, -1, -1),
+            gather(900, 4600, 950, 4600),
+            gather(4200, 4600, -1, -1),
+            tensor=2,
+        )
+        self.assertIn(
+            "Rank 0: waiting for block 2's output, because rank 1 joins only at 3.000 ms.", said["explain"]
+        )
+        self.assertIn(
+            "Rank 2: waiting for block 2's output, because rank 3 joins only at 4.200 ms.", said["explain"]
+        )
+        self.assertIn(
+            "rank 0 joined the all_gather of block 2's output, which waits for rank 1 to join",
+            said["explain"],
+        )
         self.assertEqual(said["drawn"], [[0, "all_gather", 1000, 3000], [2, "all_gather", 900, 4200]])
 
     def test_why_a_rank_waits_for_its_host(self):
-        said = self.said(OFFLOAD, 200, {
-            "spans": [["host", "update", 2, -1, 0, 150, ""], ["host", "update", 3, -1, 150, 250, ""]],
-            "operations": [["to_device", "parameters", 3, -1, 100_096, 0, 100, -1, 500, 120, 510, 3]]})
-        self.assertIn("Rank 0: waiting for the copy of block 3's parameters, because its host is still updating block 3, until 0.400 ms.", said["explain"])
+        said = self.said(
+            OFFLOAD,
+            200,
+            {
+                "spans": [["host", "update", 2, -1, 0, 150, ""], ["host", "update", 3, -1, 150, 250, ""]],
+                "operations": [["to_device", "parameters", 3, -1, 100_096, 0, 100, -1, 500, 120, 510, 3]],
+            },
+        )
+        self.assertIn(
+            "Rank 0: waiting for the copy of block 3's parameters, because its host is still updating block 3, until 0.400 ms.",
+            said["explain"],
+        )
 
     def test_what_another_ranks_host_holds_up(self):
         def gather(issued, end, *wait):
             return ["all_gather", "parameters", 1, -1, 200_192, 100_096, issued, -1, end, *wait, 3]
-        said = self.said(OFFLOAD, 500, {"operations": [gather(200, 1500, 210, 1510)]}, {
-            "spans": [["host", "update", unit, -1, 200 + 250 * unit, 250, ""] for unit in range(4)], "operations": [gather(1200, 1500, -1, -1)]})
-        self.assertIn("because rank 1 joins only at 1.200 ms; until then rank 1's host updates the embedding to block 3.", said["explain"])
+
+        said = self.said(
+            OFFLOAD,
+            500,
+            {"operations": [gather(200, 1500, 210, 1510)]},
+            {
+                "spans": [["host", "update", unit, -1, 200 + 250 * unit, 250, ""] for unit in range(4)],
+                "operations": [gather(1200, 1500, -1, -1)],
+            },
+        )
+        self.assertIn(
+            "because rank 1 joins only at 1.200 ms; until then rank 1's host updates the embedding to block 3.",
+            said["explain"],
+        )
 
     def test_what_is_given_up(self):
         start = [[0, "P", unit, "slice"] for unit in range(6)]
-        whole = [[100, "P", 0, "arriving"], [150, "P", 0, "whole"], [200, "P", 1, "arriving"], [300, "P", 1, "whole"]]
-        given = [[2000, "P", 1, "slice"], [2001, "P", 3, "arriving"], [2500, "P", 3, "whole"], [4000, "P", 3, "slice"], [4001, "P", 5, "arriving"]]
+        whole = [
+            [100, "P", 0, "arriving"],
+            [150, "P", 0, "whole"],
+            [200, "P", 1, "arriving"],
+            [300, "P", 1, "whole"],
+        ]
+        given = [
+            [2000, "P", 1, "slice"],
+            [2001, "P", 3, "arriving"],
+            [2500, "P", 3, "whole"],
+            [4000, "P", 3, "slice"],
+            [4001, "P", 5, "arriving"],
+        ]
         said = self.said(ZERO3, 3000, {"holds": start + whole + given})
-        self.assertIn("Rank 0, at 2.000 ms: block 1's full copy is given up (overwritten by block 3's).", said["explain"])
-        self.assertIn("Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the embedding.", said["explain"])
-        self.assertIn("Block 3's full copy is given up", said["list"])  # what comes next has another size: it takes a place of its own
+        self.assertIn(
+            "Rank 0, at 2.000 ms: block 1's full copy is given up (overwritten by block 3's).",
+            said["explain"],
+        )
+        self.assertIn(
+            "Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the embedding.",
+            said["explain"],
+        )
+        self.assertIn(
+            "Block 3's full copy is given up", said["list"]
+        )  # what comes next has another size: it takes a place of its own
         self.assertNotIn("(overwritten by the head's", said["list"])
 
     def test_short_copies_are_one_box(self):
-        copies = [["to_device", "parameters", unit % 6, -1, 100, 0, 100 + 7 * unit, -1, 115 + 7 * unit, -1, -1, 3] for unit in range(14)]
+        copies = [
+            ["to_device", "parameters", unit % 6, -1, 100, 0, 100 + 7 * unit, -1, 115 + 7 * unit, -1, -1, 3]
+            for unit in range(14)
+        ]
         longer = ["to_device", "parameters", 1, -1, 100, 0, 1000, -1, 1200, -1, -1, 3]
         self.assertEqual(self.said(OFFLOAD, 150, {"operations": [*copies, longer]})["boxes"], [14, 1])
 
@@ -349,15 +482,32 @@ def mesh(stages, data, tensor, chunks=1):
     world, page_data = stages * data * tensor, sample(REPLICAS, ranks=stages * data * tensor)
     for rank, one in enumerate(page_data["record"]["ranks"]):
         stage, rows = rank // (data * tensor), []
+
         def add(kind, purpose, ranks=world, stride=1, dtype="f32", elements=10):
             if ranks > 1 or kind in ("send", "recv"):
-                where = {**({"ranks": ranks} if ranks != world else {}), **({"stride": stride} if stride > 1 else {})}
-                rows.append({"kind": kind, "dtype": dtype, "elements": elements, "count": 1, "purpose": purpose, **where})
+                where = {
+                    **({"ranks": ranks} if ranks != world else {}),
+                    **({"stride": stride} if stride > 1 else {}),
+                }
+                rows.append(
+                    {
+                        "kind": kind,
+                        "dtype": dtype,
+                        "elements": elements,
+                        "count": 1,
+                        "purpose": purpose,
+                        **where,
+                    }
+                )
+
         add("all_gather", "activations", tensor, 1)
         add("all_reduce", "gradients", data, tensor)
         if stage in (0, stages - 1):
             add("all_reduce", "gradients", 2, (stages - 1) * data * tensor, elements=7)
-        for purpose, goes, comes in (("activations", stage + 1 < stages, stage > 0), ("activation_gradients", stage > 0, stage + 1 < stages)):
+        for purpose, goes, comes in (
+            ("activations", stage + 1 < stages, stage > 0),
+            ("activation_gradients", stage > 0, stage + 1 < stages),
+        ):
             for kind, there in (("send", goes), ("recv", comes)):
                 if there or chunks > 1:
                     add(kind, purpose)
@@ -395,13 +545,25 @@ class Mesh(Case):
 
     def test_stages_between_the_ends(self):
         found = self.shares(mesh(3, 2, 2))
-        self.assertEqual([shared for shared, _ in found[1::4]],
-                         [{"tensor": [0], "data": [3], "stage": [5], "ends": [9]}, {"tensor": [4], "data": [7], "stage": [1, 9]}, {"tensor": [8], "data": [11], "stage": [5], "ends": [1]}])
+        self.assertEqual(
+            [shared for shared, _ in found[1::4]],
+            [
+                {"tensor": [0], "data": [3], "stage": [5], "ends": [9]},
+                {"tensor": [4], "data": [7], "stage": [1, 9]},
+                {"tensor": [8], "data": [11], "stage": [5], "ends": [1]},
+            ],
+        )
         self.assertIn("Rank 5: stage 1, replica 0, tensor rank 1", found[5][1])
-        self.assertRegex(found[5][1], r"tensor group rank 4 1 20 B data group rank 7 1 40 B neighbours ranks 1 and 9 4 80 B all ranks ranks 0, 1, .* 10 and 11 1 32 B Together 172 B")
+        self.assertRegex(
+            found[5][1],
+            r"tensor group rank 4 1 20 B data group rank 7 1 40 B neighbours ranks 1 and 9 4 80 B all ranks ranks 0, 1, .* 10 and 11 1 32 B Together 172 B",
+        )
 
     def test_chunks_go_around(self):
-        self.assertEqual([shared["stage"] for shared, _ in self.shares(mesh(4, 1, 2, chunks=2))], [[2, 6], [3, 7], [0, 4], [1, 5], [2, 6], [3, 7], [0, 4], [1, 5]])
+        self.assertEqual(
+            [shared["stage"] for shared, _ in self.shares(mesh(4, 1, 2, chunks=2))],
+            [[2, 6], [3, 7], [0, 4], [1, 5], [2, 6], [3, 7], [0, 4], [1, 5]],
+        )
 
     def test_replicas_of_stages_and_of_shards(self):
         self.assertEqual(self.shares(mesh(2, 3, 1))[4][0], {"data": [3, 5], "stage": [1], "ends": [1]})
@@ -412,9 +574,15 @@ class Mesh(Case):
     def test_which_part_a_slice_is(self):
         """[of parameters, of the optimizer's states], each the number of the part and how many there are."""
         cube = mesh(2, 2, 2)
-        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 2]], [[1, 2], [1, 2]], [[0, 2], [0, 2]], [[1, 2], [1, 2]]])
+        self.assertEqual(
+            self.shares(cube, "slices")[4:],
+            [[[0, 2], [0, 2]], [[1, 2], [1, 2]], [[0, 2], [0, 2]], [[1, 2], [1, 2]]],
+        )
         cube["record"]["strategy"]["states"] = "sharded"
-        self.assertEqual(self.shares(cube, "slices")[4:], [[[0, 2], [0, 4]], [[1, 2], [2, 4]], [[0, 2], [1, 4]], [[1, 2], [3, 4]]])
+        self.assertEqual(
+            self.shares(cube, "slices")[4:],
+            [[[0, 2], [0, 4]], [[1, 2], [2, 4]], [[0, 2], [1, 4]], [[1, 2], [3, 4]]],
+        )
         self.assertEqual(self.shares(mesh(2, 3, 1), "slices")[4], [[1, 3], [1, 3]])
         groups = mesh(1, 2, 2)
         groups["mesh"], groups["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
@@ -440,8 +608,14 @@ class Mesh(Case):
                 operation["stride"] = 4
         self.fails("rank 3 shares its tensor axis with $", wrong)
         text = TEMPLATE.read_text(encoding="utf-8")
-        for before, after, words in (("Math.floor(rank / stride) % n", "rank % n", "rank 1 shares its data axis with $"),
-                                     ("for (const other of others) shared.set", "for (const other of [...others, 7]) shared.set", "rank 0 shares its tensor axis with 1,7")):
+        for before, after, words in (
+            ("Math.floor(rank / stride) % n", "rank % n", "rank 1 shares its data axis with $"),
+            (
+                "for (const other of others) shared.set",
+                "for (const other of [...others, 7]) shared.set",
+                "rank 0 shares its tensor axis with 1,7",
+            ),
+        ):
             self.assertEqual(text.count(before), 1)
             self.fails(words, mesh(2, 2, 2), text.replace(before, after))
 
@@ -467,17 +641,35 @@ class Planted(Case):
             with self.subTest(what):
                 data = sample(ZERO3)
                 start = data["marks"]["ranks"][0]["begins"][0]
-                move(data, 0, "holds", lambda h, w=what, s=state: h[0] > start + 1 and h[1] == w and h[3] == s, lambda h: None)
+                move(
+                    data,
+                    0,
+                    "holds",
+                    lambda h, w=what, s=state: h[0] > start + 1 and h[1] == w and h[3] == s,
+                    lambda h: None,
+                )
                 self.fails(r"alive|after (leaving|whole)", data)
 
     def test_a_shifted_span(self):
         data = sample(ZERO3)
-        move(data, 1, "spans", lambda s: s[1] == "forward" and s[2] == 2, lambda s: s[:4] + [s[4] - 900] + s[5:])
+        move(
+            data,
+            1,
+            "spans",
+            lambda s: s[1] == "forward" and s[2] == 2,
+            lambda s: s[:4] + [s[4] - 900] + s[5:],
+        )
         self.fails(r"rank 1, forward of block 2.*(before it ends|without whole)", data)
 
     def test_a_span_before_its_parameters(self):
         data = sample(ZERO3)
-        move(data, 0, "spans", lambda s: s[1] == "forward" and s[2] == 1, lambda s: s[:4] + [s[4] - 600] + s[5:])
+        move(
+            data,
+            0,
+            "spans",
+            lambda s: s[1] == "forward" and s[2] == 1,
+            lambda s: s[:4] + [s[4] - 600] + s[5:],
+        )
         self.fails(r"rank 0, forward of block 1.*without whole parameters", data)
 
     def test_a_dropped_message(self):
@@ -490,8 +682,12 @@ class Planted(Case):
     def test_one_end_alone(self):
         data = sample(PIPELINE)
         for operations in ("measured_operations", "predicted_operations"):
-            data["record"]["ranks"][0][operations] = [o for o in data["record"]["ranks"][0][operations] if o["kind"] != "send"]
-        data["marks"]["ranks"][0]["operations"] = [o for o in data["marks"]["ranks"][0]["operations"] if o[0] != "send"]
+            data["record"]["ranks"][0][operations] = [
+                o for o in data["record"]["ranks"][0][operations] if o["kind"] != "send"
+            ]
+        data["marks"]["ranks"][0]["operations"] = [
+            o for o in data["marks"]["ranks"][0]["operations"] if o[0] != "send"
+        ]
         self.fails("one end alone", data)
 
     def test_too_many_sets(self):
@@ -515,15 +711,25 @@ class Planted(Case):
         self.fails(words, sample(lesson), text.replace(before, after))
 
     def test_a_wrong_colour(self):
-        self.in_template("--gradients: light-dark(#f9bd6c", "--gradients: light-dark(#94bdf5", "colour, light: gradients is blue")
+        self.in_template(
+            "--gradients: light-dark(#f9bd6c",
+            "--gradients: light-dark(#94bdf5",
+            "colour, light: gradients is blue",
+        )
         self.in_template("#a32b22", "#1d6b38", "colour, dark: waiting is green")
-        self.in_template('item.pass === "update" ? "optimizer" : /', 'item.pass === "update" ? "parameters" : /', "colour, light: optimizer is blue")
+        self.in_template(
+            'item.pass === "update" ? "optimizer" : /',
+            'item.pass === "update" ? "parameters" : /',
+            "colour, light: optimizer is blue",
+        )
 
     def test_a_faint_text(self):
         self.in_template("--dim: light-dark(#555b64", "--dim: light-dark(#9aa0a8", "contrast, light")
 
     def test_a_wrong_width(self):
-        self.in_template("width:${100 * BAR * n / most}%", "width:${100 * BAR * n / most + 0.2}%", "widths of rank")
+        self.in_template(
+            "width:${100 * BAR * n / most}%", "width:${100 * BAR * n / most + 0.2}%", "widths of rank"
+        )
 
     def test_labels_that_overlap(self):
         self.in_template("view.width / 130)", "view.width / 13)", "labels overlap")
@@ -532,7 +738,11 @@ class Planted(Case):
         self.in_template('"data-state": hold.state', '"data-state": "whole"', "cell 0")
 
     def test_a_page_error_and_a_request(self):
-        self.in_template("// --- verdict ---\n", 'setTimeout(() => 0);\ndispatchEvent(new ErrorEvent("error", { message: "planted" }));\n', "page error or a request: planted")
+        self.in_template(
+            "// --- verdict ---\n",
+            'setTimeout(() => 0);\ndispatchEvent(new ErrorEvent("error", { message: "planted" }));\n',
+            "page error or a request: planted",
+        )
 
 
 class Template(unittest.TestCase):
@@ -547,7 +757,13 @@ class Template(unittest.TestCase):
 
     def test_each_letter_of_a_formula_has_a_meaning(self):
         legend = (TEMPLATE.parents[2] / "memory/formula.h").read_text(encoding="utf-8")
-        words = json.loads(re.search(r'<script id="words" type="application/json">(.*?)</script>', TEMPLATE.read_text(encoding="utf-8"), re.DOTALL).group(1))
+        words = json.loads(
+            re.search(
+                r'<script id="words" type="application/json">(.*?)</script>',
+                TEMPLATE.read_text(encoding="utf-8"),
+                re.DOTALL,
+            ).group(1)
+        )
         self.assertEqual(sorted(words["letters"]), sorted(re.findall(r'FormulaSymbol\{"(\w+)"', legend)))
 
     def test_what_is_written_is_read(self):
@@ -557,14 +773,20 @@ class Template(unittest.TestCase):
         self.assertNotIn("<", line)
         self.assertEqual(json.loads(line), json.loads(json.dumps(copy.deepcopy(data))))
 
-    @unittest.skipUnless(os.environ.get("STAGECRAFT_SETTINGS") == "all", "made anew at the end of an issue: tests/soak.sh looks")
+    @unittest.skipUnless(
+        os.environ.get("STAGECRAFT_SETTINGS") == "all",
+        "made anew at the end of an issue: tests/soak.sh looks",
+    )
     def test_sample_pages_have_todays_template(self):
         pages = sorted((TEMPLATE.parents[3] / "docs/pages").glob("*.html"))
         self.assertGreaterEqual(len(pages), 11)
         for path in pages:
             text = path.read_text(encoding="utf-8")
             before, after = TEMPLATE.read_text(encoding="utf-8").split("{}</script>\n<script>", 1)
-            self.assertTrue(text.startswith(before) and text.endswith(after), f"{path.name}; fix: docs/pages/make.sh --refit")
+            self.assertTrue(
+                text.startswith(before) and text.endswith(after),
+                f"{path.name}; fix: docs/pages/make.sh --refit",
+            )
             self.assertEqual(data_in(text)["format"], 1)
 
 

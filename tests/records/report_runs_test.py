@@ -101,7 +101,10 @@ class Table(Case):
         self.assertEqual(rows["perplexity"], ["nan", "inf", "inf", "-"])
         ended_run(self.path("e"), [step(0)], validation_loss="much")
         code, _, err = command("report", "e", cwd=self.folder)
-        self.assertEqual((code, err.splitlines()[0]), (65, 'error: e/record.json: "validation_loss" is not what a run writes'))
+        self.assertEqual(
+            (code, err.splitlines()[0]),
+            (65, 'error: e/record.json: "validation_loss" is not what a run writes'),
+        )
 
     # As wire_bytes() of common/watch/comm_op.h counts them.
     def test_bytes_sent(self):
@@ -183,7 +186,9 @@ class Table(Case):
 class Scaling(Case):
     def run_on(self, ranks, seconds, **more):
         steps = [step(i, seconds=9 if i < 5 else seconds) for i in range(25)]
-        return ended_run(self.path(f"on{ranks}"), steps, world=ranks, ranks=[rank(i) for i in range(ranks)], **more)
+        return ended_run(
+            self.path(f"on{ranks}"), steps, world=ranks, ranks=[rank(i) for i in range(ranks)], **more
+        )
 
     def test_next_to_the_fewest_ranks(self):
         runs = [self.run_on(4, 0.16), self.run_on(2, 0.25)]
@@ -204,12 +209,16 @@ class Scaling(Case):
             "lesson is 02_zero1 here and 01_data_parallel there": {"lesson": "02_zero1"},
             "device is cuda here and cpu there": {"device": "cuda"},
             "overlap is off here and on there": {"strategy": {"overlap": "off"}},
-            "batch.global is 24 here and 12 there": {"workload": {**fake_runs.WORKLOAD, "batch.global": "24"}},
+            "batch.global is 24 here and 12 there": {
+                "workload": {**fake_runs.WORKLOAD, "batch.global": "24"}
+            },
         }
         for said, more in others.items():
             two, key = os.path.relpath(self.run_on(2, 0.3, **more), self.folder), said.split()[0]
             fix = f"compare runs of one workload, or say that they may differ in it: --across {key}"
-            self.refused(64, f"error: {two}: did other work than {one}: {said}\n  fix: {fix}\n", one, two, "--scaling")
+            self.refused(
+                64, f"error: {two}: did other work than {one}: {said}\n  fix: {fix}\n", one, two, "--scaling"
+            )
             code, out, _ = command("report", one, two, "--scaling", "--across", key, cwd=self.folder)
             self.assertEqual((code, out.splitlines()[-1].split()), (0, ["2", "5,120", "1.67", "83", "%"]))
 
@@ -217,9 +226,17 @@ class Scaling(Case):
         one, two = (os.path.relpath(self.run_on(ranks, 0.5), self.folder) for ranks in (1, 2))
         short = os.path.relpath(ended_run(self.path("short"), [step(0)] * 24, world=4), self.folder)
         again = os.path.relpath(ended_run(self.path("again"), [step(0)] * 25, world=2), self.folder)
-        self.refused(64, f"error: {short}: has 24 steps; a rate needs 25\n  fix: --steps 25 or more\n", one, short, "--scaling")
+        self.refused(
+            64,
+            f"error: {short}: has 24 steps; a rate needs 25\n  fix: --steps 25 or more\n",
+            one,
+            short,
+            "--scaling",
+        )
         said = "name one run of each number of ranks"
-        self.refused(64, f"error: {again}: has 2 ranks, as {two}\n  fix: {said}\n", one, two, again, "--scaling")
+        self.refused(
+            64, f"error: {again}: has 2 ranks, as {two}\n  fix: {said}\n", one, two, again, "--scaling"
+        )
         said = "one run says nothing of scaling\n  fix: name runs on other numbers of ranks as well\n"
         self.refused(64, f"error: --scaling: {said}", one, "--scaling")
         said = "error: --scaling: prints a table alone\n  fix: leave out --svg and --pages\n"
@@ -271,7 +288,9 @@ class OtherWork(Case):
         ended_run(self.one, [step(0)], workload=today)
         ended_run(self.other, [step(0)], workload=older, workload_hash="def")
         self.assertEqual(command("report", "one", "other", cwd=self.folder)[0], 0)
-        ended_run(self.other, [step(0)], workload={**older, "data.validation_batches": "1"}, workload_hash="def")
+        ended_run(
+            self.other, [step(0)], workload={**older, "data.validation_batches": "1"}, workload_hash="def"
+        )
         said = "error: other: did other work than one: data.validation_rows is 3 here and 6 there\n"
         self.refused(
             64,
@@ -284,8 +303,7 @@ class OtherWork(Case):
     def test_a_key_that_nobody_has(self):
         self.refused(
             64,
-            "error: --across optim.lrs: no run here has such a key\n"
-            "  fix: --across optim.lr\n",
+            "error: --across optim.lrs: no run here has such a key\n" "  fix: --across optim.lr\n",
             "one",
             "other",
             "--across",
@@ -317,7 +335,11 @@ class OtherFiles(Case):
         )
         self.refused(64, said, "one", "other")
         self.refused(
-            64, said.replace("other: w", "tail: w").replace("v.txt (sum bb) h", "none h"), "none", "one", "tail"
+            64,
+            said.replace("other: w", "tail: w").replace("v.txt (sum bb) h", "none h"),
+            "none",
+            "one",
+            "tail",
         )
         self.rows("one", "other", "tail", "--across", "validation")
 
@@ -346,13 +368,35 @@ class OtherFiles(Case):
         self.assertNotIn("--init", command("report", "one", "one", cwd=self.folder)[1])
 
 
-FORGED = [None, True, 0, -1, 1 << 63, 10**400, 1e308, math.nan, "", "x", "\x1b[31m", "../../../x", "\ud800", "nan", [], [1], {}, {"a": {}}, [None] * 3]
+FORGED = [
+    None,
+    True,
+    0,
+    -1,
+    1 << 63,
+    10**400,
+    1e308,
+    math.nan,
+    "",
+    "x",
+    "\x1b[31m",
+    "../../../x",
+    "\ud800",
+    "nan",
+    [],
+    [1],
+    {},
+    {"a": {}},
+    [None] * 3,
+]
 OPERATION = {"kind": "all_reduce", "dtype": "f32", "elements": 10, "count": 3}
 
 
 def paths_of(value, path=()):
     yield path
-    for key, member in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, member in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
         yield from paths_of(member, (*path, key))
 
 
@@ -416,7 +460,9 @@ class BadInput(Case):
             'a/record.json: "ranks[0].predicted_operations[0].ranks" is not what a run writes' + fix,
             json.dumps(record([step(0)], ranks=[rank(0, operations=[{**OPERATION, "ranks": 0}])])),
         )
-        self.bad('a/record.json: "lesson" is not what a run writes' + fix, json.dumps(record(lesson="../../x")))
+        self.bad(
+            'a/record.json: "lesson" is not what a run writes' + fix, json.dumps(record(lesson="../../x"))
+        )
 
     def test_damaged_steps(self):
         fix = f"\n  fix: {run_files.A_LINE}\n"
@@ -431,7 +477,12 @@ class BadInput(Case):
 
     # Whatever stands in a record: it is reported, or refused with a message, and nothing is written but the page and the figure.
     def test_forged_records(self):
-        good = record([step(i) for i in range(26)], ranks=[rank(0, operations=[OPERATION])], test={"file": "t", "rows": 3, "loss": 2}, init={"file": "w"})
+        good = record(
+            [step(i) for i in range(26)],
+            ranks=[rank(0, operations=[OPERATION])],
+            test={"file": "t", "rows": 3, "loss": 2},
+            init={"file": "w"},
+        )
         paths = [path for path in paths_of(good) if not (path[:1] == ("steps",) and path[2:] and path[2] > 0)]
         chance, said = random.Random(1), set()
         for path in paths:
@@ -445,12 +496,19 @@ class BadInput(Case):
                         said.add(refused.code)
                     self.assertNotIn("\x1b", out.getvalue())
         self.assertEqual(said, {0, 65})
-        self.assertLessEqual(set(os.listdir(self.folder)) | set(os.listdir(self.path("a"))), {"a", "good", "record.json", "steps.jsonl", "page.html", "loss.svg"})
+        self.assertLessEqual(
+            set(os.listdir(self.folder)) | set(os.listdir(self.path("a"))),
+            {"a", "good", "record.json", "steps.jsonl", "page.html", "loss.svg"},
+        )
 
     def test_a_name_that_is_no_utf8(self):
         name = os.fsencode(self.path("a")) + b"\xff\x1b"
         os.rename(ended_run(self.path("a"), [step(0)]), name)
-        ended = subprocess.run([f"{fake_runs.ROOT}/lessons/report.sh".encode(), name, b"--pages"], capture_output=True, check=False)
+        ended = subprocess.run(
+            [f"{fake_runs.ROOT}/lessons/report.sh".encode(), name, b"--pages"],
+            capture_output=True,
+            check=False,
+        )
         self.assertEqual((ended.returncode, ended.stderr), (0, b""))
         self.assertIn(rb"a\udcff\x1b/loss.svg", ended.stdout)
         self.assertTrue(os.path.exists(name + b"/page.html"))
@@ -458,8 +516,16 @@ class BadInput(Case):
     def test_an_output_without_room(self):
         ended_run(self.path("a"), [step(0)])
         with open("/dev/full", "w", encoding="utf-8") as full:
-            ended = subprocess.run([f"{fake_runs.ROOT}/lessons/report.sh", self.path("a")], stdout=full, stderr=subprocess.PIPE, check=False)
-        self.assertEqual((ended.returncode, ended.stderr.decode().splitlines()[0]), (73, "error: stdout: No space left on device"))
+            ended = subprocess.run(
+                [f"{fake_runs.ROOT}/lessons/report.sh", self.path("a")],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        self.assertEqual(
+            (ended.returncode, ended.stderr.decode().splitlines()[0]),
+            (73, "error: stdout: No space left on device"),
+        )
 
     def test_links_in_a_circle_are_not_followed(self):
         for i in range(30):
@@ -485,14 +551,18 @@ class BadInput(Case):
         for name in ("x.svg", "y.svg.new"):
             os.symlink(self.path("keep"), self.path(name))
         code, _, err = command("report", "a", "--svg", "x.svg", cwd=self.folder)
-        self.assertEqual((code, err.split("\n")[0]), (64, "error: x.svg: is a symbolic link, and would be replaced"))
+        self.assertEqual(
+            (code, err.split("\n")[0]), (64, "error: x.svg: is a symbolic link, and would be replaced")
+        )
         self.assertEqual(command("report", "a", "--svg", "y.svg", cwd=self.folder)[0], 0)
         with open(self.path("keep"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "kept")
         os.mkfifo(self.path("pipe"))
         self.assertEqual(command("report", "a", "--svg", "pipe", cwd=self.folder)[0], 73)
         code, _, err = command("report", "pipe", cwd=self.folder)
-        self.assertEqual((code, err.split("\n")[0]), (65, "error: pipe: cannot be read: it is no regular file"))
+        self.assertEqual(
+            (code, err.split("\n")[0]), (65, "error: pipe: cannot be read: it is no regular file")
+        )
 
     def test_a_figure_that_cannot_be_written(self):
         ended_run(self.path("a"), [step(0)])
@@ -514,15 +584,24 @@ class Pages(Case):
         self.assertEqual(mine, right, "in the Content-Security-Policy of template.html")
 
     def test_a_page_for_a_run_that_left_none(self):
-        ended_run(self.path("a"), [step(i, loss=math.nan if i == 3 else None) for i in range(30)], command="</script>", message="\u2028")
+        ended_run(
+            self.path("a"),
+            [step(i, loss=math.nan if i == 3 else None) for i in range(30)],
+            command="</script>",
+            message="\u2028",
+        )
         write(self.path("b/page.html"), "the run's own")
         ended_run(self.path("b"), [step(i) for i in range(30)])
         code, out, err = command("report", "a", "b", "--pages", cwd=self.folder)
         self.assertEqual((code, err), (0, ""), out)
         self.assertEqual(text_of(self.path("b/page.html")), "the run's own")
-        line = re.search(r'<script id="data" type="application/json">(.*?)</script>', text_of(self.path("a/page.html"))).group(1)
+        line = re.search(
+            r'<script id="data" type="application/json">(.*?)</script>', text_of(self.path("a/page.html"))
+        ).group(1)
         data = json.loads(line)
-        self.assertEqual((data["record"]["command"], data["steps"]["loss"][3], data["marks"]), ("</script>", None, {}))
+        self.assertEqual(
+            (data["record"]["command"], data["steps"]["loss"][3], data["marks"]), ("</script>", None, {})
+        )
         if CHROMIUM:
             self.assertEqual(json.loads(browse(text_of(self.path("a/page.html")))["selftest"])["faults"], [])
 

@@ -42,7 +42,8 @@ TEST(Stages, NeighboursAreReplicas) {
   EXPECT_EQ(micro_batches_of(shape), 1);
 }
 
-// Every rank's own plan, one by one, is that of its set: 4 sums are not shared evenly by 3 or 8, nor is the tied matrix by replicas.
+// Every rank's own plan, one by one, is that of its set: 4 sums are not shared evenly by 3 or 8, nor is the
+// tied matrix by replicas.
 TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
   struct Case {
     const char* lesson;
@@ -147,8 +148,8 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
   EXPECT_TRUE(job.profiles(105));
 }
 
-// 12 bytes of each element of a model of two blocks, once in all ranks together: what replicas hold N times they divide,
-// slices are divided already. Each unit is rounded up to 64 elements a rank.
+// 12 bytes of each element of a model of two blocks, once in all ranks together: what replicas hold N times
+// they divide, slices are divided already. Each unit is rounded up to 64 elements a rank.
 TEST(TrainJobs, RanksTogetherCopyEachStateOnceForACheckpoint) {
   constexpr std::int64_t kRanks = 4;
   CommandLine line;

@@ -133,7 +133,8 @@ TEST(Sample, IsAFunctionOfModelAndSeed) {
   }
 }
 
-// No token can be drawn from numbers that are none: the text ends there, on all ranks, with the unit that made them.
+// No token can be drawn from numbers that are none: the text ends there, on all ranks, with the unit that
+// made them.
 TEST(Sample, EndsWhereTheModelIsNotFinite) {
   for (const int world : {1, 3}) {
     for (const int unit : {0, 2, 4}) {

@@ -26,11 +26,16 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS = ["statements", "lines", "function", "members", "empty", "forwards", "outside", "diff"]
-NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/                                 # comments, strings, characters
-                   |R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'""", re.S | re.X)
+NOISE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/                                 # comments, strings, characters
+                   |R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'""",
+    re.S | re.X,
+)
 CLASS = re.compile(r"(?<!enum )\b(?:class|struct)\s+(\w+)(?:\s+final)?\s*(?::(?!:)([^;{}()=]*))?\{")
-KEYWORDS = set("if for while switch catch return else throw new delete case constexpr sizeof alignof and "
-               "or not do decltype noexcept requires static_cast const_cast reinterpret_cast".split())
+KEYWORDS = set(
+    "if for while switch catch return else throw new delete case constexpr sizeof alignof and "
+    "or not do decltype noexcept requires static_cast const_cast reinterpret_cast".split()
+)
 TAIL = re.compile(r"((?:\s|const\b|noexcept\b|override\b|final\b|&|->\s*[\w:<>&*, ]+?)*)\{")
 BLOCK = re.compile(r"(?:[)\]]|\b(?:else|do|try|const|noexcept|override|final|mutable)|->\s*[\w:<>&*, ]+)$")
 HEAD = re.compile(r"(?:^|[;{}:]|\b(?:class|struct|enum|union|namespace|extern)\b[^;{}]*)$")
@@ -71,7 +76,7 @@ def close(text, at):  # where the bracket that opens there closes
 def statements(text):
     count, inside = 0, ["block"]
     for match in re.finditer(r"[(){}\[\];]", text):
-        head = text[max(0, match.start() - 400):match.start()].rstrip()
+        head = text[max(0, match.start() - 400) : match.start()].rstrip()
         if match[0] == ";":
             count += inside[-1] != "("
         elif match[0] in ")]}":
@@ -88,7 +93,7 @@ def declarations(body):
     piece, i = "", 0
     while i < len(body):
         if body[i] == "(":
-            piece, i = piece + body[i:close(body, i) + 1], close(body, i)
+            piece, i = piece + body[i : close(body, i) + 1], close(body, i)
         elif body[i] == "{":
             plain, i = without_templates(piece).strip(), close(body, i)
             drop = NESTED.match(plain) or "(" in plain and not INITIALIZER.search(plain)
@@ -110,7 +115,9 @@ def data_names(declaration):
 
 def classes(text):  # (name, words of its bases, declarations) of each, nested ones, too
     for m in CLASS.finditer(text):
-        yield m[1], re.findall(r"\w+", m[2] or ""), list(declarations(text[m.end():close(text, m.end() - 1)]))
+        yield m[1], re.findall(r"\w+", m[2] or ""), list(
+            declarations(text[m.end() : close(text, m.end() - 1)])
+        )
 
 
 def functions(text):
@@ -119,8 +126,8 @@ def functions(text):
         end = close(text, match.end() - 1)
         tail = TAIL.match(text, end + 1)
         if tail and match[1] not in KEYWORDS:
-            body = text[tail.end():close(text, tail.end() - 1)]
-            yield match[1], text[match.end():end], tail[1], body.strip()
+            body = text[tail.end() : close(text, tail.end() - 1)]
+            yield match[1], text[match.end() : end], tail[1], body.strip()
 
 
 def forwards(parameters, body):
@@ -148,10 +155,13 @@ def names_outside(main, folder):
 def counted(text):
     plain = bare(text)
     data = [piece for _, _, pieces in classes(plain) for piece in pieces if "std::function" in piece]
-    return {"statements": statements(plain), "lines": len(re.findall(r"^.*\S", text, re.M)),
-            "function": sum(len(data_names(piece)) for piece in data),
-            "empty": sum("override" in tail and not body for _, _, tail, body in functions(plain)),
-            "forwards": sum(forwards(parameters, body) for _, parameters, _, body in functions(plain))}
+    return {
+        "statements": statements(plain),
+        "lines": len(re.findall(r"^.*\S", text, re.M)),
+        "function": sum(len(data_names(piece)) for piece in data),
+        "empty": sum("override" in tail and not body for _, _, tail, body in functions(plain)),
+        "forwards": sum(forwards(parameters, body) for _, parameters, _, body in functions(plain)),
+    }
 
 
 def measure(commit, top):  # {row: {column: number}} of the commit, laid out in a new folder under top

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 checkout=$(CDPATH='' cd "$here/../.." && pwd -P)
 cd "$sandbox" # a payload that is taken as the name of a folder is made there
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------------------------
 # Bash runs $(...) in an index where it counts. Every variable that a script reads, and every flag, brings one.
 payload='root[$(touch '$sandbox'/executed)]'
 shim mpirun.openmpi <<<'exit 0'
@@ -41,7 +41,7 @@ done
 PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 SLURM_JOB_NUM_NODES=08 run "$repo/common/setup/launch.sh" 99_fake --no-build
 check "08 is a number" equal "$code" 0
 
-# --- flags and an MPI with which a run would be wrong --------------------------------------------------------------------
+# --- flags and an MPI with which a run would be wrong -------------------------------------------------------
 for name in CXXFLAGS=-Ofast "CXX=g++ -ffinite-math-only"; do
   run env "$name" cmake -S "$checkout" -B "$sandbox/configured"
   check "$name" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "-${name#*-}: with it isfinite is always true, and a NaN would train on fix: without it in CXXFLAGS,"
@@ -56,7 +56,7 @@ run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi
 check "another MPI" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
 check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" "$sandbox/mpi/mpicc: is not Open MPI's, which Stagecraft is built with fix: apt-get install libopenmpi-dev"
 
-# --- a start that does not come ---------------------------------------------------------------------------------------
+# --- a start that does not come -----------------------------------------------------------------------------
 # mpirun starts nothing, says nothing and does not end; what it started itself ends with it, but for its srun, which has a group of its own.
 shim mpirun.openmpi <<<'setsid sleep 1234.567 & sleep 1234.56 & trap "kill $!; exit 143" TERM; wait'
 began=$SECONDS
@@ -73,7 +73,7 @@ for limit in "-n 16" "-f 0"; do
   check "ulimit $limit" contains "$out" "error: ulimit $limit: a run "
 done
 
-# --- control groups --------------------------------------------------------------------------------------------------
+# --- control groups -----------------------------------------------------------------------------------------
 # in_machine COMMAND...: a function of lib.sh with the files of `machine`.
 machine=$sandbox/machine
 # shellcheck source=common/setup/lib.sh
@@ -105,7 +105,7 @@ put /sys/fs/cgroup/memory/job/memory.limit_in_bytes "$payload"
 check "what is no number is no limit" equal "$(in_machine core_quota)$(in_machine memory_limit)" ""
 check "and is not run" test ! -e "$sandbox/executed"
 
-# --- CDPATH ----------------------------------------------------------------------------------------------------------
+# --- CDPATH -------------------------------------------------------------------------------------------------
 # With it `cd lessons` goes to another folder of that name, and prints where.
 decoy=$sandbox/decoy
 mkdir -p "$decoy"/{lessons/09_checkpoint_and_faults,common/setup,pipedream,tests} "$repo"/{pipedream,tests,lessons/09_checkpoint_and_faults}
@@ -143,7 +143,7 @@ cd "$checkout"
 plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' | grep -vE 'cd "\$(root|sandbox|repo|deps|build|checkout|here/)' | grep -v "CDPATH=''" | grep -v '^common/setup/lib.sh:' || true)
 check "every cd" equal "$plain" ""
 
-# --- somebody else's checkout ----------------------------------------------------------------------------------------
+# --- somebody else's checkout -------------------------------------------------------------------------------
 if [[ $(id -u) == 0 ]]; then
   chmod 755 "$sandbox"
   mkdir -p "$repo/.deps" "$repo/lessons/99_fake"

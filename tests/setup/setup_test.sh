@@ -12,7 +12,7 @@ log=$sandbox/log
 export log
 fresh() { rm -rf "$repo/.deps" "$log"; : >"$log"; }
 
-# --- packages --------------------------------------------------------------------------------------------------------
+# --- packages -----------------------------------------------------------------------------------------------
 fresh
 setup --nonsense
 check "unknown option" equal "$code $err" "64 error: --nonsense: unknown option of setup.sh
@@ -60,7 +60,7 @@ shim apt-get <<<'exit 100'
 setup
 check "no network for apt-get" contains "$code $err" "69 error: apt-get update: failed"
 
-# --- wheels ----------------------------------------------------------------------------------------------------------
+# --- wheels -------------------------------------------------------------------------------------------------
 mkdir -p "$sandbox"/include/{spdlog,gtest,nlohmann}
 touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h,xxhash.h}
 for tool in ninja mpirun ompi_info; do shim $tool <<<'exit 0'; done
@@ -144,10 +144,10 @@ setup --keep-wheels
 check "it is replaced" equal "$code $(steps)" "0 download install "
 check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
 
-# --- pyarrow, with --dev ---------------------------------------------------------------------------------------------
+# --- pyarrow, with --dev ------------------------------------------------------------------------------------
 mkdir -p "$repo/common/data/prepare"
 cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
-for tool in clang-format-14 clang-tidy-14 shellcheck git patch strace slurmctld munged chromium; do shim $tool <<<'exit 0'; done
+for tool in clang-format-14 clang-tidy-14 shellcheck black git patch strace slurmctld munged chromium; do shim $tool <<<'exit 0'; done
 setup --check --dev
 check "--dev needs clang and its libFuzzer" contains "$code $out" "69 setup: missing
   packages  clang-14 libclang-rt-14-dev ccache"
@@ -175,7 +175,7 @@ check "where prepare looks for it" test -e "$deps/prepare/site/torch"
 setup --dev
 check "and the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
 
-# --- tensorboard, with --curves or on the first use of lessons/curves.sh ---------------------------------------------
+# --- tensorboard, with --curves or on the first use of lessons/curves.sh ------------------------------------
 setup --check --curves
 check "--curves needs tensorboard" equal "$code $out" "69 setup: missing
   .deps/curves  tensorboard, with which lessons/curves.sh writes event files: 40 MB to download, 120 MB on disk
@@ -214,7 +214,7 @@ setup
 check "without locks it is installed all the same" equal "$code $(steps)" "0 download install "
 ln -sf "$(PATH=/usr/bin:/bin command -v flock)" "$shims/flock"
 
-# --- the machine -----------------------------------------------------------------------------------------------------
+# --- the machine --------------------------------------------------------------------------------------------
 fresh
 shim df <<<'printf "Filesystem 1M-blocks Used Available\ndisk 1 1 1999\n"'
 setup

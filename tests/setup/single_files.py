@@ -48,18 +48,28 @@ def main(wanted):
     entries = commands("cuda" if cuda else "single")
     if cuda:
         known = commands("single").keys()
-        wanted = [name for name in sorted(entries) if re.match(r"tests/.*\.cpp$", name) and (name not in known or "/benchmarks/" in name)]
+        wanted = [
+            name
+            for name in sorted(entries)
+            if re.match(r"tests/.*\.cpp$", name) and (name not in known or "/benchmarks/" in name)
+        ]
     elif every or not wanted:
-        tidied = subprocess.run([ROOT / "common/setup/tidy.sh", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        tidied = subprocess.run(
+            [ROOT / "common/setup/tidy.sh", "--list"], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()
         wanted = sorted(entries.keys() - commands("cpu").keys() - set(tidied))
         wanted = wanted if every else tiers.changed("file", wanted)
     for name in wanted:
         if name not in entries:
-            sys.exit(f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again")
+            sys.exit(
+                f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again"
+            )
 
     def check(name):
         entry = entries[name]
-        return subprocess.run(alone(entry["command"]), cwd=entry["directory"], stderr=subprocess.PIPE, text=True, check=False)
+        return subprocess.run(
+            alone(entry["command"]), cwd=entry["directory"], stderr=subprocess.PIPE, text=True, check=False
+        )
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

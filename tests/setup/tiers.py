@@ -33,16 +33,33 @@ import relink  # noqa: E402  which tests notice damage to a file
 RECORD = ROOT / "tests/setup/soaked.txt"
 RAN = ROOT / "docs/records/soak.json"
 
-PLANS = ["docs/explore/sources.txt", "@docs/explore/sources.txt"]  # all that a plan is made of; @: the files that a file names
+PLANS = [
+    "docs/explore/sources.txt",
+    "@docs/explore/sources.txt",
+]  # all that a plan is made of; @: the files that a file names
 # Tests of tools and of records: what they read. In the first two tiers only if it changed.
 TOOLS = {
-    "benchmarks_(gpu|torch_.*|comm_sweep|padding)": ["tests/benchmarks/*.py", "tests/benchmarks/comm_sweep.cpp"],
+    "benchmarks_(gpu|torch_.*|comm_sweep|padding)": [
+        "tests/benchmarks/*.py",
+        "tests/benchmarks/comm_sweep.cpp",
+    ],
     "choose_records": ["tests/benchmarks/choosing.py", "docs/results/*.json", *PLANS],
-    "docs_(plans|meshes)": ["tests/benchmarks/plans.py", "tests/benchmarks/meshes.py", "docs/results/plans.json", "docs/results/meshes.json", *PLANS],
+    "docs_(plans|meshes)": [
+        "tests/benchmarks/plans.py",
+        "tests/benchmarks/meshes.py",
+        "docs/results/plans.json",
+        "docs/results/meshes.json",
+        *PLANS,
+    ],
     "explore_(equal|page)": ["docs/explore/index.html", "tests/explore/*", *PLANS],
     "pipedream_mutate": ["tests/mutate/*.py"],
     "processes_bits": ["tests/bits.py", "tests/processes/bits_test.py"],
-    "records_page": ["common/records/page/*", "common/records/page.cpp", "tests/records/page*", "docs/pages/*.html"],
+    "records_page": [
+        "common/records/page/*",
+        "common/records/page.cpp",
+        "tests/records/page*",
+        "docs/pages/*.html",
+    ],
 }
 # Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
@@ -71,25 +88,30 @@ def matches(pattern, name):
 # --- sums ------------------------------------------------------------------------------------------------------------------
 
 
-def without_comments(text):
-    """C++ without its comments and blank lines: texts, raw ones too, stay as they are."""
+def without_layout(text):
+    """C++ without comments, but for what clang-tidy is told, and with one blank where it had any; texts stay as they are."""
     token = r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*(?:.|\n)*?\*/'
-    kept = re.sub(token, lambda m: " " if m.group(0).startswith(("//", "/*")) else m.group(0), text)
-    return "\n".join(line.rstrip() for line in kept.split("\n") if line.strip())
+    pieces, end = [], 0
+    for match in re.finditer(token, text):
+        pieces += text[end : match.start()].split()
+        if not match[0].startswith(("//", "/*")) or "NOLINT" in match[0]:
+            pieces.append(match[0])
+        end = match.end()
+    return " ".join(pieces + text[end:].split())
 
 
 @functools.cache
-def digest(name, comments=False):
-    """Of a file, of C++ by default without comments; a file that is gone counts as empty."""
+def digest(name):
+    """Of a file, of C++ without its layout; a file that is gone counts as empty."""
     path = ROOT / name
     data = path.read_bytes() if path.is_file() else b""
-    if not comments and path.suffix in (".h", ".cpp"):
-        data = without_comments(data.decode()).encode()
+    if path.suffix in (".h", ".cpp"):
+        data = without_layout(data.decode()).encode()
     return hashlib.sha256(data).hexdigest()
 
 
-def sum_of(names, comments=False):
-    lines = (f"{name} {digest(name, comments)}\n" for name in sorted(set(names)))
+def sum_of(names):
+    lines = (f"{name} {digest(name)}\n" for name in sorted(set(names)))
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
@@ -98,8 +120,12 @@ def sources_of_tests():
     """{test: its sources} of sc_test and sc_mpi_test."""
     found = {}
     for path in (ROOT / "tests").glob("*/CMakeLists.txt"):
-        for name, sources in re.findall(r"^sc_(?:mpi_)?test\((\w+)\b[^)]*?\bSOURCES((?:\s+[\w./]+\.cpp)+)", path.read_text(), re.M):
-            found[name] = [str((path.parent / source).resolve().relative_to(ROOT)) for source in sources.split()]
+        for name, sources in re.findall(
+            r"^sc_(?:mpi_)?test\((\w+)\b[^)]*?\bSOURCES((?:\s+[\w./]+\.cpp)+)", path.read_text(), re.M
+        ):
+            found[name] = [
+                str((path.parent / source).resolve().relative_to(ROOT)) for source in sources.split()
+            ]
     return found
 
 
@@ -117,7 +143,11 @@ def globbed(patterns):
         if pattern.startswith("@"):
             found += (ROOT / pattern[1:]).read_text().split()
         else:
-            found += (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+            found += (
+                str(path.relative_to(ROOT))
+                for path in ROOT.glob(pattern)
+                if path.is_file() and "__pycache__" not in path.parts
+            )
     return found
 
 
@@ -134,7 +164,7 @@ def read_by(kind, name):
 
 
 def todays(kind, name):
-    return sum_of(read_by(kind, name), comments=kind == "file")  # which clang-tidy reads, too
+    return sum_of(read_by(kind, name))
 
 
 def recorded():
@@ -162,7 +192,9 @@ def kind_exists(key):
 
 
 def entries(build):
-    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, check=True).stdout
+    shown = subprocess.run(
+        ["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, check=True
+    ).stdout
     return [test["name"] for test in json.loads(shown)["tests"]]
 
 
@@ -197,12 +229,21 @@ def passed(report):
 
 def check(build):
     names = entries(build)
-    named = [one for pattern in [*READS, CHANGED, PAGES, SOAK, *PARTS.values()] for one in re.split(r"\|(?![^(]*\))", pattern)]
-    problems = [f"no ctest entry is called {one}" for one in named if not any(matches(one, name) for name in names)]
+    named = [
+        one
+        for pattern in [*READS, CHANGED, PAGES, SOAK, *PARTS.values()]
+        for one in re.split(r"\|(?![^(]*\))", pattern)
+    ]
+    problems = [
+        f"no ctest entry is called {one}" for one in named if not any(matches(one, name) for name in names)
+    ]
     soaked = [name for part in [*PARTS, "tests"] for name in of_part(part, build)]
     problems += [f"{name}: no part of soak runs it" for name in names if name not in soaked]
-    problems += [f"tests/soak.sh has no part {part}" for part in [*PARTS, "tests"]
-                 if not re.search(rf"^    {part}\)", (ROOT / "tests/soak.sh").read_text(), re.M)]
+    problems += [
+        f"tests/soak.sh has no part {part}"
+        for part in [*PARTS, "tests"]
+        if not re.search(rf"^    {part}\)", (ROOT / "tests/soak.sh").read_text(), re.M)
+    ]
     for tier in ("run", "ci"):
         print(f"{tier}: {len(names) - len(left_out(tier, build))} of {len(names)} entries now")
     return problems
@@ -213,15 +254,27 @@ def parts_that_ran():
 
 
 def ran(part, seconds, tests):
-    head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    head = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout.strip()
     parts = parts_that_ran()
-    parts[part] = {"date": str(datetime.date.today()), "commit": head, "seconds": int(seconds), "tests": int(tests)}
+    parts[part] = {
+        "date": str(datetime.date.today()),
+        "commit": head,
+        "seconds": int(seconds),
+        "tests": int(tests),
+    }
     RAN.write_text(json.dumps(parts, indent=1, sort_keys=True) + "\n")
 
 
 def last(part):
     found = parts_that_ran().get(part)
-    return f"{part:18} " + (f"{found['date']}  {found['commit']}  {found['seconds']:5d} s" + f"  {found['tests']:3d} tests" * (found['tests'] > 0) if found else "never")
+    return f"{part:18} " + (
+        f"{found['date']}  {found['commit']}  {found['seconds']:5d} s"
+        + f"  {found['tests']:3d} tests" * (found["tests"] > 0)
+        if found
+        else "never"
+    )
 
 
 def main(command, *rest):

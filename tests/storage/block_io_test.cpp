@@ -114,7 +114,8 @@ TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
     open_ones = kernel_workers();
   }
   if (open_ones == 0) GTEST_SKIP() << "no io_uring here, or its writes need no worker";
-  // A worker that ends with its queue does so in a millisecond, and may take the next queue's first transfer along.
+  // A worker that ends with its queue does so in a millisecond, and may take the next queue's first transfer
+  // along.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(kernel_workers(), open_ones);
 }

@@ -291,7 +291,8 @@ TEST_F(CheckpointProcess, AnExportEqualsAFileWrittenDirectly) {
   }
 }
 
-// ulimit -d bounds private memory: the largest tensor is 48 MB, and 1.5 of it 72 MB, the program's own included.
+// ulimit -d bounds private memory: the largest tensor is 48 MB, and 1.5 of it 72 MB, the program's own
+// included.
 TEST_F(CheckpointProcess, AnExportHoldsOneTensor) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is private as well";

@@ -1,5 +1,5 @@
-// Checkpoints that somebody made to do harm: their sums are right (a sum is no secret), and nothing else is. Each is refused
-// with 65 by its file, in little memory, and an older one is taken.
+// Checkpoints that somebody made to do harm: their sums are right (a sum is no secret), and nothing else is.
+// Each is refused with 65 by its file, in little memory, and an older one is taken.
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 

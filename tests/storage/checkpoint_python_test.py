@@ -31,10 +31,16 @@ for file in manifest["files"]:
     assert path.stat().st_size == file["bytes"], file["name"]
     with safe_open(path, framework="numpy") as opened:
         metadata = opened.metadata()
-    assert metadata == {"format": "stagecraft 1", "step": "400", "rank": str(int(file["name"][5:9]))}, metadata
+    assert metadata == {
+        "format": "stagecraft 1",
+        "step": "400",
+        "rank": str(int(file["name"][5:9])),
+    }, metadata
     for name, values in load_file(path).items():
         tensor, purpose, begin, end = re.fullmatch(r"(.*)@([a-z_]+)\[(\d+):(\d+)\]", name).groups()
-        assert values.dtype == np.float32 and np.array_equal(values, expected(tensor, purpose, int(begin), int(end))), name
+        assert values.dtype == np.float32 and np.array_equal(
+            values, expected(tensor, purpose, int(begin), int(end))
+        ), name
         covered.setdefault((tensor, purpose), []).append((int(begin), int(end)))
 for (tensor, purpose), ranges in covered.items():
     at = 0
@@ -53,4 +59,6 @@ for name, shape in shapes.items():
     if name == "wte.weight":
         ours = ours[: int(manifest["workload"]["model.vocab"])]
     assert np.array_equal(exported["transformer." + name], ours), name
-print(f"{len(manifest['files'])} files, {sum(map(len, covered.values()))} entries, {len(exported)} exported tensors: as they were written")
+print(
+    f"{len(manifest['files'])} files, {sum(map(len, covered.values()))} entries, {len(exported)} exported tensors: as they were written"
+)

@@ -1,4 +1,5 @@
-// Damages a checkpoint and makes the manifest's own sum right again, as anybody can: for tests of whole programs.
+// Damages a checkpoint and makes the manifest's own sum right again, as anybody can: for tests of whole
+// programs.
 //   usage  forge_checkpoint DIR empty | deep | large | behind | int | none | older | steers
 //     empty   rank 0's file has no byte, and the manifest a header of 8 for it
 //     deep    100,000 lists within each other in "extra"

@@ -264,7 +264,8 @@ TEST_F(HoldTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
     ops_->open_write(dir_ / "ck/.lock")->append(as_bytes("17\n"));
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), "no InputError") << "it was killed";
     EXPECT_EQ(holder_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
-    // It only stood still, and this one is taken for gone in its turn: perhaps just as it counts, so once more.
+    // It only stood still, and this one is taken for gone in its turn: perhaps just as it counts, so once
+    // more.
     bool stays = false;
     for (int i = 0; i < 3 && !stays; ++i) {
       sign(elsewhere);

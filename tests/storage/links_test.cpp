@@ -1,5 +1,5 @@
-// What stands where this program writes and is not its own: links, pipes, other people's files. A canary behind every
-// link keeps its content, whatever is removed or replaced beside it.
+// What stands where this program writes and is not its own: links, pipes, other people's files. A canary
+// behind every link keeps its content, whatever is removed or replaced beside it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -169,7 +169,8 @@ TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
   EXPECT_EQ(here(), Names{"step-000003"});
 }
 
-// Somebody's notes are no run's: an old generation that holds them stays whole, and a new one of its name takes them over.
+// Somebody's notes are no run's: an old generation that holds them stays whole, and a new one of its name
+// takes them over.
 TEST_F(LinksTest, WhatNoRunHasWrittenInAGenerationStays) {
   const auto generation = [&](const std::string& name) {
     ops_->make_dir(dir_ / "here" / name);

@@ -1,4 +1,5 @@
-// Compiled once a case by tests/strategy/CMakeLists.txt: without a case it must compile, with one it must not.
+// Compiled once a case by tests/strategy/CMakeLists.txt: without a case it must compile, with one it must
+// not.
 #include "common/strategy/strategy.h"
 
 namespace sc {

@@ -83,8 +83,8 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
           kFix);
 }
 
-// Of ranks that compute a micro-batch together all show it, whoever made it: they are named, and not those of other
-// micro-batches.
+// Of ranks that compute a micro-batch together all show it, whoever made it: they are named, and not those of
+// other micro-batches.
 TEST(Nonfinite, NamesTheGroupThatComputesTogether) {
   const auto stage = [](int unit, std::vector<int> units) {
     Held held{std::move(units), true};

@@ -1,5 +1,5 @@
-// What strategies save, and what any of them takes over: state of one type on one world, loaded by another type on
-// another, equals to the bit; each element is saved once, padding never.
+// What strategies save, and what any of them takes over: state of one type on one world, loaded by another
+// type on another, equals to the bit; each element is saved once, padding never.
 #include "common/strategy/saved_state.h"
 
 #include <ATen/ops/arange.h>
@@ -28,7 +28,7 @@ namespace {
 using checkpoint::Reader;
 constexpr std::int64_t kSteps = 3;
 
-// --- who saves what -----------------------------------------------------------------------------------------------
+// --- who saves what ----------------------------------------------------------------------------------------
 
 StateSlice slice_of(Range range) {
   return {Purpose::momentum, 2, Segment::sharded, range, in_tensor(at::empty({range.size()}, at::kFloat))};
@@ -72,7 +72,7 @@ TEST(Holders, EvenShareCoversEachElementOnce) {
       << "two parts on one rank";
 }
 
-// --- elements of several sizes --------------------------------------------------------------------------------------
+// --- elements of several sizes -----------------------------------------------------------------------------
 
 TEST(SavedState, EntriesAreAlignedWhateverTheirSizes) {
   const ParamLayout layout(test::odd_workload().model, WorldSize{1});
@@ -105,9 +105,10 @@ TEST(SavedState, EntriesAreAlignedWhateverTheirSizes) {
   }
 }
 
-// --- rounded weights, older ones among them -----------------------------------------------------------------------
+// --- rounded weights, older ones among them ----------------------------------------------------------------
 
-/// Weights in 16 bits, their master, both moments and two older versions of the weights; every number is another one.
+/// Weights in 16 bits, their master, both moments and two older versions of the weights; every number is
+/// another one.
 test::FakeStrategy with_older_versions(const ParamLayout& layout, float first) {
   test::FakeStrategy strategy;
   strategy.of_layout = &layout;
@@ -205,7 +206,7 @@ TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
   }
 }
 
-// --- from one strategy to another ---------------------------------------------------------------------------------
+// --- from one strategy to another --------------------------------------------------------------------------
 
 /// A whole state: (tensor, purpose) -> its bytes.
 using Whole = std::map<checkpoint::Key, std::vector<std::byte>>;

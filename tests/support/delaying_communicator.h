@@ -13,14 +13,15 @@ class DelayingWorker;
 class DropCounter;
 
 /// Decorator for tests. Operations go to a thread of this communicator, which hands them to `inner` in issue
-/// order, each after a random pause; wait() pauses again. An operation therefore really happens late. It works on
-/// copies (SetApart): its result is in the caller's tensor after wait() and not before, however long ago it
-/// happened, and 0xff bytes (NaN) are there until then; what it reads must not have changed by then. So a missing
-/// wait is seen whatever the clock says. In place, the own slice stays as it was. Tensors must be in host memory.
+/// order, each after a random pause; wait() pauses again. An operation therefore really happens late. It
+/// works on copies (SetApart): its result is in the caller's tensor after wait() and not before, however long
+/// ago it happened, and 0xff bytes (NaN) are there until then; what it reads must not have changed by then.
+/// So a missing wait is seen whatever the clock says. In place, the own slice stays as it was. Tensors must
+/// be in host memory.
 ///   Seeds   pauses are a function of the seed and the order of the operations, between 0 and `longest`. Give
 ///           ranks different seeds.
-///   Errors  wrong arguments are refused when issued; everything else comes from wait(): logic_error, too, if what
-///           was being sent has been overwritten.
+///   Errors  wrong arguments are refused when issued; everything else comes from wait(): logic_error, too, if
+///           what was being sent has been overwritten.
 class DelayingCommunicator : public Communicator {
  public:
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,

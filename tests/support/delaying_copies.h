@@ -9,7 +9,8 @@
 
 namespace sc {
 
-/// Decorator for tests, as DelayingCommunicator: what a copy writes is NaN until its wait, or that of its end.
+/// Decorator for tests, as DelayingCommunicator: what a copy writes is NaN until its wait, or that of its
+/// end.
 class DelayingCopies final : public Copies {
  public:
   DelayingCopies(std::unique_ptr<Copies> inner, std::uint64_t seed,

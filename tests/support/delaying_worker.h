@@ -35,9 +35,9 @@ class Pause {
 /// Fills what an operation will overwrite with 0xff bytes (NaN): who reads it before the wait sees them.
 void poison(const at::Tensor& t);
 
-/// The tensors of one operation, which works on copies of them. So nothing depends on when it really happens: what
-/// it writes comes to the caller's tensor with the wait and not before, and what it reads must be the same then as
-/// now.
+/// The tensors of one operation, which works on copies of them. So nothing depends on when it really happens:
+/// what it writes comes to the caller's tensor with the wait and not before, and what it reads must be the
+/// same then as now.
 /// The copies are no memory of LibTorch's.
 class SetApart {
  public:
@@ -65,8 +65,8 @@ class DelayingWorker {
  public:
   DelayingWorker(std::uint64_t seed, std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
   ~DelayingWorker();
-  /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when somebody waits for
-  /// the ticket or its end, or is told that the end has passed.
+  /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when somebody waits
+  /// for the ticket or its end, or is told that the end has passed.
   Ticket post(SetApart apart, std::function<Ticket()> issue);
   /// Blocks until every operation so far has been issued.
   void flush();

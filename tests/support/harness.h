@@ -60,7 +60,8 @@ void for_each_model(const F& f) {
   }
 }
 
-/// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers differ.
+/// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers
+/// differ.
 inline bool without_loss(std::int64_t j, std::int64_t i) { return (i + 2 * j) % 7 == 3; }
 inline std::int64_t targets_of(const Workload& w, std::int64_t j) {
   std::int64_t with_loss = 0;

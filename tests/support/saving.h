@@ -1,5 +1,5 @@
-// Checkpoints of a world of threads, written and read as a run does it; and runs in parts, each of which goes on
-// from the checkpoint of another. Header-only, for tests that link `run` and `checkpoint`.
+// Checkpoints of a world of threads, written and read as a run does it; and runs in parts, each of which goes
+// on from the checkpoint of another. Header-only, for tests that link `run` and `checkpoint`.
 #pragma once
 
 #include <ATen/ops/empty.h>

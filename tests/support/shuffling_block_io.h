@@ -13,9 +13,9 @@
 
 namespace sc {
 
-/// Holds all that it is asked for, and does one thing at a time: the newest, or any. What will be read is 0xff
-/// bytes (NaN) from the request on, and what is written is what is in memory when its turn has come: who reads
-/// before the end, or writes, is seen.
+/// Holds all that it is asked for, and does one thing at a time: the newest, or any. What will be read is
+/// 0xff bytes (NaN) from the request on, and what is written is what is in memory when its turn has come: who
+/// reads before the end, or writes, is seen.
 class ShufflingBlockIo final : public BlockIo {
  public:
   enum class Order : std::uint8_t { newest_first, any };

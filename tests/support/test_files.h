@@ -3,7 +3,8 @@
 
 namespace sc::test {
 
-/// After InitGoogleTest, whose own filter still counts. Ends the process with 64 where a file that is named has no test.
+/// After InitGoogleTest, whose own filter still counts. Ends the process with 64 where a file that is named
+/// has no test.
 void keep_named_files(int argc, char** argv);
 
 }  // namespace sc::test

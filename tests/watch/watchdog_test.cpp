@@ -101,7 +101,8 @@ TEST(HangReport, NamesSeveral) {
       << text;
 }
 
-// Two stages of two data ranks of two tensor ranks; axes of one rank are none, and one axis says no more than the number.
+// Two stages of two data ranks of two tensor ranks; axes of one rank are none, and one axis says no more than
+// the number.
 TEST(HangReport, NamesARanksPlaceInAMesh) {
   ProgressBoard board(WorldSize{8});
   board.set_mesh(2, 2);
@@ -404,7 +405,8 @@ TEST(Watchdog, OperationsThatChangeAreProgress) {
   EXPECT_EQ(ending.exits, 0);
 }
 
-// Ten transfers issued at once, one of which ends every 100 ms: together they take two and a half times the limit.
+// Ten transfers issued at once, one of which ends every 100 ms: together they take two and a half times the
+// limit.
 TEST(Watchdog, TransfersThatWaitTheirTurnAreNoHang) {
   ProgressBoard board(WorldSize{1});
   Ending ending;

@@ -13,8 +13,8 @@ namespace sc {
 
 /// Asynchronous copies of one rank. Each direction has a lane of its own, in which copies run one after the
 /// other in issue order; the lanes run beside each other and beside the device.
-///   Order    a copy starts after the work already issued on the caller's stream and returns at once; with `after`, it starts after
-///            what had been issued there when issued() made that.
+///   Order    a copy starts after the work already issued on the caller's stream and returns at once; with
+///            `after`, it starts after what had been issued there when issued() made that.
 ///   Tensors  contiguous, of one dtype and element count; the host's in pinned memory beside a GPU
 ///            (Place::pinned).
 ///   Ticket   wait() makes the caller's stream wait, wait_on_host() the caller itself. Nobody reads what is
@@ -39,7 +39,8 @@ class Copies {
                    const After& after = {}) {
     return checked(CommKind::to_device, host, device, what, of_step, after);
   }
-  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied. after: null, or of issued().
+  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied.
+  /// after: null, or of issued().
   virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
                        const After& after) = 0;
   /// Tickets that were dropped without a wait.
@@ -56,8 +57,8 @@ class Copies {
                  OfStep of_step, const After& after = {});
 };
 
-/// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a second each
-/// way; 0: as fast as it can.
+/// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a
+/// second each way; 0: as fast as it can.
 std::unique_ptr<Copies> make_host_copies(double mbps = 0);
 /// Of the current GPU: a stream a lane. A build without GPU code refuses.
 std::unique_ptr<Copies> make_gpu_copies();

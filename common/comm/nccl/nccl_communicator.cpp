@@ -85,7 +85,8 @@ class NcclCommunicator::Issue {
     operation_ = std::make_shared<NcclOperation>(comm.group_, text);
   }
 
-  /// `call` gets the communicator, the stream, the elements and their type; `behind` the stream, for what follows it there.
+  /// `call` gets the communicator, the stream, the elements and their type; `behind` the stream, for what
+  /// follows it there.
   template <class Call>
   Ticket collective(const Call& call, const std::function<void(cudaStream_t)>& behind = {}) {
     if (count_ == 0) return Ticket();

@@ -22,12 +22,14 @@ struct NcclOptions {
   /// How long NCCL may take to accept an operation or to connect. The watchdog's limit is shorter and its
   /// message better; this one is for programs without.
   std::chrono::milliseconds limit{120'000};
-  /// While it is true: also measure when operations run (gpu_moment.h); waits are measured always. Null: never.
+  /// While it is true: also measure when operations run (gpu_moment.h); waits are measured always. Null:
+  /// never.
   std::shared_ptr<const std::atomic<bool>> trace = {};
-  /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All ranks
-  /// say the same.
+  /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All
+  /// ranks say the same.
   bool messages_by_copy = true;
-  /// The same for sums and gathers of what lies in a window for sums (PeerSums), where every rank can open every other's memory.
+  /// The same for sums and gathers of what lies in a window for sums (PeerSums), where every rank can open
+  /// every other's memory.
   bool sums_by_copy = true;
 };
 
@@ -46,17 +48,19 @@ struct NcclOptions {
 ///             pair is not connected yet. ready() asks the event.
 ///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
 ///             on its own stream. In a graph they are nodes of it.
-///   Sums      in NCCL's order, which is the same from run to run on the same machine. In rank order, as Communicator says: fp64 sums
-///             of up to 32 numbers, and all of a group that has a window for sums (PeerSums). No other reduction.
+///   Sums      in NCCL's order, which is the same from run to run on the same machine. In rank order, as
+///             Communicator says: fp64 sums of up to 32 numbers, and all of a group that has a window for
+///             sums (PeerSums). No other reduction.
 ///   Zero      operations of no element are not issued, and their tickets are empty.
 ///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same
 ///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
 ///             communicator: NCCL keeps its memory otherwise, and the destructor says so.
 ///   Hangs     no call blocks inside NCCL. abort() may come from any thread and ends kernels that wait for a
-///             rank that is gone; tickets then throw AbortedError. Once a window was made, by it, by a part of it or by
-///             what it was split from, tickets throw as before, but what waits on the GPU ends with the process.
-///   Memory    NCCL's own buffers, and windows, outside LibTorch's allocator; all given back by the destructor,
-///             a window by its last owner.
+///             rank that is gone; tickets then throw AbortedError. Once a window was made, by it, by a part
+///             of it or by what it was split from, tickets throw as before, but what waits on the GPU ends
+///             with the process.
+///   Memory    NCCL's own buffers, and windows, outside LibTorch's allocator; all given back by the
+///             destructor, a window by its last owner.
 ///   Errors    besides those of Communicator: InputError 69 if the NCCL that was loaded is older than its
 ///             header; DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a
 ///             pair in a capture.

@@ -20,16 +20,19 @@ int gpu_of(const Launch& launch, bool share);
 /// The same decision, from numbers.
 int gpu_of(const Launch& launch, int gpus, bool share);
 
-/// Sets what NCCL and CUDA read from the environment when they start, unless the user has set it. To be called before
-/// other threads and before CUDA start.
-///   NCCL_NVLS_ENABLE=0              NVLink multicast: machines that lend single GPUs of a host do not have it, and
-///                                   NCCL would fail there.
-///   NCCL_GRAPH_REGISTER=0           each rank decides for itself whether a captured call's buffers are registered. Where
-///                                   allocations differ (2 heads here, 3 there) so do the decisions, and the replay
-///                                   hangs. Steps of lessons 01, 03, 04 and 10 take as long without it (355M, two H200).
-///   CUDA_DEVICE_MAX_CONNECTIONS=32  streams that share a hardware queue wait for each other's kernels: with CUDA's 8
-///                                   a receive that is pending could stop the work its sender waits for.
-///   Source  NCCL user guide, "User Buffer Registration": buffers of all ranks of a call are registered, or none.
+/// Sets what NCCL and CUDA read from the environment when they start, unless the user has set it. To be
+/// called before other threads and before CUDA start.
+///   NCCL_NVLS_ENABLE=0              NVLink multicast: machines that lend single GPUs of a host do not have
+///                                   it, and NCCL would fail there.
+///   NCCL_GRAPH_REGISTER=0           each rank decides for itself whether a captured call's buffers are
+///                                   registered. Where allocations differ (2 heads here, 3 there) so do the
+///                                   decisions, and the replay hangs. Steps of lessons 01, 03, 04 and 10 take
+///                                   as long without it (355M, two H200).
+///   CUDA_DEVICE_MAX_CONNECTIONS=32  streams that share a hardware queue wait for each other's kernels: with
+///                                   CUDA's 8 a receive that is pending could stop the work its sender waits
+///                                   for.
+///   Source  NCCL user guide, "User Buffer Registration": buffers of all ranks of a call are registered, or
+///           none.
 void set_nccl_environment();
 
 /// Whether NCCL may leave all_gathers between windows to copy engines here, where all GPUs reach each other:

@@ -27,10 +27,11 @@ struct NcclMessage {
 };
 
 /// By copy engine (PeerChannel) where the receiver can open the sender's memory, else over NCCL.
-/// The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end of the
-/// channel, and sends what the other side needs over `host` as a message of the same pair, so that it meets its
-/// receiver in issue order, too. A thread, which lives as long as any pair is on its way, connects them all at
-/// once, so that no order of first messages can deadlock; afterwards messages go straight to the stream.
+/// The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end of
+/// the channel, and sends what the other side needs over `host` as a message of the same pair, so that it
+/// meets its receiver in issue order, too. A thread, which lives as long as any pair is on its way, connects
+/// them all at once, so that no order of first messages can deadlock; afterwards messages go straight to the
+/// stream.
 class NcclPairs {
  public:
   /// by_copy: whether a message from that rank to that rank is left to copy engines; all ranks say the same.

@@ -19,9 +19,9 @@ namespace sc {
 ///   Message  the sender's stream waits for an empty slot, copies into it and marks it full; the receiver's
 ///            waits for a full one, copies out of it and marks it empty. What is longer than a slot takes
 ///            several in turn.
-///   Graphs   both ends are captured alike, with equal messages in each graph, and replayed equally often: a word
-///            has the same value after a message as before it, and both ends take the slots in the order of their
-///            operations, so that a graph may be replayed between messages without one.
+///   Graphs   both ends are captured alike, with equal messages in each graph, and replayed equally often: a
+///            word has the same value after a message as before it, and both ends take the slots in the order
+///            of their operations, so that a graph may be replayed between messages without one.
 ///   Memory   kSlots x kSlotBytes of the sender's GPU, outside the ledger, as NCCL's own buffers.
 class PeerChannel {
  public:

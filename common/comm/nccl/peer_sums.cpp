@@ -29,7 +29,8 @@ struct PageOffer {
   int file = -1;
 };
 
-/// What every rank says, by rank. One gather, unlike all_gather_values(): its messages could meet those of a pair that connects.
+/// What every rank says, by rank. One gather, unlike all_gather_values(): its messages could meet those of a
+/// pair that connects.
 template <class T>
 std::vector<T> exchange(Communicator& host, const T& mine) {
   const auto size = static_cast<std::int64_t>(sizeof(T)), ranks = to_int(host.size());
@@ -68,7 +69,7 @@ PeerSums::~PeerSums() {
   for (const auto& page : pages_) page->keep();
 }
 
-// --- windows -----------------------------------------------------------------------------------------------------------
+// --- windows -----------------------------------------------------------------------------------------------
 
 std::shared_ptr<void> PeerSums::window(Bytes bytes) {
   SC_CHECK(cudaSetDevice(group_->device));
@@ -110,7 +111,8 @@ PeerSums::Window PeerSums::open(std::int64_t bytes) {
   return made;
 }
 
-// Memory is given back when no other rank has it open any more: all let go of their windows in the same order.
+// Memory is given back when no other rank has it open any more: all let go of their windows in the same
+// order.
 void PeerSums::close(const Window& window) noexcept {
   if (window.of.empty()) return;
   (void)cudaSetDevice(group_->device);
@@ -152,7 +154,7 @@ std::vector<char*> PeerSums::in_windows(const at::Tensor& tensor) const {
   return of;
 }
 
-// --- operations --------------------------------------------------------------------------------------------------------
+// --- operations --------------------------------------------------------------------------------------------
 
 bool PeerSums::can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const {
   if (op.elements.value() == 0) return false;
@@ -179,9 +181,9 @@ void PeerSums::copy(char* to, const char* from, std::int64_t bytes) {
       cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
 }
 
-// reach(rank) of every other, beginning with the next one, so that no two ranks begin with one; one behind another: on streams of
-// their own lesson 10 is a tenth slower on four GPUs, and with two lanes within 2 %. It follows all others' words that they may be
-// reached, and behind it they have all been here.
+// reach(rank) of every other, beginning with the next one, so that no two ranks begin with one; one behind
+// another: on streams of their own lesson 10 is a tenth slower on four GPUs, and with two lanes within 2 %.
+// It follows all others' words that they may be reached, and behind it they have all been here.
 template <class Reach>
 void PeerSums::in_turn(const Reach& reach) {
   std::vector<WordOp> before, after;
@@ -217,7 +219,8 @@ void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* t
   add_in_rank_order(sum, stream_.get());
 }
 
-// Each rank adds its part, where the others can be told of it; else all of it, as much at once as the slots hold.
+// Each rank adds its part, where the others can be told of it; else all of it, as much at once as the slots
+// hold.
 void PeerSums::sum(const Operation& op, const char* mine, const at::Tensor& to) {
   const std::int64_t n = op.elements.value(), size = size_of(op.dtype), part = n / ranks_ * size;
   const auto part_for = [&](int r) { return mine + r * part; };

@@ -1,5 +1,5 @@
-// Sums and gathers of a group of ranks on GPUs of one host, by copy engine: no multiprocessor waits for them or carries them, and
-// one small kernel adds. Internal to comm.
+// Sums and gathers of a group of ranks on GPUs of one host, by copy engine: no multiprocessor waits for them
+// or carries them, and one small kernel adds. Internal to comm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +14,12 @@
 
 namespace sc {
 
-/// Windows are memory that every rank of the group has opened. Everything is pushed, which is faster than to pull: of a gather each
-/// rank copies its part into the others' windows; of a sum, each of the others' parts into a slot of theirs, and they add. A word
-/// for each other rank, in memory of the host that all have mapped and all GPUs' streams wait for and write, says that the other may
-/// write here, and then that it has.
-///   Sums     in fp32, ((r0 + r1) + r2) + ... whoever asks, rounded once: the contract's order (Communicator).
+/// Windows are memory that every rank of the group has opened. Everything is pushed, which is faster than to
+/// pull: of a gather each rank copies its part into the others' windows; of a sum, each of the others' parts
+/// into a slot of theirs, and they add. A word for each other rank, in memory of the host that all have
+/// mapped and all GPUs' streams wait for and write, says that the other may write here, and then that it has.
+///   Sums     in fp32, ((r0 + r1) + r2) + ... whoever asks, rounded once: the contract's order
+///            (Communicator).
 ///   Graphs   as PeerChannel: a word has the same value after an operation as before it.
 ///   Memory   slots are as long as the longest window, of this rank's GPU, outside the ledger.
 class PeerSums : public std::enable_shared_from_this<PeerSums> {
@@ -33,8 +34,9 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
 
   /// Communicator::window, for sums.  Errors: InputError(missing) if the GPU has no such memory left.
   std::shared_ptr<void> window(Bytes bytes);
-  /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one, or, once there was a
-  /// window, an all_reduce: of equal parts in a window (t-1)/t of it goes out twice, of anything else all of it to each other rank.
+  /// Whether the operation is one that this can do: an all_gather into a window, a reduce_scatter out of one,
+  /// or, once there was a window, an all_reduce: of equal parts in a window (t-1)/t of it goes out twice, of
+  /// anything else all of it to each other rank.
   [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
   /// Enqueues it behind `start`.
   NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);

@@ -1,4 +1,5 @@
-// Words in memory of the host that ranks on it share, and that their GPUs' streams wait for and write. Internal to comm.
+// Words in memory of the host that ranks on it share, and that their GPUs' streams wait for and write.
+// Internal to comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +18,8 @@ struct WordOp {
   std::uintptr_t word;
   std::uint32_t value;
 };
-/// One after the other, as one operation of the stream: each of those takes some us, most of all in a graph. They are the driver's;
+/// One after the other, as one operation of the stream: each of those takes some us, most of all in a graph.
+/// They are the driver's;
 /// LibTorch links the runtime alone.
 ///   Errors  DeviceError if the driver has none or refuses.
 void enqueue(cudaStream_t stream, std::span<const WordOp> ops);

@@ -57,7 +57,8 @@ struct Pieces {
       work.sync();
     });
   }
-  // Part [begin, begin + count) of every slice goes rank-major into the piece: so a rank's part stays its own.
+  // Part [begin, begin + count) of every slice goes rank-major into the piece: so a rank's part stays its
+  // own.
   void reduce_scatter(Work& work) const {
     const std::int64_t world = to_int(inner.size()), slice = n / world;
     in_pieces(slice, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {

@@ -15,7 +15,18 @@ import sys
 import zlib
 
 NOVELS = ["sensesensibility", "prideprejudice", "mansfieldpark", "emma", "northangerabbey", "persuasion"]
-NIL, GLOBAL, PAIRLIST, INT, STRINGS, LIST, SYMBOL, CHAR, LOGICAL, REFERENCE = 254, 253, 2, 13, 16, 19, 1, 9, 10, 255
+NIL, GLOBAL, PAIRLIST, INT, STRINGS, LIST, SYMBOL, CHAR, LOGICAL, REFERENCE = (
+    254,
+    253,
+    2,
+    13,
+    16,
+    19,
+    1,
+    9,
+    10,
+    255,
+)
 
 
 class Xdr:

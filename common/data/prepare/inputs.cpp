@@ -128,7 +128,8 @@ std::vector<std::string_view> wikitext_articles(std::string_view text) {
 
 namespace {
 
-// How many bytes of `text` are `separator`, in which a line may end in LF where the text has CR LF; 0: it does not begin so.
+// How many bytes of `text` are `separator`, in which a line may end in LF where the text has CR LF; 0: it
+// does not begin so.
 std::size_t length_of(std::string_view separator, std::string_view text) {
   std::size_t at = 0;
   for (const char c : separator) {

@@ -22,12 +22,13 @@ struct Input {
 ///           file.
 std::vector<Input> find_inputs(FileOps& ops, const Options& options);
 
-/// Articles of a raw WikiText file, whose lines may end in CR LF. A heading " = Title = " between two blank lines begins one; headings of
-/// sections have more equal signs. What stands before the first heading belongs to the first article.
+/// Articles of a raw WikiText file, whose lines may end in CR LF. A heading " = Title = " between two blank
+/// lines begins one; headings of sections have more equal signs. What stands before the first heading belongs
+/// to the first article.
 std::vector<std::string_view> wikitext_articles(std::string_view text);
 
-/// What stands between the separators; the whole text if `separator` is empty. A line's end in the separator is one in the
-/// text, too, where that has CR LF.
+/// What stands between the separators; the whole text if `separator` is empty. A line's end in the separator
+/// is one in the text, too, where that has CR LF.
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator);
 
 }  // namespace sc::prepare

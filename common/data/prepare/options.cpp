@@ -105,7 +105,8 @@ Format format_of(const std::string& name) {
   refuse_usage("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
 }
 
-/// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that CR is left out.
+/// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that
+/// CR is left out.
 std::string separator_of(const std::string& given) {
   std::string text;
   for (std::size_t i = 0; i < given.size(); ++i) {

@@ -26,12 +26,18 @@ def texts(path, column):
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
-        fail(b"E", f"not a parquet file: {str(error).splitlines()[0]}", "give a parquet file, or name another --format")
+        fail(
+            b"E",
+            f"not a parquet file: {str(error).splitlines()[0]}",
+            "give a parquet file, or name another --format",
+        )
     names = file.schema_arrow.names
     if column not in names:
         fail(b"E", f'has no column "{column}"; it has {", ".join(names)}', "--column NAME")
     kind = file.schema_arrow.field(column).type
-    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind) or pyarrow.types.is_binary(kind)):
+    if not (
+        pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind) or pyarrow.types.is_binary(kind)
+    ):
         fail(b"E", f'column "{column}" holds {kind}, not text', f"--column NAME, one of {', '.join(names)}")
     try:
         for batch in file.iter_batches(BATCH_ROWS, columns=[column]):

@@ -16,11 +16,27 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "records/curves"))
-from run_files import CANNOT_WRITE, DATA, MISSING, WHOLE, Refused, number, read_run, run_program, say, write_whole  # noqa: E402
+from run_files import (
+    CANNOT_WRITE,
+    DATA,
+    MISSING,
+    WHOLE,
+    Refused,
+    number,
+    read_run,
+    run_program,
+    say,
+    write_whole,
+)  # noqa: E402
 
 HUB = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 MODELS = {"124m": "gpt2", "355m": "gpt2-medium", "774m": "gpt2-large", "1558m": "gpt2-xl"}
-MODEL_FILES = ("config.json", "vocab.json", "merges.txt", "model.safetensors")  # the vocabulary is for transformers; prepare has its own
+MODEL_FILES = (
+    "config.json",
+    "vocab.json",
+    "merges.txt",
+    "model.safetensors",
+)  # the vocabulary is for transformers; prepare has its own
 TEXT = "Salesforce/wikitext"
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}  # ours: the hub's
 
@@ -35,7 +51,11 @@ class Source:
     def sound(self, file):
         """Whether it is there, and has the SHA-256 that the hub names: its library keeps that beside what it fetched, as it does an etag."""
         path, note = self.folder / file, self.folder / f".cache/huggingface/download/{file}.metadata"
-        sums = re.findall("^[0-9a-f]{64}$", note.read_text(errors="replace"), re.M) if path.is_file() and note.is_file() else []
+        sums = (
+            re.findall("^[0-9a-f]{64}$", note.read_text(errors="replace"), re.M)
+            if path.is_file() and note.is_file()
+            else []
+        )
         if not sums:  # somebody brought it, or it is small and has no such sum
             return path.exists()
         with path.open("rb") as opened:
@@ -52,16 +72,26 @@ def parquet(split):
 def sources(size, place):
     text = place / "wikitext"
     # Who brought the raw text, or has prepared it already, needs no parquet.
-    wanted = [split for split in SPLITS if not any((text / made).exists() for made in (f"wiki_{split}.bin", f"wiki.{split}.raw"))]
-    return [Source("model", f"openai-community/{MODELS[size]}", place / size, MODEL_FILES),
-            Source("dataset", TEXT, text, [parquet(split) for split in wanted])]
+    wanted = [
+        split
+        for split in SPLITS
+        if not any((text / made).exists() for made in (f"wiki_{split}.bin", f"wiki.{split}.raw"))
+    ]
+    return [
+        Source("model", f"openai-community/{MODELS[size]}", place / size, MODEL_FILES),
+        Source("dataset", TEXT, text, [parquet(split) for split in wanted]),
+    ]
 
 
 def to_bring(size, place):
-    return [f"{source.page()}/resolve/main/{file} -> {source.folder / file}" for source in sources(size, place) for file in source.missing]
+    return [
+        f"{source.page()}/resolve/main/{file} -> {source.folder / file}"
+        for source in sources(size, place)
+        for file in source.missing
+    ]
 
 
-# --- the hub --------------------------------------------------------------------------------------------------------------------------
+# --- the hub ------------------------------------------------------------------------------------------------
 
 
 def licence(info):
@@ -78,19 +108,25 @@ def announce(api, source):
     ask = api.model_info if source.kind == "model" else api.dataset_info
     info = ask(source.name, files_metadata=True)
     size = sum(file.size or 0 for file in info.siblings if file.rfilename in source.missing)
-    say(f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its card: {source.page()})")
+    say(
+        f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its card: {source.page()})"
+    )
     return info.sha
 
 
 def fetch(size, place):
     os.environ["HF_HUB_DISABLE_XET"] = "1"  # its transfers begin anew after an interruption
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
     def missing(where, what, fix):
         return Refused(MISSING, where, what, "\n    ".join([fix, *to_bring(size, place)]))
+
     try:
         from huggingface_hub import HfApi, hf_hub_download
     except ImportError as error:
-        raise missing("huggingface_hub", error, "lessons/real_model.sh installs it; or bring these files:") from None
+        raise missing(
+            "huggingface_hub", error, "lessons/real_model.sh installs it; or bring these files:"
+        ) from None
     api = HfApi(endpoint=HUB, token=False)
     try:
         wanted = [source for source in sources(size, place) if source.missing]
@@ -100,22 +136,44 @@ def fetch(size, place):
                 if (source.folder / file).exists():
                     say(f"{source.folder / file}: is not what the hub has, and is fetched again")
                     (source.folder / file).unlink()
-                hf_hub_download(source.name, file, repo_type=source.kind, revision=commit, local_dir=source.folder, endpoint=HUB, token=False)
+                hf_hub_download(
+                    source.name,
+                    file,
+                    repo_type=source.kind,
+                    revision=commit,
+                    local_dir=source.folder,
+                    endpoint=HUB,
+                    token=False,
+                )
                 if not source.sound(file):
                     raise ValueError(f"{file} came with another SHA-256 than the hub names")
     except Exception as error:  # whatever the hub's library makes of an answer
         if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
-            raise Refused(CANNOT_WRITE, error.filename or place, error.strerror, "make room there, or name another place: STAGECRAFT_CACHE") from None
-        reason = next(iter(str(error).splitlines()), "") if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {error}"
-        raise missing(HUB, reason or type(error).__name__, "the same command goes on where this one was interrupted; or bring these files:") from None
+            raise Refused(
+                CANNOT_WRITE,
+                error.filename or place,
+                error.strerror,
+                "make room there, or name another place: STAGECRAFT_CACHE",
+            ) from None
+        reason = (
+            next(iter(str(error).splitlines()), "")
+            if isinstance(error, (OSError, ValueError))
+            else f"{type(error).__name__}: {error}"
+        )
+        raise missing(
+            HUB,
+            reason or type(error).__name__,
+            "the same command goes on where this one was interrupted; or bring these files:",
+        ) from None
 
 
-# --- the text -------------------------------------------------------------------------------------------------------------------------
+# --- the text -----------------------------------------------------------------------------------------------
 
 
 def raw(place):
     """The lines of the original files: in parquet the empty ones have lost their blank and their end."""
     import pyarrow.parquet
+
     text = place / "wikitext"
     for split in SPLITS:
         out, source = text / f"wiki.{split}.raw", text / parquet(split)
@@ -125,7 +183,12 @@ def raw(place):
             lines = pyarrow.parquet.read_table(source, columns=["text"])["text"].to_pylist()
             whole = "".join(line or " \n" for line in lines)
         except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
-            raise Refused(DATA, source, f"is no parquet file of texts: {error}", "remove it: the same command fetches it again") from None
+            raise Refused(
+                DATA,
+                source,
+                f"is no parquet file of texts: {error}",
+                "remove it: the same command fetches it again",
+            ) from None
         write_whole(whole, str(out), "make room there, or name another place: STAGECRAFT_CACHE")
 
 
@@ -135,8 +198,10 @@ def report(before, after):
         if "test" not in run.record:
             raise Refused(DATA, run.file, '"test" is missing', WHOLE)
     perplexities = [math.exp(min(number(run.record["test"]["loss"]), 700)) for run in (first, last)]
-    say(f"perplexity of WikiText-2's test text: {perplexities[0]:.2f} before, {perplexities[1]:.2f} after {len(last.steps)} steps "
-        f"({last.record['test']['rows']:,} rows, each from its own first token)")
+    say(
+        f"perplexity of WikiText-2's test text: {perplexities[0]:.2f} before, {perplexities[1]:.2f} after {len(last.steps)} steps "
+        f"({last.record['test']['rows']:,} rows, each from its own first token)"
+    )
 
 
 def main(arguments):

@@ -27,7 +27,8 @@ struct LayerNorm {
 };
 void layer_norm(const LayerNorm& op, cudaStream_t stream);
 
-/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x. norm.y null: that alone.
+/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x. norm.y
+/// null: that alone.
 struct AddNorm {
   LayerNorm norm;
   const void *bias, *sum;
@@ -106,8 +107,8 @@ struct SoftmaxPart {
 };
 void softmax_part(const SoftmaxPart& op, cudaStream_t stream);
 
-/// As Ops::softmax_gradient: columns [first, first + columns) of the vocabulary, statistics [ranks, rows, 2]. `scale` null: loss
-/// only, and logits stay. Scratch: cross_entropy_scratch_bytes().
+/// As Ops::softmax_gradient: columns [first, first + columns) of the vocabulary, statistics [ranks, rows, 2].
+/// `scale` null: loss only, and logits stay. Scratch: cross_entropy_scratch_bytes().
 struct SoftmaxGradient {
   DType dtype;
   std::int64_t rows, first, columns, padded, ranks;
@@ -138,8 +139,8 @@ struct EmbedPart {
 };
 void embed_part(const EmbedPart& op, cudaStream_t stream);
 
-/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens other than [first, first + vocab) are
-/// nobody's here.
+/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens other than [first,
+/// first + vocab) are nobody's here.
 struct EmbedBackward {
   DType dtype, grad_dtype;
   std::int64_t rows, width, first, vocab;  // vocab: rows of grad_wte

@@ -1,5 +1,5 @@
-// LayerNorm forward, of a row or of a sum that is added up on the way: a warp a row, which stays in registers between the two
-// sums; the next row is on its way meanwhile.
+// LayerNorm forward, of a row or of a sum that is added up on the way: a warp a row, which stays in registers
+// between the two sums; the next row is on its way meanwhile.
 #include <algorithm>
 
 #include "common/model/fused/kernels.h"

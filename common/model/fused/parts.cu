@@ -1,5 +1,5 @@
-// What a tensor rank computes of the loss: the softmax over its columns of the vocabulary, before and behind the gather of all
-// ranks' statistics. Memory-bound.
+// What a tensor rank computes of the loss: the softmax over its columns of the vocabulary, before and behind
+// the gather of all ranks' statistics. Memory-bound.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kThreads) softmax_part_kernel(SoftmaxPart op) 
   }
 }
 
-// All ranks' sums in rank order, each of exp(logit - its own maximum) before, of exp(logit - the largest) behind.
+// All ranks' sums in rank order, each of exp(logit - its own maximum) before, of exp(logit - the largest)
+// behind.
 __device__ inline SoftmaxSum of_all(const SoftmaxGradient& op, std::int64_t row) {
   const auto part = [&](std::int64_t rank) { return op.statistics + 2 * (rank * op.rows + row); };
   SoftmaxSum all{-INFINITY, 0};

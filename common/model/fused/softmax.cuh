@@ -1,5 +1,5 @@
-// A row's softmax by a block of threads, and the loss of the rows: what cross entropy over a whole vocabulary and over a part of
-// one share.
+// A row's softmax by a block of threads, and the loss of the rows: what cross entropy over a whole vocabulary
+// and over a part of one share.
 #pragma once
 
 #include "common/model/fused/vector.cuh"
@@ -81,7 +81,8 @@ __device__ inline void gradient(float (&x)[kVec], int begin, int target, Softmax
   }
 }
 
-// What a block's rows add to the totals: its first thread sums them, the last block to finish adds the blocks in order.
+// What a block's rows add to the totals: its first thread sums them, the last block to finish adds the blocks
+// in order.
 struct Loss {
   double loss, tokens;
 };

@@ -14,7 +14,20 @@ import sys
 import threading
 import time
 
-from run_files import CANNOT_WRITE, DATA, MISSING, USAGE, WHOLE, Refused, StepFile, find_run, load_record, read_run, run_program, say
+from run_files import (
+    CANNOT_WRITE,
+    DATA,
+    MISSING,
+    USAGE,
+    WHOLE,
+    Refused,
+    StepFile,
+    find_run,
+    load_record,
+    read_run,
+    run_program,
+    say,
+)
 
 POLL_SECONDS = 0.25
 SEARCH_SECONDS = 5  # between two looks for the process that writes
@@ -241,7 +254,9 @@ def make_sinks(asked, run):
             "name another folder: --tensorboard DIR or --wandb DIR",
         ) from None
     except UnicodeEncodeError:
-        raise Refused(CANNOT_WRITE, folder, "its name is no UTF-8, and tensorboard writes no other", "rename it") from None
+        raise Refused(
+            CANNOT_WRITE, folder, "its name is no UTF-8, and tensorboard writes no other", "rename it"
+        ) from None
     return sinks
 
 

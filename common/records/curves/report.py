@@ -195,7 +195,10 @@ def in_order(columns):
 def aligned(lines, left=(0,)):
     """The lines of a table whose columns stand right, but for those."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    cells = [[cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))] for line in lines]
+    cells = [
+        [cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))]
+        for line in lines
+    ]
     return ["  ".join(line).rstrip() for line in cells]
 
 
@@ -315,9 +318,16 @@ def refuse_other_work(runs, across, facts=workload_of):
 
 def scaling_facts(run):
     """What must be the same for a rate to be a matter of ranks."""
-    device = {"cpu": (run.record["ranks"] or [{}])[0].get("cpu"), "GPU": run.record.get("versions", {}).get("GPU")}
+    device = {
+        "cpu": (run.record["ranks"] or [{}])[0].get("cpu"),
+        "GPU": run.record.get("versions", {}).get("GPU"),
+    }
     own = {"lesson": run.record["lesson"], "device": run.record["device"], **device}
-    return {**{key: value for key, value in own.items() if value}, **run.record.get("strategy", {}), **workload_of(run)}
+    return {
+        **{key: value for key, value in own.items() if value},
+        **run.record.get("strategy", {}),
+        **workload_of(run),
+    }
 
 
 def scaling(runs):
@@ -332,14 +342,26 @@ def scaling(runs):
             what = f"has {len(run.steps)} steps; a rate needs {WARM_UP + TIMED}"
             raise Refused(USAGE, run.given, what, f"--steps {WARM_UP + TIMED} or more")
     if len(by_ranks) < 2:
-        raise Refused(USAGE, "--scaling", "one run says nothing of scaling", "name runs on other numbers of ranks as well")
+        raise Refused(
+            USAGE,
+            "--scaling",
+            "one run says nothing of scaling",
+            "name runs on other numbers of ranks as well",
+        )
     fewest = min(by_ranks)
     base = timing(by_ranks[fewest].steps)[1]
     lines = [["ranks", "tokens per second", "speed-up", "efficiency"]]
     for ranks, run in sorted(by_ranks.items()):
         gain = timing(run.steps)[1] / base
-        lines.append([str(ranks), f"{base * gain:,.0f}", f"{gain:.2f}", f"{100 * gain * fewest / ranks:.0f} %"])
-    return "\n".join([f"{runs[0].record['lesson']}, next to {fewest} rank{'s' if fewest > 1 else ''}", *aligned(lines, left=())])
+        lines.append(
+            [str(ranks), f"{base * gain:,.0f}", f"{gain:.2f}", f"{100 * gain * fewest / ranks:.0f} %"]
+        )
+    return "\n".join(
+        [
+            f"{runs[0].record['lesson']}, next to {fewest} rank{'s' if fewest > 1 else ''}",
+            *aligned(lines, left=()),
+        ]
+    )
 
 
 # --- the figure ---------------------------------------------------------------------------------------------
@@ -352,7 +374,8 @@ def curve_of(run):
     first, trained = before.get("step", 0), before.get("tokens")
     points = [
         (
-            (step["step"] - first + 1) * step["tokens"] + (first * step["tokens"] if trained is None else trained),
+            (step["step"] - first + 1) * step["tokens"]
+            + (first * step["tokens"] if trained is None else trained),
             step["loss"],
         )
         for step in run.steps
@@ -399,7 +422,9 @@ def draw(runs):
         return None
     numbers = {id(run): f"[{number}] {title_of(run)}" for number, run in enumerate(runs, 1)}
     losses = [loss for _, points in curves for _, loss in points]
-    x_ticks, y_ticks = ticks(0, max(1, *(points[-1][0] for _, points in curves))), ticks(min(losses), max(losses))
+    x_ticks, y_ticks = ticks(0, max(1, *(points[-1][0] for _, points in curves))), ticks(
+        min(losses), max(losses)
+    )
     ends = "; ".join(
         f"{numbers[id(run)]} ends at {points[-1][1]:.4f} after {points[-1][0]:,} tokens"
         for run, points in curves
@@ -425,7 +450,9 @@ def draw(runs):
         for turn, colour in enumerate(colours):
             plot.curve(points, colour, turn, len(same))
         numbers_of = "".join(f"{numbers[id(run)].split(' ')[0]} = " for run in same[:-1])
-        labels.append((plot.y(points[-1][1]), colours, f"{numbers_of}{numbers[id(same[-1])]}: {points[-1][1]:.4f}"))
+        labels.append(
+            (plot.y(points[-1][1]), colours, f"{numbers_of}{numbers[id(same[-1])]}: {points[-1][1]:.4f}")
+        )
     labels = [
         (min(y, plot.top + height - 16 * below), *rest)
         for below, (y, *rest) in enumerate(sorted(labels, reverse=True))

@@ -16,7 +16,9 @@ USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73  # exit codes; docs/troubles
 MOST_OF_A_RECORD, MOST_OF_A_LINE = 32 << 20, 16 << 10  # bytes, as in common/records/record_reader.cpp
 MOST_FOLDERS = 10_000
 WHOLE = "a run writes it whole or not at all, so it was damaged later: take another run, or train again"
-A_LINE = "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
+A_LINE = (
+    "a run writes one JSON object per line, so it was damaged later: remove that line, or take another run"
+)
 
 
 class Refused(Exception):
@@ -29,7 +31,9 @@ class Refused(Exception):
 
 def printable(text):
     """As common/input/printable.h: what could steer a terminal, and bytes of a name that are no UTF-8, as \\x1b."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text)
+    )
 
 
 def say(text, file=None):
@@ -38,7 +42,9 @@ def say(text, file=None):
 
 def run_program(main):
     """Runs main() as a program: what is refused is one message and an exit code."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # of characters that the locale's encoding does not have
+    sys.stdout.reconfigure(
+        errors="backslashreplace"
+    )  # of characters that the locale's encoding does not have
     try:
         sys.exit(main(sys.argv[1:]))
     except Refused as error:
@@ -50,7 +56,10 @@ def run_program(main):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(0)
-        say(f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write elsewhere", sys.stderr)
+        say(
+            f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write elsewhere",
+            sys.stderr,
+        )
         sys.exit(CANNOT_WRITE)
 
 
@@ -58,7 +67,11 @@ def some_run(below="runs"):
     """Says how a run is named, by the newest one that lies there: through no link, and in no more folders than are soon read."""
     some = itertools.islice(os.walk(below), MOST_FOLDERS)
     found = [folder for folder, _, files in some if "record.json" in files]
-    newest = max(found, key=lambda folder: os.lstat(os.path.join(folder, "record.json")).st_mtime, default="runs/01_data_parallel/2025-01-31T12-00-00")
+    newest = max(
+        found,
+        key=lambda folder: os.lstat(os.path.join(folder, "record.json")).st_mtime,
+        default="runs/01_data_parallel/2025-01-31T12-00-00",
+    )
     return f"name the folder of a run or its record.json, such as {newest}"
 
 
@@ -77,7 +90,9 @@ ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "u
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def whole(least=0, most=1 << 50):  # as in record_reader.cpp: far above what a run can have, and sums over all of a record have room
+def whole(
+    least=0, most=1 << 50
+):  # as in record_reader.cpp: far above what a run can have, and sums over all of a record have room
     return lambda value: type(value) is int and least <= value <= most
 
 
@@ -97,25 +112,57 @@ def maybe(value):
 # object's keys one with ? may be missing, * is any other, and what is not named is not read.
 NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")  # null stands for what is not finite
 LOSS = (maybe, one_of(WORDS))
-STEP = {"step": whole(), "tokens": whole(), "seconds": lambda value: real(value) and value >= 0, **dict.fromkeys(NUMBERS, maybe), "validation_loss?": LOSS}
+STEP = {
+    "step": whole(),
+    "tokens": whole(),
+    "seconds": lambda value: real(value) and value >= 0,
+    **dict.fromkeys(NUMBERS, maybe),
+    "validation_loss?": LOSS,
+}
 FILE = {"file": str, "sum?": str}
 TEXTS, PURPOSES = {"*": str}, {"*": whole()}
 BYTES = {"total": whole(), "pinned?": PURPOSES, "host?": (whole(), PURPOSES), "disk?": PURPOSES, "*": whole()}
-OPERATIONS = [{"kind": str, "dtype": one_of(ELEMENT_BYTES), "elements": whole(), "count": whole(), "ranks?": whole(1)}]
+OPERATIONS = [
+    {"kind": str, "dtype": one_of(ELEMENT_BYTES), "elements": whole(), "count": whole(), "ranks?": whole(1)}
+]
 MEASURED = {"measured_bytes": (None, BYTES), "measured_operations": (None, OPERATIONS)}
 RECORD = {
-    "lesson": lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", value),  # it becomes the name of a folder
-    "started": str, "exit_code": (None, whole(0, 255)), "device": str, "world": whole(1), "validation_loss": LOSS,
-    "workload": TEXTS, "strategy?": TEXTS, "versions?": TEXTS, "init?": FILE, "validation?": FILE,
-    "resumed_from?": {"step": whole(), "tokens?": whole()}, "test?": {**FILE, "rows": whole(), "loss": maybe},
-    "ranks": [{"rank": whole(), "cpu?": str, "predicted_bytes": BYTES, "predicted_operations": OPERATIONS, **MEASURED}],
+    "lesson": lambda value: isinstance(value, str)
+    and re.fullmatch("[A-Za-z0-9_-]{1,80}", value),  # it becomes the name of a folder
+    "started": str,
+    "exit_code": (None, whole(0, 255)),
+    "device": str,
+    "world": whole(1),
+    "validation_loss": LOSS,
+    "workload": TEXTS,
+    "strategy?": TEXTS,
+    "versions?": TEXTS,
+    "init?": FILE,
+    "validation?": FILE,
+    "resumed_from?": {"step": whole(), "tokens?": whole()},
+    "test?": {**FILE, "rows": whole(), "loss": maybe},
+    "ranks": [
+        {
+            "rank": whole(),
+            "cpu?": str,
+            "predicted_bytes": BYTES,
+            "predicted_operations": OPERATIONS,
+            **MEASURED,
+        }
+    ],
     "steps": {},
 }
 
 
 def fault(value, kind, path=""):
     """What is wrong with a value, in words; nothing where it is of its kind."""
-    if value is None if kind is None else isinstance(value, kind) if isinstance(kind, type) else callable(kind) and kind(value):
+    if (
+        value is None
+        if kind is None
+        else isinstance(value, kind)
+        if isinstance(kind, type)
+        else callable(kind) and kind(value)
+    ):
         return None
     if isinstance(kind, tuple):
         found = [fault(value, one, path) for one in kind]
@@ -161,7 +208,9 @@ def open_file(path):
 
 
 def too_large(path, most):
-    return Refused(DATA, path, f"is larger than {most >> 10} KiB: nothing of its kind needs that much", some_run())
+    return Refused(
+        DATA, path, f"is larger than {most >> 10} KiB: nothing of its kind needs that much", some_run()
+    )
 
 
 class StepFile:
@@ -306,7 +355,9 @@ def write_whole(text, path, otherwise):
         raise Refused(CANNOT_WRITE, path, "is not a file that could be replaced", otherwise)
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as file:  # of names that are no UTF-8
+        with open(
+            temporary, "x", encoding="utf-8", errors="backslashreplace"
+        ) as file:  # of names that are no UTF-8
             file.write(text)
         os.replace(temporary, path)
     except OSError as error:

@@ -33,7 +33,11 @@ def data_of(run):
     every = max(1, -(-len(run.steps) // MOST_STEPS))
     rows = [step for i, step in enumerate(run.steps) if i % every == 0 or i + 1 == len(run.steps)]
     steps = {key: [finite(step.get(key)) for step in rows] for key in COLUMNS}
-    steps["validation"] = [[step["step"], step["validation_loss"]] for step in run.steps if finite(step.get("validation_loss")) is not None]
+    steps["validation"] = [
+        [step["step"], step["validation_loss"]]
+        for step in run.steps
+        if finite(step.get("validation_loss")) is not None
+    ]
     layers = str(run.record["workload"].get("model.layers", ""))
     blocks = int(layers) if layers.isdecimal() and len(layers) < 5 else 0
     return {
@@ -53,7 +57,9 @@ def page_of(data, template=None):
     """The template, filled as rank 0 fills it."""
     text = template or TEMPLATE.read_text(encoding="utf-8")
     assert text.count(SLOT) == 1
-    line = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    line = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace(
+        "<", "\\u003c"
+    )
     return text.replace(SLOT, SLOT.replace("{}", line))
 
 
@@ -70,7 +76,9 @@ def write_page(run):
     try:
         page = page_of(data_of(run))
     except OSError as error:
-        raise Refused(CANNOT_WRITE, path, f"has no template: {error.strerror}", "restore common/records/page") from None
+        raise Refused(
+            CANNOT_WRITE, path, f"has no template: {error.strerror}", "restore common/records/page"
+        ) from None
     except RecursionError:
         raise Refused(DATA, run.file, "lists and objects are nested too deep", WHOLE) from None
     write_whole(page, path, "leave out --pages")

@@ -36,7 +36,11 @@ class Row:
 
     def command(self, flags=None):
         """As a reader would type it."""
-        return [f"lessons/{self.lesson}/run.sh", *(["-n", str(RANKS)] if self.ranks else []), *self.words(flags)]
+        return [
+            f"lessons/{self.lesson}/run.sh",
+            *(["-n", str(RANKS)] if self.ranks else []),
+            *self.words(flags),
+        ]
 
 
 ROWS = (
@@ -85,7 +89,13 @@ def ran(words, more, folder):
     """What a run leaves, in a folder of its own. A run that fails ends this program as it ended."""
     out = pathlib.Path(tempfile.mkdtemp(dir=folder))
     save = out / "weights.safetensors"
-    places = ["--out", out, "--save", save, *(["--checkpoints", out / "checkpoints"] if "--save-every" in words else [])]
+    places = [
+        "--out",
+        out,
+        "--save",
+        save,
+        *(["--checkpoints", out / "checkpoints"] if "--save-every" in words else []),
+    ]
     words = [*words, *more, "--threads", "1", "--page", "off", "--sample", "0", *places]
     done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False)
     if done.returncode != 0:
@@ -126,11 +136,21 @@ def counts(numbers):
 
 
 def held_line(row, mine):
-    return [f"{row.number} {row.lesson[3:]}", str(mine.record["world"]), *counts(held(mine).values()), {"measured": "as predicted"}.get(checked(mine), checked(mine))]
+    return [
+        f"{row.number} {row.lesson[3:]}",
+        str(mine.record["world"]),
+        *counts(held(mine).values()),
+        {"measured": "as predicted"}.get(checked(mine), checked(mine)),
+    ]
 
 
 def moved_line(row, mine, reference):
-    return [f"{row.number} {row.lesson[3:]}", *counts(moved(mine).values()), mine.weights[:12], bits(row, mine, reference)]
+    return [
+        f"{row.number} {row.lesson[3:]}",
+        *counts(moved(mine).values()),
+        mine.weights[:12],
+        bits(row, mine, reference),
+    ]
 
 
 def text_of(*lines):
@@ -142,13 +162,20 @@ def asked_rows(numbers):
     known = {row.number: row for row in ROWS}
     for number in numbers:
         if number not in known:
-            raise Refused(USAGE, "lessons/all.sh", f"{number!r} is no lesson", f"name some of {', '.join(known)}")
+            raise Refused(
+                USAGE, "lessons/all.sh", f"{number!r} is no lesson", f"name some of {', '.join(known)}"
+            )
     return [row for row in ROWS if row.number in numbers or not numbers]
 
 
 def steps_of(text):
     if not re.fullmatch("[0-9]{1,6}", text) or int(text) < 2:
-        raise Refused(USAGE, "--steps", f"{text!r} is not a number of steps from 2 on: bytes are checked in the second", f"--steps {STEPS}")
+        raise Refused(
+            USAGE,
+            "--steps",
+            f"{text!r} is not a number of steps from 2 on: bytes are checked in the second",
+            f"--steps {STEPS}",
+        )
     return int(text)
 
 

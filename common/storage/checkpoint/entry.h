@@ -19,12 +19,12 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-/// The purpose of tensors that are not the model's, which a strategy needs to go on where it was. Nobody else reads
-/// them, one file holds each of them whole, and the manifest does not list them.
+/// The purpose of tensors that are not the model's, which a strategy needs to go on where it was. Nobody else
+/// reads them, one file holds each of them whole, and the manifest does not list them.
 inline constexpr const char* kInFlight = "in_flight";
 
-/// Columns [begin, end) of a tensor that is seen as rows of `of` elements: what one tensor rank has of a matrix whose input it
-/// has a part of. Rows of one element: the tensor as it is.
+/// Columns [begin, end) of a tensor that is seen as rows of `of` elements: what one tensor rank has of a
+/// matrix whose input it has a part of. Rows of one element: the tensor as it is.
 struct Columns {
   std::int64_t begin = 0, end = 1, of = 1;
   [[nodiscard]] std::int64_t size() const { return end - begin; }

@@ -12,7 +12,8 @@
 
 namespace sc::checkpoint {
 
-/// What is read: its objects are trees, so that a file of a great many keys is not read in time by their square.
+/// What is read: its objects are trees, so that a file of a great many keys is not read in time by their
+/// square.
 using Json = nlohmann::json;
 /// What is written keeps its order.
 using OrderedJson = nlohmann::ordered_json;

@@ -48,8 +48,8 @@ Bytes bytes_needed(FileId id, std::span<const Entry> entries);
 /// room than `needed`, or for fewer new files and directories.
 void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files = 0);
 
-/// Writes DIR/rank-NNNN.safetensors. DIR is there already, and belongs to somebody who gives it its name later
-/// (AtomicDir::path()).
+/// Writes DIR/rank-NNNN.safetensors. DIR is there already, and belongs to somebody who gives it its name
+/// later (AtomicDir::path()).
 ///   FileWriter out(ops, dir, {.step = 400, .rank = 3}, entries);
 ///   for (size_t i = 0; i < entries.size(); ++i)
 ///     ...; out.write(i, piece);                        // any number of pieces, of any size

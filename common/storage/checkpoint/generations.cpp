@@ -30,7 +30,8 @@ void remove_all_leftovers(FileOps& ops, const Path& dir) {
   }
 }
 
-/// What a removal would take along and no save has put there; empty: nothing. Links are not it: of them nothing but the name is there.
+/// What a removal would take along and no save has put there; empty: nothing. Links are not it: of them
+/// nothing but the name is there.
 std::string foreign_file(FileOps& ops, const Path& generation) {
   if (ops.kind_of_name(generation) != PathKind::directory) return {};
   for (const std::string& name : ops.list(generation)) {
@@ -41,8 +42,8 @@ std::string foreign_file(FileOps& ops, const Path& generation) {
 }
 
 /// [anchor: name-first]
-/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover. Of a symbolic link there is
-/// nothing but the name.
+/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover. Of a symbolic link
+/// there is nothing but the name.
 void remove_generation(FileOps& ops, const Path& dir, std::int64_t step) {
   const std::string name = generation_name(step);
   Path removed = dir / fmt::format(".{}.tmp-removed", name);

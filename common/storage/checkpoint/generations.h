@@ -39,21 +39,22 @@ struct Newest {
   std::optional<Generation> found;
   std::vector<PassedOver> passed_over;  // newer ones, newest first
 };
-/// The newest of which every block is as it was written. Ranks that share the work take generations() from its
-/// end, Reader::verify(part, parts), and agree.
+/// The newest of which every block is as it was written. Ranks that share the work take generations() from
+/// its end, Reader::verify(part, parts), and agree.
 Newest newest_whole(FileOps& ops, const Path& dir);
 
-/// The last act of a save, by whoever owns `out` (an AtomicDir whose target is DIR/step-NNNNNN), when all ranks
-/// have finished their files: writes the manifest, opens the whole as a reader would, and commits.
+/// The last act of a save, by whoever owns `out` (an AtomicDir whose target is DIR/step-NNNNNN), when all
+/// ranks have finished their files: writes the manifest, opens the whole as a reader would, and commits.
 ///   Errors  those of Reader and of AtomicDir; nothing has changed then.
 void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest);
 
 /// Keeps the newest `keep` generations up to `newest_step` (the one just committed) and removes older ones.
 /// Newer ones, which a run that was taken back to an earlier step finds, stay. Removes as well what crashed
-/// saves and removals left, whatever their step (remove_leftover()); what a living process writes is locked and
-/// stays. Of a generation that is a symbolic link the link goes.
+/// saves and removals left, whatever their step (remove_leftover()); what a living process writes is locked
+/// and stays. Of a generation that is a symbolic link the link goes.
 ///   keep     at least 1
-///   Returns  old generations that stay, and why: something in them is no file of a checkpoint, or cannot be removed.
+///   Returns  old generations that stay, and why: something in them is no file of a checkpoint, or cannot be
+///            removed.
 ///   Errors   InputError (exit 73). What was kept is whole in any case.
 std::vector<PassedOver> remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step,
                                                std::int64_t keep);

@@ -13,7 +13,8 @@
 namespace sc::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
-/// 16 digits a block of 1 MiB: half a TiB of state, 28 times that of GPT-2's 1558M parameters. A larger one is not read.
+/// 16 digits a block of 1 MiB: half a TiB of state, 28 times that of GPT-2's 1558M parameters. A larger one
+/// is not read.
 inline constexpr std::size_t kMostManifestBytes = std::size_t{8} << 20U;
 
 /// Of fp16's dynamic loss scale.
@@ -59,8 +60,8 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-/// Runs `read`, which takes `extra` apart with nlohmann-json and at(): what is not there or of another type is an
-/// InputError (exit 65) naming the manifest in `dir`, like everything else that it can lack.
+/// Runs `read`, which takes `extra` apart with nlohmann-json and at(): what is not there or of another type
+/// is an InputError (exit 65) naming the manifest in `dir`, like everything else that it can lack.
 void reading_extra(const Path& dir, const std::function<void()>& read);
 
 /// What its strategy had put off, in words.
@@ -71,8 +72,8 @@ std::string put_off_in(const Manifest& manifest);
 std::string text_of(const Manifest& manifest);
 /// Without "rows" and "tokens", which were not counted before: every step had the workload's batch. Without
 /// "arithmetic": nothing is known of it.
-/// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that is
-///         missing or of another type, files that are not those of `world` ranks.
+/// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that
+///         is missing or of another type, files that are not those of `world` ranks.
 Manifest manifest_of_text(std::string_view text, const std::string& where);
 
 }  // namespace sc::checkpoint

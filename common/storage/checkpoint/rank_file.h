@@ -1,7 +1,7 @@
 // One rank's file, read and checked block by block. Internal to checkpoints; no torch.
 //
-// Not mapped: a file that somebody shortens meanwhile is an error like any other damage, so that a run takes an older
-// checkpoint.
+// Not mapped: a file that somebody shortens meanwhile is an error like any other damage, so that a run takes
+// an older checkpoint.
 #pragma once
 
 #include <memory>

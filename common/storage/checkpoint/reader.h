@@ -12,13 +12,14 @@
 
 namespace sc::checkpoint {
 
-/// Reads any range of any tensor, from as many files as it takes. Everybody reads what he needs: no rank talks
-/// to another.
+/// Reads any range of any tensor, from as many files as it takes. Everybody reads what he needs: no rank
+/// talks to another.
 ///   Opening  costs manifest and headers, and checks that they fit together: all files are there in their
 ///            size, no other rank-*.safetensors stands beside them, and for every key the entries have one
-///            dtype, one that its purpose is saved in, see rows of one length, and do not overlap. Coverage: a purpose of which version 0 holds anything holds each
-///            tensor of the manifest whole, and there are weights (`master` or `parameters`). Older versions
-///            may have holes. What is in flight is no tensor of the model.
+///            dtype, one that its purpose is saved in, see rows of one length, and do not overlap. Coverage:
+///            a purpose of which version 0 holds anything holds each tensor of the manifest whole, and there
+///            are weights (`master` or `parameters`). Older versions may have holes. What is in flight is no
+///            tensor of the model.
 ///   Memory   that of its callers' pieces, and a block.
 ///   Threads  one.
 ///   Errors   InputError (exit 65): the file, and the key or the tensor.

@@ -5,8 +5,8 @@
 
 namespace sc {
 
-/// Pieces of the optimizer's states on a disk, and a window of buffers in memory, one piece each. A number counts
-/// pieces over all updates: update u of piece i is number u * pieces() + i.
+/// Pieces of the optimizer's states on a disk, and a window of buffers in memory, one piece each. A number
+/// counts pieces over all updates: update u of piece i is number u * pieces() + i.
 class PiecesOnDisk {
  public:
   virtual ~PiecesOnDisk() = default;

@@ -25,8 +25,8 @@ int OldWeights::backward(int microbatch) {
   throw NotSolved();
 }
 
-/// Gives back the versions that no later computation reads, and makes the next one: in place, if nobody needs the
-/// newest one any more.
+/// Gives back the versions that no later computation reads, and makes the next one: in place, if nobody needs
+/// the newest one any more.
 void OldWeights::update() {
   // TODO: which versions do micro-batches on their way need, and which does the next forward?
   throw NotSolved();

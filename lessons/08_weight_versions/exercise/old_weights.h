@@ -20,7 +20,8 @@ class WeightBuffers {
   /// A buffer nobody holds: a new one if there is none.
   virtual int take() = 0;
   virtual void give_back(int buffer) = 0;
-  /// AdamW: makes the next version of the newest one, which is in `newest`. `into` is held, and may be the same.
+  /// AdamW: makes the next version of the newest one, which is in `newest`. `into` is held, and may be the
+  /// same.
   virtual void update(int newest, int into) = 0;
 };
 

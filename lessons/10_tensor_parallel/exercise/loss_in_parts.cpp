@@ -8,15 +8,16 @@
 namespace sc {
 
 /// Cross entropy of n rows whose logits are spread over ranks by columns; every rank calls it with its own.
-///   targets      [n] int64, tokens of the whole vocabulary, the same on every rank; < 0: the row has no loss.
+///   targets      [n] int64, tokens of the whole vocabulary, the same on every rank; < 0: the row has no
+///                loss.
 ///   Result       loss and number of the targets among this rank's tokens: over all ranks each counts once.
 ///   part.logits  become their gradient, in place: scale * (softmax - onehot); 0 in padding, and in rows
 ///                without loss.
 ///   Cost         one all_gather in which a rank sends two fp32 numbers per row, and nothing else.
 LossPart loss_in_parts(VocabPart& part, const at::Tensor& targets, double scale, Communicator& comm) {
   const std::int64_t n = part.logits.size(0), v = part.logits.size(1), ranks = to_int(comm.size());
-  // TODO: this is right, and every rank receives all logits for two numbers per row, `max` and `sum`. Each rank
-  // knows its own share of both.
+  // TODO: this is right, and every rank receives all logits for two numbers per row, `max` and `sum`. Each
+  // rank knows its own share of both.
   part.logits.narrow(1, part.columns, v - part.columns).fill_(-std::numeric_limits<double>::infinity());
   at::Tensor all = at::empty({ranks, n, v}, at::kFloat);
   comm.all_gather(part.logits, all).wait();

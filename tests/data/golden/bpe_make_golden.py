@@ -28,15 +28,150 @@ DATA = HERE.parents[2] / "common" / "data"
 MERGES_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 
 FRAGMENTS = (
-    ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'", "''", "'r", "'l", "'v", " '", " 's", "\u2019s", "\u2019"]
-    + [chr(code) for code in (0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x1C, 0x1F, 0x20, 0x85, 0xA0, 0x1680, 0x180E, 0x2003, 0x200B)]
-    + [chr(code) for code in (0x2028, 0x2029, 0x202F, 0x205F, 0x3000, 0xFEFF, 0x00, 0x7F, 0xFFFD, 0xFFFF, 0x10FFFF, 0xE000)]
-    + [" ", " ", "  ", "   ", "\n\n", "\r\n", " \n", "\t\t", "the", " the", "The", "THE", " I", "a", "aa", "aaaaaaaa", "ing", "un"]
-    + ["0", "1", "2024", " 7", "3.14", "\u00bd", "\u00b2", "\u2163", "\u0664", "\u0967", "\u3007", "\U0001d7d8", "\U00010d40"]
-    + ["\u00e9", "e\u0301", "\u00df", "\u0130", "\u0450", "\u0434\u0430", "\u05d0", "\u0639\u0631", "\u0e01\u0e33", "\u0915\u094d\u0937"]
-    + ["\u4e2d", "\u6587", "\u65e5\u672c\u8a9e", "\ud55c\uad6d", "\U00020000", "\u1c89", "\ua7cb", "\U000105c0", "\U00032000"]
-    + ["\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u2764\ufe0f", "\u0301", "\u00ad", "\U000e0041", "\U000f0000"]
-    + ["!", "?!", "...", "----", "====", "<|endoftext|>", "<|", "|>", "_", "#", "//", "{}", "\\", "\"", "`", "$", "+", "~", "@-@"]
+    [
+        "'s",
+        "'t",
+        "'re",
+        "'ve",
+        "'m",
+        "'ll",
+        "'d",
+        "'S",
+        "'LL",
+        "'",
+        "''",
+        "'r",
+        "'l",
+        "'v",
+        " '",
+        " 's",
+        "\u2019s",
+        "\u2019",
+    ]
+    + [
+        chr(code)
+        for code in (
+            0x09,
+            0x0A,
+            0x0B,
+            0x0C,
+            0x0D,
+            0x1C,
+            0x1F,
+            0x20,
+            0x85,
+            0xA0,
+            0x1680,
+            0x180E,
+            0x2003,
+            0x200B,
+        )
+    ]
+    + [
+        chr(code)
+        for code in (
+            0x2028,
+            0x2029,
+            0x202F,
+            0x205F,
+            0x3000,
+            0xFEFF,
+            0x00,
+            0x7F,
+            0xFFFD,
+            0xFFFF,
+            0x10FFFF,
+            0xE000,
+        )
+    ]
+    + [
+        " ",
+        " ",
+        "  ",
+        "   ",
+        "\n\n",
+        "\r\n",
+        " \n",
+        "\t\t",
+        "the",
+        " the",
+        "The",
+        "THE",
+        " I",
+        "a",
+        "aa",
+        "aaaaaaaa",
+        "ing",
+        "un",
+    ]
+    + [
+        "0",
+        "1",
+        "2024",
+        " 7",
+        "3.14",
+        "\u00bd",
+        "\u00b2",
+        "\u2163",
+        "\u0664",
+        "\u0967",
+        "\u3007",
+        "\U0001d7d8",
+        "\U00010d40",
+    ]
+    + [
+        "\u00e9",
+        "e\u0301",
+        "\u00df",
+        "\u0130",
+        "\u0450",
+        "\u0434\u0430",
+        "\u05d0",
+        "\u0639\u0631",
+        "\u0e01\u0e33",
+        "\u0915\u094d\u0937",
+    ]
+    + [
+        "\u4e2d",
+        "\u6587",
+        "\u65e5\u672c\u8a9e",
+        "\ud55c\uad6d",
+        "\U00020000",
+        "\u1c89",
+        "\ua7cb",
+        "\U000105c0",
+        "\U00032000",
+    ]
+    + [
+        "\U0001f600",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "\u2764\ufe0f",
+        "\u0301",
+        "\u00ad",
+        "\U000e0041",
+        "\U000f0000",
+    ]
+    + [
+        "!",
+        "?!",
+        "...",
+        "----",
+        "====",
+        "<|endoftext|>",
+        "<|",
+        "|>",
+        "_",
+        "#",
+        "//",
+        "{}",
+        "\\",
+        '"',
+        "`",
+        "$",
+        "+",
+        "~",
+        "@-@",
+    ]
 )
 CASES = [
     "", " ", "  ", "\n", " \n ", "\n\n\n", "a", " a", "  a", "   a", "a ", "a  ", "a\n", "a\n\nb", "a \n b", "\ta\t\tb", "\r\n\r\nx",
@@ -81,7 +216,9 @@ def gpt2():
     for line in text.decode().split("\n")[1:-1]:
         ranks[bytes(byte_of[char] for char in line.replace(" ", ""))] = len(ranks)
     special = {"<|endoftext|>": 50256}
-    return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special, explicit_n_vocab=50257)
+    return tiktoken.Encoding(
+        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special, explicit_n_vocab=50257
+    )
 
 
 def classes():
@@ -107,7 +244,11 @@ def mixture(fragments):
 def by_pieces(encoding, text):
     """Python reads a wrong byte as a lone surrogate: a character that is neither letter, number nor white space."""
     pieces = regex.findall(r50k_pat_str, text.decode("utf-8", "surrogateescape"))
-    return [token for piece in pieces for token in encoding._encode_single_piece(piece.encode("utf-8", "surrogateescape"))]
+    return [
+        token
+        for piece in pieces
+        for token in encoding._encode_single_piece(piece.encode("utf-8", "surrogateescape"))
+    ]
 
 
 def wrong_case(encoding, text):
@@ -116,7 +257,11 @@ def wrong_case(encoding, text):
 
 
 def digest(text, ids):
-    return {"bytes": len(text), "tokens": len(ids), "sha256": hashlib.sha256(struct.pack(f"<{len(ids)}H", *ids)).hexdigest()}
+    return {
+        "bytes": len(text),
+        "tokens": len(ids),
+        "sha256": hashlib.sha256(struct.pack(f"<{len(ids)}H", *ids)).hexdigest(),
+    }
 
 
 def wrong(encoding):

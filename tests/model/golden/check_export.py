@@ -19,8 +19,17 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HERE = pathlib.Path(__file__).resolve().parent
-SHAPE = dict(vocab_size=97, n_positions=32, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager",
-             attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+SHAPE = dict(
+    vocab_size=97,
+    n_positions=32,
+    n_embd=32,
+    n_layer=3,
+    n_head=4,
+    attn_implementation="eager",
+    attn_pdrop=0.0,
+    embd_pdrop=0.0,
+    resid_pdrop=0.0,
+)
 
 
 def check(folder, name, tied):
@@ -32,8 +41,13 @@ def check(folder, name, tied):
     (folder / name).mkdir()
     path.rename(folder / name / "model.safetensors")
     (folder / name / "config.json").write_text(metadata["config.json"])
-    config, wanted = GPT2Config.from_pretrained(folder / name).to_dict(), GPT2Config(**SHAPE, tie_word_embeddings=tied).to_dict()
-    assert all(config[key] == wanted[key] for key in json.loads(metadata["config.json"]) if key != "architectures"), config
+    config, wanted = (
+        GPT2Config.from_pretrained(folder / name).to_dict(),
+        GPT2Config(**SHAPE, tie_word_embeddings=tied).to_dict(),
+    )
+    assert all(
+        config[key] == wanted[key] for key in json.loads(metadata["config.json"]) if key != "architectures"
+    ), config
     model, info = GPT2LMHeadModel.from_pretrained(folder / name, output_loading_info=True)
     assert not info["unexpected_keys"] and not info["mismatched_keys"] and not info["missing_keys"], info
     io = load_file(HERE / f"{name}_io.safetensors")
@@ -45,7 +59,11 @@ def check(folder, name, tied):
 
 
 with tempfile.TemporaryDirectory() as temporary:
-    subprocess.run([sys.argv[1], "--gtest_filter=HfWeights.ExportGives*", "--gtest_brief=1"], check=True,
-                   env={**os.environ, "STAGECRAFT_KEEP_EXPORT": temporary}, cwd=HERE.parents[2])
+    subprocess.run(
+        [sys.argv[1], "--gtest_filter=HfWeights.ExportGives*", "--gtest_brief=1"],
+        check=True,
+        env={**os.environ, "STAGECRAFT_KEEP_EXPORT": temporary},
+        cwd=HERE.parents[2],
+    )
     check(pathlib.Path(temporary), "tied", True)
     check(pathlib.Path(temporary), "untied", False)

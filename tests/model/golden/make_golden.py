@@ -22,13 +22,21 @@ ROWS, LENGTH = 2, 24
 
 def make(name, tied, prefix):
     torch.manual_seed(20 + tied)
-    config = GPT2Config(**SHAPE, tie_word_embeddings=tied, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
-                        attn_implementation="eager")
+    config = GPT2Config(
+        **SHAPE,
+        tie_word_embeddings=tied,
+        attn_pdrop=0.0,
+        embd_pdrop=0.0,
+        resid_pdrop=0.0,
+        attn_implementation="eager",
+    )
     model = GPT2LMHeadModel(config).eval().double()
     with torch.no_grad():
         for key, p in model.named_parameters():  # far from initial values, so that no term is negligible
             spread = 0.1 if p.dim() == 1 else 0.2
-            p.copy_((torch.randn_like(p) * spread + (1.0 if ".ln_" in key and "weight" in key else 0.0)).float())
+            p.copy_(
+                (torch.randn_like(p) * spread + (1.0 if ".ln_" in key and "weight" in key else 0.0)).float()
+            )
     tokens = torch.randint(0, SHAPE["vocab_size"], (ROWS, LENGTH))
     targets = torch.randint(0, SHAPE["vocab_size"], (ROWS, LENGTH))
     targets[0, 5] = targets[1, 20:] = -1
@@ -44,8 +52,15 @@ def make(name, tied, prefix):
 
     save_file(named(lambda p: p.detach()), HERE / f"{name}.safetensors", metadata={"format": "pt"})
     save_file(named(lambda p: p.grad), HERE / f"{name}_grads.safetensors", metadata={"format": "pt"})
-    save_file({"tokens": tokens, "targets": targets, "logits": logits.detach().float().contiguous(),
-               "loss": loss.detach().reshape(1)}, HERE / f"{name}_io.safetensors")
+    save_file(
+        {
+            "tokens": tokens,
+            "targets": targets,
+            "logits": logits.detach().float().contiguous(),
+            "loss": loss.detach().reshape(1),
+        },
+        HERE / f"{name}_io.safetensors",
+    )
     print(name, "loss", loss.item(), "tensors", len(named(lambda p: p)))
 
 

@@ -23,10 +23,17 @@ def main():
     grads = torch.randn(STEPS, N) * torch.logspace(-6, 0, N) * torch.linspace(0.05, 0.5, STEPS)[:, None]
     lr = 1e-2 * torch.linspace(0.1, 1, STEPS)
 
-    decayed, plain = (torch.nn.Parameter(part.clone()) for part in start.double().split([DECAYED, N - DECAYED]))
+    decayed, plain = (
+        torch.nn.Parameter(part.clone()) for part in start.double().split([DECAYED, N - DECAYED])
+    )
     optimizer = torch.optim.AdamW(
         [{"params": [decayed], "weight_decay": 0.1}, {"params": [plain], "weight_decay": 0.0}],
-        lr=1e-2, betas=(0.9, 0.95), eps=1e-8, foreach=False, fused=False)
+        lr=1e-2,
+        betas=(0.9, 0.95),
+        eps=1e-8,
+        foreach=False,
+        fused=False,
+    )
     out = {"param": start, "grad": grads, "lr": lr}
     norms, clips = [], []
     for step in range(STEPS):

@@ -24,7 +24,7 @@ save_file(
         "listed.only": np.array([True, False]),
         "scalar": np.array(3.25, dtype=np.float32),
         "empty": np.zeros((2, 0, 5), dtype=np.float32),
-        "name \"quoted\" and \u00e9": np.array([1], dtype=np.int8),
+        'name "quoted" and \u00e9': np.array([1], dtype=np.int8),
     },
     here / "python.safetensors",
     metadata={"format": "pt", "note": "line\nbreak"},
@@ -38,7 +38,7 @@ expected = {
     "empty": np.zeros((0, 4), dtype=np.float32),
     "loss": np.array(2.5, dtype=np.float64),
     "ids": np.array([5, 6, 7], dtype=np.int32),
-    "flag \"x\"": np.array([255], dtype=np.uint8),
+    'flag "x"': np.array([255], dtype=np.uint8),
 }
 assert sorted(tensors) == sorted(expected), sorted(tensors)
 for name, value in expected.items():

@@ -20,8 +20,8 @@ int diff(FileOps& ops, const Path& a, const Path& b, std::ostream& log);
 
 /// Writes the weights to `out` as export_hf_weights (model/hf_weights.h) does: equal to the byte.
 ///   Memory  the largest tensor and some rows.
-///   Errors  also exit 65 if the manifest's workload does not say model.vocab; exit 70 for a weight that is not finite,
-///           or not as `--dtype`. Then nothing is written.
+///   Errors  also exit 65 if the manifest's workload does not say model.vocab; exit 70 for a weight that is
+///           not finite, or not as `--dtype`. Then nothing is written.
 int export_weights(FileOps& ops, const Options& options, std::ostream& log);
 
 /// `path` itself if it is a checkpoint, else the newest whole one in it; tells `log` what was passed over.

@@ -7,7 +7,8 @@
 namespace sc {
 namespace {
 
-// Norms, positions, and the biases that are added behind a half's sum. c_attn's and c_fc's are cut as their matrices' rows are.
+// Norms, positions, and the biases that are added behind a half's sum. c_attn's and c_fc's are cut as their
+// matrices' rows are.
 bool on_every_rank(const std::string& name) {
   return name.starts_with("wpe.") || name.starts_with("ln_f.") || name.find(".ln_") != std::string::npos ||
          name.ends_with(".c_proj.bias");
