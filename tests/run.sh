@@ -57,6 +57,7 @@ stage "build, preset cpu" cpu_build
 stage "tests, preset cpu" cpu_tests
 if ((all)); then
   stage "format" check_format
+  stage "statements by room" python3 -B tests/setup/house.py
   stage "single files" single_files
   stage "clang-tidy" common/setup/tidy.sh
   stage "address and undefined" sanitized cpu-asan core_tests -L core

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Did the house get lighter? Counts in two commits of this repository what a reader meets: a Markdown table.
+"""What a reader meets, counted: statements by room of today's files, or a Markdown table of two commits.
 
-usage: python3 -B tests/setup/house.py [COMMIT_BEFORE COMMIT_AFTER]       (default: 68848a5 HEAD)
+usage: python3 -B tests/setup/house.py [COMMIT_BEFORE COMMIT_AFTER]
 
-Needs git and clang-format-14, builds nothing. Cells: "before / after / change", "-" where nothing is counted.
-Rows: lessons 00 to 08 (*.cpp, *.h; no main.cpp, no exercise/), common/ and its rooms (*.cu and *.cuh, too).
-  statements  semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
-              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments
-  lines       that are not blank, after clang-format as the second commit's .clang-format says
+Needs git, and clang-format-14 for two commits; builds nothing. Cells: "before / after / change", "-" where nothing is counted.
+Rows: lessons (*.cpp, *.h; no exercise/), common/ and its rooms (*.cu and *.cuh, too), choose, pipedream, all of that as product,
+tests, and Python.
+  statements  C++: semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
+              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments. Python: by ast
+  lines       that are not blank, of C++ after clang-format as the second commit's .clang-format says
   function    data members whose type has std::function in it; an alias of one is not found
   members     of the lesson's class and its bases, data that is not static: what outlives a step
   empty       functions marked `override` whose body is empty
@@ -18,6 +19,7 @@ Rows: lessons 00 to 08 (*.cpp, *.h; no main.cpp, no exercise/), common/ and its 
               `forward`, a vector's `size` is outside
   diff        lines added and removed by git diff between the main files of the lesson before and of this one
 """
+import ast
 import pathlib
 import re
 import subprocess
@@ -164,28 +166,72 @@ def counted(text):
     }
 
 
+def places_in(folder, files=None):
+    """{row: its files}: C++ of the product, then of tests; Python by the room that has it."""
+    rows, files = {}, sorted(files or folder.rglob("*"))
+    for path in (path for path in files if path.suffix in (".cpp", ".h", ".cu", ".cuh")):
+        room, inner, *rest = path.relative_to(folder).parts
+        if room == "docs" or room == "lessons" and "exercise" in rest:
+            continue
+        lesson = room == "lessons" and inner[:2].isdigit()
+        names = {
+            "common": ["common/", f"common/{inner}/"],
+            "lessons": ["lessons 00 to 11", inner] if lesson else ["lessons/choose/"],
+            "tests": ["tests, C++"],
+        }.get(room, [f"{room}/"])
+        for name in names + (["product, C++"] if room != "tests" else []):
+            rows.setdefault(name, []).append(path)
+    for path in (path for path in files if path.suffix == ".py"):
+        rows.setdefault(f"{path.relative_to(folder).parts[0]}, Python", []).append(path)
+    return rows
+
+
+def statements_of(path):
+    text = path.read_text()
+    if path.suffix == ".py":
+        return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text)))
+    return statements(bare(NOISE.sub(lambda match: " " if match[0][0] == "/" else match[0], text)))
+
+
+def today():
+    """Statements by row, of the files that git knows."""
+    names = git("ls-files", "-co", "--exclude-standard").decode().splitlines()
+    for row, paths in places_in(ROOT, [ROOT / name for name in names if (ROOT / name).is_file()]).items():
+        print(f"{sum(map(statements_of, paths)):6d}  {row}")
+
+
 def measure(commit, top):  # {row: {column: number}} of the commit, laid out in a new folder under top
     folder = pathlib.Path(tempfile.mkdtemp(dir=top))
-    subprocess.run(["tar", "x", "-C", folder], input=git("archive", commit, "lessons", "common"), check=True)
-    lessons, rooms = sorted((folder / "lessons").glob("0[0-8]_*")), sorted((folder / "common").iterdir())
-    places = {lesson.name: [p for p in lesson.iterdir() if p.name != "main.cpp"] for lesson in lessons}
-    places["lessons 00 to 08"] = sum(places.values(), [])
-    places["common/"] = [path for room in rooms for path in room.rglob("*")]
-    places.update((f"common/{room.name}/", list(room.rglob("*"))) for room in rooms)
-    paths = {p for files in places.values() for p in files if p.suffix in (".cpp", ".h", ".cu", ".cuh")}
+    subprocess.run(
+        ["tar", "x", "-C", folder],
+        input=git("archive", commit, "lessons", "common", "pipedream", "tests", "docs"),
+        check=True,
+    )
+    rows = {row: {"statements": sum(map(statements_of, paths))} for row, paths in places_in(folder).items()}
+    for path in folder.rglob("main.cpp"):
+        if path.parent.parent.name == "lessons":
+            path.unlink()
+    places = {row: paths for row, paths in places_in(folder).items() if "Python" not in row}
+    paths = {path for row in places.values() for path in row}
     for path in paths:
         path.write_text(NOISE.sub(lambda match: " " if match[0][0] == "/" else match[0], path.read_text()))
     subprocess.run(["clang-format-14", "--style=file", "-i", *paths], check=True)
-    texts = {row: "\n".join(path.read_text() for path in sorted(paths & {*places[row]})) for row in places}
-    rows = {row: counted(text) for row, text in texts.items() if text}
-    found = {name: rest for name, *rest in classes(bare(texts["lessons 00 to 08"]))}
-    for name in [lesson.name for lesson in lessons]:
+    texts = {row: "\n".join(path.read_text() for path in places[row]) for row in places}
+    for row, text in texts.items():
+        rows[row] = counted(text) | rows[row]
+    for row, paths in places_in(folder).items():
+        if "Python" in row:
+            rows[row]["lines"] = sum(len(re.findall(r"^.*\S", path.read_text(), re.M)) for path in paths)
+    lessons = sorted(row for row in rows if re.match(r"\d\d_", row))
+    found = {name: rest for name, *rest in classes(bare(texts["lessons 00 to 11"]))}
+    for before, name in zip([None, *lessons], lessons):
         main, strategy = f"lessons/{name}/{name[3:]}.cpp", name[3:].replace("_", " ").title().replace(" ", "")
+        if strategy not in found:
+            continue
         pieces = sum((found[base][1] for base in (strategy, *found[strategy][0]) if base in found), [])
         rows[name]["members"] = sum(len(data_names(piece)) for piece in pieces)
         rows[name]["outside"] = names_outside(bare((folder / main).read_text()), bare(texts[name]))
-        if name >= "05":
-            before = lessons[int(name[:2]) - 1].name
+        if name >= "05" and (folder / f"lessons/{before}/{before[3:]}.cpp").exists():
             stat = git("diff", "--numstat", f"{commit}:lessons/{before}/{before[3:]}.cpp", f"{commit}:{main}")
             rows[name]["diff"] = sum(map(int, stat.split()[:2]))
     return rows
@@ -196,15 +242,15 @@ def cell(a, b):
     return "-" if a is b is None else f"{a} / {b} / {change}".replace("None", "-")
 
 
-def main(before="68848a5", after="HEAD"):
+def main(before, after):
     with tempfile.TemporaryDirectory() as top:
         (pathlib.Path(top) / ".clang-format").write_bytes(git("show", f"{after}:.clang-format"))
         old, new = measure(before, top), measure(after, top)
     print("| folder | " + " | ".join(COLUMNS) + " |\n| --- |" + " ---: |" * len(COLUMNS))
-    for row in sorted(old | new, key=lambda row: (row.startswith("common"), row.startswith("lessons"), row)):
+    for row in sorted(old | new, key=lambda row: ("Python" in row, row.startswith("tests"), row)):
         cells = [cell(old.get(row, {}).get(column), new.get(row, {}).get(column)) for column in COLUMNS]
         print(f"| {row} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:]) if len(sys.argv) in (1, 3) else sys.exit(__doc__)
+    {1: today, 3: main}.get(len(sys.argv), lambda *_: sys.exit(__doc__))(*sys.argv[1:])
