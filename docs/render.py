@@ -5,10 +5,10 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; def
 
   pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/ makes of a record in
              docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a
-             workload (docs/rendering/symbols.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
+             workload (docs/rendering/plans.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
              [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
-  pipedream  docs/results/pipedream_m*.json, as the command computes them
+  pipedream  docs/results/pipedream_*.json, as the command computes them
   notebooks  what the cells of notebooks/*.ipynb print and draw
   checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
              every record of GPUs names, sentences that a record no longer bears out
@@ -17,6 +17,7 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; def
 and notebooks where matplotlib is not there, or is not the version that figures are written with.
 """
 import argparse
+import contextlib
 import difflib
 import importlib
 import pathlib
@@ -27,8 +28,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 import rendering  # noqa: E402
-from rendering import checks, course, faults, marks, notebooks, pipelines, plots  # noqa: E402
-from rendering.registry import FIGURES, ROOT, Page, RenderError  # noqa: E402
+from rendering import checks, faults, marks, notebooks, pipelines, plots  # noqa: E402
+from rendering.registry import FIGURES, ROOT, NoRecord, Page, RenderError  # noqa: E402
 
 for module in pkgutil.iter_modules(
     rendering.__path__
@@ -42,9 +43,9 @@ def produce(program, problems):
     if plots.missing():
         print(f"note: plots are left as they are: {plots.missing()}")
     for name, draw in FIGURES.items():
-        drawn = draw()
-        if drawn and drawn.svg:
-            yield f"docs/figures/{name}.svg", drawn.svg
+        with contextlib.suppress(NoRecord):
+            if svg := draw().svg:
+                yield f"docs/figures/{name}.svg", svg
     for path in marks.pages():
         page = Page(path, program)
         text = (ROOT / path).read_text()
@@ -63,7 +64,7 @@ def check_page(path, text, problems):
     problems += checks.broken_links(path, text)
     problems += checks.nameless_fences(path, text)
     problems += checks.broken_python(path, text)
-    checks.commands_of(path, text)
+    list(checks.commands_of(path, text))  # it refuses marks that mean nothing
     if path.startswith("lessons/"):
         problems += [f"{path}: it never links {what}" for what in marks.unmentioned_anchors(Page(path), text)]
         problems += [
@@ -106,7 +107,7 @@ def main():
                 check_page(name, text, problems)
         problems += checks.records_without_commit(checks.gpu_records())
         problems += checks.broken_claims()
-        problems += course.problems_of(dict(written))
+        problems += checks.problems_of_course(dict(written))
         drawn = {name for name, _ in written}
         problems += [
             f"docs/figures/{path.name}: nothing draws it, or its record is not there"

@@ -6,10 +6,9 @@ from . import checks
 from .memory_tables import worked
 from .palette import FILLS, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS
 from .pipelines import MICROBATCHES
-from .plans import STATES, plan_of
+from .plans import STATES, plan_of, symbols
 from .registry import ROOT, RenderError, bytes_text, figure, record
 from .svg import Drawing
-from .symbols import symbols
 
 WIDE, HIGH = 1280, 905  # A4, landscape
 EXAMPLE, RANKS, SMALL = "gpt2_355m", 8, {"batch.micro": 4, "batch.global": 128}

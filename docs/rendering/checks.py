@@ -1,13 +1,15 @@
 """What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found and run; and of every
-record of GPUs: it names the sources that were measured."""
+record of GPUs: it names the sources that were measured. The course: the README's table gives the order of the lessons and the hours of each;
+their own pages agree."""
 import ast
 import dataclasses
 import json
+import posixpath
 import re
 import shlex
 
 from . import collective_tables
-from .combined_tables import all_laid
+from .combined import all_laid
 from .plans import plan_of
 from .registry import RESULTS, ROOT, RenderError, record
 from .version_tables import LATE, TWIN_OF
@@ -53,8 +55,6 @@ def broken_target(page, target):
         return None
     if path.suffix == ".md":
         return None if fragment in headings_of(path) else f"that page has no heading '{fragment}'"
-    if path.suffix == ".html":  # what the page keeps in its address
-        return None
     line = re.fullmatch(r"L(\d+)", fragment)
     if not line or not 1 <= int(line[1]) <= len(path.read_text().splitlines()):
         return f"there is no line '{fragment}'"
@@ -72,22 +72,27 @@ def broken_links(page, text):
             yield f"{page}:{prose.count(chr(10), 0, match.start()) + 1}: the link to {target}: {wrong}"
 
 
+def fences(text):
+    """(first line, language, content, where it begins) of each fenced block."""
+    for match in FENCE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[2], match[3], match.start()
+
+
 def nameless_fences(page, text):
     """A fence without a language might be a command that nobody runs."""
-    for match in FENCE.finditer(text):
-        if match[2] not in LANGUAGES:
-            line = text.count("\n", 0, match.start()) + 1
-            yield f"{page}:{line}: a fenced block is '{match[2]}'; it is one of {', '.join(LANGUAGES)} (commands: sh)"
+    for line, language, *_ in fences(text):
+        if language not in LANGUAGES:
+            yield f"{page}:{line}: a fenced block is '{language}'; it is one of {', '.join(LANGUAGES)} (commands: sh)"
 
 
 def broken_python(page, text):
     """A fence of Python that does not parse."""
-    for match in FENCE.finditer(text):
-        if match[2] == "python":
+    for line, language, content, _ in fences(text):
+        if language == "python":
             try:
-                ast.parse(match[3])
+                ast.parse(content)
             except SyntaxError as error:
-                yield f"{page}:{text.count(chr(10), 0, match.start()) + 1 + error.lineno}: {error.msg}"
+                yield f"{page}:{line + error.lineno}: {error.msg}"
 
 
 @dataclasses.dataclass
@@ -124,23 +129,17 @@ def mark_above(page, text, start):
 
 def commands_of(page, text):
     """Every command of a page's `sh` blocks; a backslash continues a line, a comment behind one is left out."""
-    found = []
-    for match in FENCE.finditer(text):
-        if match[2] != "sh":
-            continue
-        first = text.count("\n", 0, match.start()) + 2
-        marks = mark_above(page, text, match.start())
-        pending = ""
-        for count, line in enumerate(match[3].splitlines()):
-            pending += line.rstrip()
-            if pending.endswith("\\"):
-                pending = pending[:-1]
-                continue
-            words = shlex.split(pending, comments=True)
-            if words:
-                found.append(Command(page, first + count, words, **marks))
-            pending = ""
-    return found
+    for first, language, content, start in fences(text):
+        if language == "sh":
+            marks, pending = mark_above(page, text, start), ""
+            for line, words in enumerate(content.splitlines(), start=first + 1):
+                pending += words.rstrip()
+                if pending.endswith("\\"):
+                    pending = pending[:-1]
+                else:
+                    if words := shlex.split(pending, comments=True):
+                        yield Command(page, line, words, **marks)
+                    pending = ""
 
 
 def measured_parts(found):
@@ -398,3 +397,26 @@ def broken_claims():
         and all(abs(calls[name] - 2) < 0.2 for name in ("copies_2", "copies_4")),
     }
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]
+
+
+ROW = re.compile(r"^\| \d+ \| \[[^\]]+\]\(([^)]+)\) \| ([\d.]+) \|", re.M)
+HOURS = {"an hour": 1.0, "an hour and a half": 1.5, "two hours": 2.0, "three hours": 3.0, "four hours": 4.0}
+ALLOWED = re.compile(r"\bAllow ((?:an|two|three|four) hours?(?: and a half)?)\b")
+NEXT = re.compile(r"^## Next\n(.*?)(?=^## |\Z)", re.M | re.S)
+
+
+def problems_of_course(pages):
+    """pages: text by name. Of each lesson: hours that are not the table's, a Next that does not lead to the next row."""
+    rows = ROW.findall(pages["README.md"])
+    for (page, hours), following in zip(rows, [*(name for name, _ in rows[1:]), None]):
+        if not page.startswith("lessons/"):
+            continue
+        text = pages[page]
+        allowed = ALLOWED.search(text)
+        if not allowed or HOURS[allowed[1]] != float(hours):
+            yield f"{page}: {'it allows ' + allowed[1] if allowed else 'it says no hours'}, README.md {hours}"
+        then = NEXT.search(text)
+        if not then:
+            yield f"{page}: there is no '## Next'"
+        elif following and f"({posixpath.relpath(following, posixpath.dirname(page))}" not in then[1]:
+            yield f"{page}: its '## Next' never links {following}, the next row of README.md"

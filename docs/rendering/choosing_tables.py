@@ -3,7 +3,7 @@ is from steps that were timed."""
 import statistics
 
 from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
-from .registry import ROOT, RenderError, figure, has, record, renders, source, table, without_repeats
+from .registry import ROOT, RenderError, figure, record, renders, source, table_of
 from .svg import Drawing
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
@@ -32,6 +32,10 @@ def settings(row):
     return " ".join(f"`{setting}`" for setting in row["settings"])
 
 
+def lesson_and_settings(row):
+    return f"{row['lesson']} {settings(row)}".strip()
+
+
 def quickest_of_each(rows):
     """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none fits."""
     found = {}
@@ -46,34 +50,25 @@ def quickest_of_each(rows):
 @renders
 def choosing_plan(page, plan):
     """Of one plan of choosing.json each lesson's quickest row."""
-    if not has("choosing"):
-        return ""
     found = record("choosing")["plans"][plan]
-    host, nodes = "--host-memory" in found["command"], "--node-link" in found["command"]
-    rows = []
-    for row in quickest_of_each(found["rows"]):
-        rate = f"{row['tokens_per_second']:,.0f}" if row["fits"] else "does not fit"
-        rows.append(
-            [
-                row["lesson"],
-                settings(row),
-                row["micro"],
-                gb(row["device"]),
-                *([gb(row["host"]) + " / " + gb(row["disk"])] if host else []),
-                *([gb(row["to_nodes"]) if row["fits"] else ""] if nodes else []),
-                rate,
-            ]
-        )
-    heads = [
-        "lesson",
-        "settings",
-        "batch.micro",
-        "GB on a GPU",
-        *(["GB in host memory / on disk"] if host else []),
-        *(["GB to other nodes"] if nodes else []),
-        "tokens per second",
-    ]
-    return table(heads, rows, left=2) + "\n\n" + said_by(page, found)
+    columns = {
+        "lesson": lambda row: row["lesson"],
+        "settings": settings,
+        "batch.micro": lambda row: row["micro"],
+        "GB on a GPU": lambda row: gb(row["device"]),
+        "GB in host memory / on disk": lambda row: f"{gb(row['host'])} / {gb(row['disk'])}",
+        "GB to other nodes": lambda row: gb(row["to_nodes"]) if row["fits"] else "",
+        "tokens per second": lambda row: f"{row['tokens_per_second']:,.0f}"
+        if row["fits"]
+        else "does not fit",
+    }
+    for flag, head in (
+        ("--host-memory", "GB in host memory / on disk"),
+        ("--node-link", "GB to other nodes"),
+    ):
+        if flag not in found["command"]:
+            del columns[head]
+    return table_of(quickest_of_each(found["rows"]), columns, left=2) + "\n\n" + said_by(page, found)
 
 
 def said_by(page, found):
@@ -86,73 +81,86 @@ def said_by(page, found):
 @renders
 def choosing_quickest(page, plan, count):
     """The quickest rows of one plan, and what they wait for."""
-    if not has("choosing"):
-        return ""
-    rows = [
-        [row["lesson"], settings(row), row["waits_for"], row["micro"], f"{row['tokens_per_second']:,.0f}"]
-        for row in record("choosing")["plans"][plan]["quickest"][: int(count)]
-    ]
-    return table(["lesson", "settings", "a step", "batch.micro", "tokens per second"], rows, left=3)
+    return table_of(
+        record("choosing")["plans"][plan]["quickest"][: int(count)],
+        {
+            "lesson": lambda row: row["lesson"],
+            "settings": settings,
+            "a step": lambda row: row["waits_for"],
+            "batch.micro": lambda row: row["micro"],
+            "tokens per second": lambda row: f"{row['tokens_per_second']:,.0f}",
+        },
+        left=3,
+    )
 
 
 @renders
 def choosing_ahead(page):
     """What was predicted of runs before they were timed, and what some of them then took."""
-    if not has("choosing_ahead"):
-        return ""
-    rows = []
-    for row in record("choosing_ahead")["rows"]:
+
+    def measured(row):
+        if "seconds" not in row:
+            return ""
         on = f" ({row['measured_on']})" if row.get("measured_on", row["gpu"]) != row["gpu"] else ""
-        timed = (
-            [f"{1e3 * row['seconds']:.1f}{on}", f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"]
+        return f"{1e3 * row['seconds']:.1f}{on}"
+
+    rows = table_of(
+        record("choosing_ahead")["rows"],
+        {
+            "run": lambda row: f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows",
+            "lesson and settings": lesson_and_settings,
+            "predicted ms": lambda row: f"{1e3 * row['predicted']:.1f}",
+            "then measured ms": measured,
+            "error, %": lambda row: f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"
             if "seconds" in row
-            else ["", ""]
-        )
-        where = f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows"
-        rows.append(
-            [where, f"{row['lesson']} {settings(row)}".strip(), f"{1e3 * row['predicted']:.1f}", *timed]
-        )
-    heads = ["run", "lesson and settings", "predicted ms", "then measured ms", "error, %"]
-    return table(heads, without_repeats(rows), left=2) + f"\n\nFrom {source(page, 'choosing_ahead')}."
+            else "",
+        },
+        left=2,
+        repeats=False,
+    )
+    return f"{rows}\n\nFrom {source(page, 'choosing_ahead')}."
 
 
 @renders
 def choosing_errors(page):
     """Predicted over measured seconds, by kind of run; stops where a timed step belongs to no kind."""
-    if not has("choosing"):
-        return ""
-    steps, rows = list(record("choosing")["check"]["rows"]), []
-    for name, belongs in KINDS:
-        kind = [row for row in steps if belongs(row)]
-        steps = [row for row in steps if not belongs(row)]
-        errors = [100 * row["error"] for row in kind]
-        spread = (statistics.median(errors), min(errors), max(errors))
-        rows.append([name, len(kind), *(f"{error:+.1f} %" for error in spread)])
-    if steps:
-        raise RenderError(f"choosing.json: {steps[0]['record']}, {steps[0]['run']} belongs to no kind")
-    heads = ["timed steps", "rows", "median error", "lowest", "highest"]
-    return table(heads, rows) + f"\n\nSeconds predicted next to measured, from {source(page, 'choosing')}."
+    kinds = {name: [] for name, _ in KINDS}
+    for row in record("choosing")["check"]["rows"]:
+        name = next((name for name, belongs in KINDS if belongs(row)), None)
+        if name is None:
+            raise RenderError(f"choosing.json: {row['record']}, {row['run']} belongs to no kind")
+        kinds[name].append(100 * row["error"])
+    return (
+        table_of(
+            kinds.items(),
+            {
+                "timed steps": lambda name, _: name,
+                "rows": lambda _, errors: len(errors),
+                "median error": lambda _, errors: f"{statistics.median(errors):+.1f} %",
+                "lowest": lambda _, errors: f"{min(errors):+.1f} %",
+                "highest": lambda _, errors: f"{max(errors):+.1f} %",
+            },
+        )
+        + f"\n\nSeconds predicted next to measured, from {source(page, 'choosing')}."
+    )
 
 
 @renders
 def choosing_check(page):
     """Every timed step."""
-    if not has("choosing"):
-        return ""
-    rows = without_repeats(
-        [
-            [
-                f"{row['record']}, {row['run']} ({row['gpus']} {row['gpu']})",
-                f"{row['lesson']} {settings(row)}".strip(),
-                f"{1e3 * row['seconds']:.1f}",
-                f"{1e3 * row['predicted']:.1f}",
-                f"{100 * row['error']:+.1f}",
-            ]
-            for row in record("choosing")["check"]["rows"]
-        ]
+    rows = table_of(
+        record("choosing")["check"]["rows"],
+        {
+            "record, run (GPUs)": lambda row: f"{row['record']}, {row['run']} ({row['gpus']} {row['gpu']})",
+            "lesson and settings": lesson_and_settings,
+            "measured ms": lambda row: f"{1e3 * row['seconds']:.1f}",
+            "predicted ms": lambda row: f"{1e3 * row['predicted']:.1f}",
+            "error, %": lambda row: f"{100 * row['error']:+.1f}",
+        },
+        left=2,
+        repeats=False,
     )
-    heads = ["record, run (GPUs)", "lesson and settings", "measured ms", "predicted ms", "error, %"]
-    return table(heads, rows, left=2) + f"\n\nFrom {source(page, 'choosing')}."
+    return f"{rows}\n\nFrom {source(page, 'choosing')}."
 
 
 # Of each lesson: what it costs, and when to use it.
@@ -201,7 +209,7 @@ EVERY = {
 
 
 def first_of_each():
-    """lesson -> its first row on eight GPUs, lesson 00's on one; None where the model is not taken, or there is no row."""
+    """lesson -> its first row on eight GPUs, lesson 00's on one; "" where the model is not taken, or there is no row."""
     folders = {path.name for path in (ROOT / "lessons").glob("[0-9]*")}
     if folders != set(EVERY):
         raise RenderError(
@@ -210,7 +218,7 @@ def first_of_each():
     plans = record("choosing")["plans"]
     rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
     return {
-        lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), None)
+        lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), "")
         for lesson in EVERY
     }
 
@@ -218,28 +226,18 @@ def first_of_each():
 @renders
 def every_lesson(page):
     """Memory, seconds, cost and use of each lesson, of one model on one machine."""
-    rows = []
-    for lesson, row in first_of_each().items():
-        name, costs, use = EVERY[lesson]
-        numbers = [""] * 3
-        if row:
-            numbers = [
-                gb(row["device"]),
-                f"{gb(row['host'])} / {gb(row['disk'])}",
-                f"{row['seconds']:.1f}" if row["fits"] else "does not fit",
-            ]
-        rows.append(
-            [f"[{lesson[:2]} {name}]({page.link(f'lessons/{lesson}/README.md')})", *numbers, costs, use]
-        )
-    heads = [
-        "lesson",
-        "GB on a GPU",
-        "GB in host memory / on disk",
-        "seconds per step",
-        "what it costs",
-        "use it when",
-    ]
-    lines = table(heads, rows, left=1).split("\n")
+    lines = table_of(
+        first_of_each().items(),
+        {
+            "lesson": lambda lesson, _: f"[{lesson[:2]} {EVERY[lesson][0]}]({page.link(f'lessons/{lesson}/README.md')})",
+            "GB on a GPU": lambda _, row: row and gb(row["device"]),
+            "GB in host memory / on disk": lambda _, row: row and f"{gb(row['host'])} / {gb(row['disk'])}",
+            "seconds per step": lambda _, row: row
+            and (f"{row['seconds']:.1f}" if row["fits"] else "does not fit"),
+            "what it costs": lambda lesson, _: EVERY[lesson][1],
+            "use it when": lambda lesson, _: EVERY[lesson][2],
+        },
+    ).split("\n")
     lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
     return (
         "\n".join(lines)

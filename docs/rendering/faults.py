@@ -1,7 +1,7 @@
 """Planted faults: tests/faults/*.patch, whose first line says what is broken and whose second names the test that finds it."""
 import re
 
-from .registry import ROOT, RenderError, renders, table
+from .registry import ROOT, RenderError, renders, table_of
 
 
 def fault_of(path):
@@ -42,18 +42,12 @@ def unlisted(page, text):
 @renders
 def faults(page, lesson):
     """The planted faults of a lesson: tests/faults/<lesson>_*.patch."""
-    rows = []
-    for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch")):
-        what, test, _ = fault_of(path)
-        rows.append(
-            [
-                f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})",
-                what.replace("|", "\\|"),
-                f"`{test}`",
-            ]
-        )
-    if not rows:
-        return ""
-    return "These bugs are planted as patches; each must make its test fail:\n\n" + table(
-        ["patch", "what it breaks", "the test that finds it"], rows, left=3
+    return "These bugs are planted as patches; each must make its test fail:\n\n" + table_of(
+        [(path, *fault_of(path)) for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch"))],
+        {
+            "patch": lambda path, *_: f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})",
+            "what it breaks": lambda _, what, *__: what.replace("|", "\\|"),
+            "the test that finds it": lambda *fault: f"`{fault[2]}`",
+        },
+        left=3,
     )

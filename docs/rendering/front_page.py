@@ -1,5 +1,6 @@
 """The front page: a step under every strategy, what a rank holds, lines of a program and of its output."""
 
+import collections
 import dataclasses
 
 from .lesson_figures import COMPUTED
@@ -23,7 +24,6 @@ SENT = {0: 0.5, LAST: 0.25}  # a reduce-scatter or an all-gather of a unit; an a
 BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_SENT, UPDATE = 1.0, 2.0, 0.7, 1.9
 ON_HOST, ON_DISK, UP, DOWN, WINDOW = 0.9, 0.55, 0.25, 0.25, 3  # of a unit in lessons 05 and 06
 SENT_TOKENS = 0.15  # a message of lesson 10
-STAGES, MICROBATCHES, IN_STAGE = 4, 4, {"F": 0.75, "B": 1.5}
 
 
 @dataclasses.dataclass
@@ -40,65 +40,68 @@ def unit_name(unit):
 
 
 class Step:
-    """One step of a rank: work in order, and a link that carries one operation at a time, as issued."""
+    """One step of a rank: each row does one thing at a time, in order; the link carries operations as they are issued."""
 
     def __init__(self):
-        self.now, self.link, self.spans = 0.0, 0.0, []
+        self.ends = collections.defaultdict(float)  # by row: when it is free
+        self.spans, self.last = [], None  # last: what was computed last, or waited for
 
-    def last(self):
-        """What it did until now: computed or waited."""
-        return next((span for span in reversed(self.spans) if span.row in ("compute", "waiting")), None)
+    @property
+    def now(self):
+        return self.ends["compute"]
+
+    def do(self, row, what, unit, length, after=0.0):
+        """As soon as the row is free, and not before `after`; returns when it will have ended."""
+        begin = max(self.ends[row], after)
+        self.spans.append(Span(row, what, unit, begin, begin + length))
+        self.ends[row] = begin + length
+        return begin + length
+
+    def work(self, what, unit, until):
+        """Goes on with what it did last, if it is the same."""
+        if not self.last or (self.last.what, self.last.unit) != (what, unit):
+            self.last = Span("waiting" if what == "wait" else "compute", what, unit, self.now, until)
+            self.spans.append(self.last)
+        self.ends["compute"] = self.last.end = until
 
     def compute(self, what, unit, length):
-        before = self.last()
-        if before and (before.what, before.unit) == (what, unit) != ("wait", -1):  # goes on
-            before.end = self.now = self.now + length
-            return
-        self.spans.append(Span("compute", what, unit, self.now, self.now + length))
-        self.now += length
-
-    def send(self, what, unit, length=None):
-        """Issues an operation; returns when it will have ended."""
-        begin = max(self.now, self.link)
-        self.link = begin + (length or SENT.get(unit, BLOCK_SENT) * (2 if what == "all-reduce" else 1))
-        self.spans.append(Span("communication", what, unit, begin, self.link))
-        return self.link
+        self.work(what, unit, self.now + length)
 
     def wait(self, until):
-        if until <= self.now:
-            return
-        before = self.last()
-        if before and before.row == "waiting":
-            before.end = until
-        else:
-            self.spans.append(Span("waiting", "wait", -1, self.now, until))
-        self.now = until
+        if until > self.now + 1e-6:
+            self.work("wait", -1, until)
+
+    def send(self, what, unit, length=None):
+        length = length or SENT.get(unit, BLOCK_SENT) * (2 if what == "all-reduce" else 1)
+        return self.do("communication", what, unit, length, self.now)
+
+    def message(self, length=SENT_TOKENS):
+        return self.send("activation", -1, length)
 
 
 def step_of(lesson):
     """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch. Written here again, because plans have no
     order and stored traces do not name what computes."""
-    step, arrives, reduced = Step(), {}, []
-    publishes, gathers = lesson in ("02_zero1", "03_zero2"), lesson == "04_zero3"
+    step, arrives = Step(), {}
+    gathers, ahead = lesson == "04_zero3", {"02_zero1": AHEAD, "03_zero2": AHEAD, "04_zero3": PREFETCH}.get(
+        lesson
+    )
     sends = "all-reduce" if lesson == "01_data_parallel" else "reduce-scatter"
     for unit in range(LAST + 1):
-        if publishes or gathers:
-            for one in range(len(arrives), min(LAST, unit + (AHEAD if publishes else PREFETCH)) + 1):
+        if ahead:
+            for one in range(len(arrives), min(LAST, unit + ahead) + 1):
                 arrives[one] = step.send("all-gather", one)
             step.wait(arrives[unit])
         step.compute("forward", unit, FORWARD.get(unit, BLOCK_FORWARD))
-    resident = range(BLOCKS - PREFETCH, BLOCKS + 1)  # blocks whose buffers forward has left as they were
     for unit in range(LAST, -1, -1):
-        if gathers and 1 <= unit <= BLOCKS:
-            step.wait(arrives[unit])
+        step.wait(arrives.get(unit, 0.0))
         step.compute("backward", unit, BACKWARD.get(unit, BLOCK_BACKWARD))
         if lesson != "00_one_device":
-            reduced.append(step.send(sends, unit))
+            step.send(sends, unit)
         freed = unit - PREFETCH - 1  # takes over the buffer that this block has just left
-        if gathers and unit <= BLOCKS and freed >= 1 and freed not in resident:
+        if gathers and 1 <= freed < BLOCKS - PREFETCH:  # the others' buffers forward has left as they were
             arrives[freed] = step.send("all-gather", freed)
-    for end in reduced:
-        step.wait(end)
+    step.wait(step.ends["communication"])
     step.compute("update", -1, UPDATE / (1 if lesson in ("00_one_device", "01_data_parallel") else RANKS))
     return step
 
@@ -106,78 +109,51 @@ def step_of(lesson):
 def offload_step(on_disk):
     """Lessons 05 and 06 from when the norm is known: the host updates unit after unit, forward takes each as it comes up. On a disk the units
     stream through a window of three: the next are read while one is updated and the one before is written."""
-    step, disk, updated, arrives = Step(), 0.0, 0.0, []
+    step, arrives, there = Step(), [], 0.0
     for unit in range(LAST + 1):
-        begin = updated
         if on_disk:
-            step.now = begin
-            begin = step.send("gradient down", unit, DOWN)
+            there = step.do("communication", "gradient down", unit, DOWN, step.ends["host"])
             if unit >= WINDOW:
-                step.spans.append(Span("disk", "read", unit, disk, disk + ON_DISK))
-                disk += ON_DISK
-                begin = max(begin, disk)
-        updated = begin + ON_HOST
-        step.spans.append(Span("host", "update", unit, begin, updated))
-        step.now = updated
-        arrives.append(step.send("parameters up", unit, UP))
+                there = max(there, step.do("disk", "read", unit, ON_DISK))
+        updated = step.do("host", "update", unit, ON_HOST, there)
+        arrives.append(step.do("communication", "parameters up", unit, UP, updated))
         if on_disk:
-            disk = max(disk, updated)
-            step.spans.append(Span("disk", "write", unit, disk, disk + ON_DISK))
-            disk += ON_DISK
-    step.now = 0.0
+            step.do("disk", "write", unit, ON_DISK, updated)
     for unit in range(LAST + 1):
         step.wait(arrives[unit])
         step.compute("forward", unit, FORWARD.get(unit, BLOCK_FORWARD))
     for unit in range(LAST, -1, -1):
         step.compute("backward", unit, BACKWARD.get(unit, BLOCK_BACKWARD))
         if not on_disk:
-            landed = step.send("gradient down", unit, DOWN)
+            step.send("gradient down", unit, DOWN)
         elif unit >= LAST + 1 - WINDOW:  # the next step's first pieces need no gradient
-            step.spans.append(Span("disk", "read", LAST - unit, step.now, step.now + ON_DISK))
+            step.do("disk", "read", LAST - unit, ON_DISK, step.now)
     if not on_disk:
-        step.wait(landed)
+        step.wait(step.ends["communication"])
     return step
 
 
-def order_of(stage):
-    """1F1B of one stage: (F or B, micro-batch)."""
-    warm = min(STAGES - 1 - stage, MICROBATCHES)
-    pairs = [one for k in range(MICROBATCHES - warm) for one in (("F", warm + k), ("B", k))]
-    return (
-        [("F", k) for k in range(warm)] + pairs + [("B", k) for k in range(MICROBATCHES - warm, MICROBATCHES)]
-    )
-
-
-def pipeline_step(mine):
-    """A step of 1F1B as stage `mine` has it: an action begins when its stage is free and the neighbour's has ended."""
-    left, now, ends, step = [order_of(stage) for stage in range(STAGES)], [0.0] * STAGES, {}, Step()
-    while any(left):
-        for stage, actions in enumerate(left):
-            kind, k = actions[0] if actions else ("", 0)
-            needs = (kind, k, stage - 1 if kind == "F" else stage + 1)
-            if not kind or not (needs in ends or needs[2] in (-1, STAGES)):
-                continue
-            begin = max(now[stage], ends.get(needs, 0.0))
-            now[stage] = ends[kind, k, stage] = begin + IN_STAGE[kind]
-            actions.pop(0)
-            if stage == mine:
-                step.wait(begin)
-                step.compute(f"{kind}{k}", -1, IN_STAGE[kind])
-                step.send("activation", -1, 0.25)
-    step.wait(max(now))  # the norm's
-    step.compute("update", -1, UPDATE / STAGES)
-    return step
-
-
-def endless_step(mine):
-    """Weight stashing in the steady state: what a stage computes, and the version that it reads."""
-    step, behind = Step(), STAGES - 1 - mine
-    for k in range(2 * behind, 2 * behind + MICROBATCHES):
-        step.compute(f"F{k}", k - behind, IN_STAGE["F"])
-        step.send("activation", -1, 0.25)
-        step.compute(f"B{k - behind}", k - 2 * behind, IN_STAGE["B"])
-        step.send("activation", -1, 0.25)
-        step.compute("update", -1, 0.4)
+def staged_step(lesson, halves=0):
+    """What one stage does in a simulated schedule (pipelines.py). halves: each action is so many of lesson 10's, with its messages."""
+    found, step = record("pipedream_steps")["steps"][lesson], Step()
+    for what, version, begin, end in found["actions"]:
+        gathers = halves and what[0] == "F"
+        messages = 2 * halves if gathers else min(halves, 1)  # that nothing hides
+        length = (end - begin - messages * SENT_TOKENS) / (halves or 1)
+        step.wait(begin)
+        for _ in range(halves or 1):
+            if gathers:
+                step.wait(step.message())
+            step.compute(what, version, length)
+            if what != "update":
+                summed = step.message() if halves else step.message(0.25)
+            if gathers:
+                step.wait(summed)
+    if found["drained"]:
+        step.wait(found["drained"])
+        if halves:  # what every tensor rank has, and the tied matrix
+            step.wait(step.send("sum", -1, BLOCK_SENT / 2))
+        step.compute("update", -1, UPDATE / RANKS)
     return step
 
 
@@ -185,80 +161,37 @@ def tensor_step():
     """Lesson 10: the tokens' norms are gathered before each half of a block and its results summed behind it; backward hides its messages
     behind the products of weights' gradients."""
     step = Step()
-
-    def message():
-        return step.send("activation", -1, SENT_TOKENS)
-
-    def forward(unit, length, halves, arrives):
-        for _ in range(halves):
-            step.wait(arrives)
-            step.wait(message())
-            step.compute("forward", unit, length / halves)
-            arrives = message() if unit < LAST else 0
-        return arrives
-
     step.compute("forward", 0, FORWARD[0])
-    arrives = message()
-    for unit in range(1, LAST):
-        arrives = forward(unit, BLOCK_FORWARD, 2, arrives)
-    forward(LAST, FORWARD[LAST], 1, arrives)
+    for unit in [*(unit for unit in range(1, LAST) for _ in range(2)), LAST]:
+        step.wait(step.message())  # the half before, summed
+        step.wait(step.message())
+        step.compute("forward", unit, FORWARD.get(unit, BLOCK_FORWARD / 2))
     step.compute("backward", LAST, BACKWARD[LAST])
-    step.wait(message())
-    gradient = message()
+    step.wait(step.message())
+    gradient = step.message()
     for unit in (unit for unit in range(BLOCKS, 0, -1) for _ in range(2)):
-        message()  # norms of all tokens again
+        step.message()  # norms of all tokens again
         step.wait(gradient)
         step.compute("backward", unit, BLOCK_BACKWARD / 4)
-        message()
+        step.message()
         step.compute("backward", unit, BLOCK_BACKWARD / 8)
-        gradient = message()
+        gradient = step.message()
         step.compute("backward", unit, BLOCK_BACKWARD / 8)
     step.wait(gradient)
     step.compute("backward", 0, BACKWARD[0])
-    step.wait(message())  # the gradients of what every rank has
+    step.wait(step.message())  # the gradients of what every rank has
     step.compute("update", -1, UPDATE / RANKS)
     return step
 
 
-def mesh_step():
-    """Lesson 11 on 2 x 1 x 2, as the first stage has it: 1F1B of two stages, whose actions are lesson 10's halves."""
-    stages, halves = 2, 2  # of each drawn action
-    length = {"F": IN_STAGE["F"] + 2 * halves * SENT_TOKENS, "B": IN_STAGE["B"]}
-    actions = (
-        [("F", 0)]
-        + [one for k in range(1, MICROBATCHES) for one in (("F", k), ("B", k - 1))]
-        + [("B", MICROBATCHES - 1)]
-    )
-    step, ends, after = Step(), {}, 0.0
-    for kind, k in actions:
-        step.wait(ends.get(k, 0.0) if kind == "B" else 0.0)
-        for _ in range(halves):
-            if kind == "F":
-                step.wait(step.send("activation", -1, SENT_TOKENS))
-            step.compute(f"{kind}{k}", -1, IN_STAGE[kind] / halves)
-            summed = step.send("activation", -1, SENT_TOKENS)
-            if kind == "F":
-                step.wait(summed)
-        if kind == "F":  # the last stage has forward and backward of it behind its own before
-            after = ends[k] = max(after, step.now) + length["F"] + length["B"]
-    step.wait(
-        step.send("sum", -1, BLOCK_SENT / stages)
-    )  # of what every tensor rank has, and of the tied matrix
-    step.compute("update", -1, UPDATE / RANKS)
-    return step
-
-
-def step_of_row(lesson):
-    if lesson < "05":
-        return step_of(lesson)
-    return {
-        "05_offload": lambda: offload_step(False),
-        "06_infinity": lambda: offload_step(True),
-        "07_pipeline": lambda: pipeline_step(1),
-        "08_weight_versions": lambda: endless_step(1),
-        "10_tensor_parallel": tensor_step,
-        "11_combined": mesh_step,
-    }[lesson]()
+STEPS = {
+    "05_offload": lambda: offload_step(False),
+    "06_infinity": lambda: offload_step(True),
+    "07_pipeline": lambda: staged_step("07"),
+    "08_weight_versions": lambda: staged_step("08"),
+    "10_tensor_parallel": tensor_step,
+    "11_combined": lambda: staged_step("11", halves=2),
+}
 
 
 def colour_of(span):
@@ -530,7 +463,9 @@ def parallelism_strategies():
         " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
         " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on states leave the device or are divided."
     )
-    left, steps = 240, {lesson: step_of_row(lesson) for lesson, *_ in ROWS}
+    left, steps = 240, {
+        lesson: STEPS[lesson]() if lesson in STEPS else step_of(lesson) for lesson, *_ in ROWS
+    }
     heights = [{"05_offload": 100, "06_infinity": 124}.get(lesson, 94) for lesson, *_ in ROWS]
     y = 84
     drawing = Drawing(y + sum(heights) + 64, "One step, and what each lesson changes in it", alt)

@@ -4,10 +4,9 @@ import re
 
 from . import checks, registry
 from .lesson_figures import took
-from .machine_tables import beside_copies, gpu_table, has_peer, held_back_by_host, short
-from .plans import stored
-from .registry import ROOT, RenderError, has, record, renders, source, table, times_text
-from .workloads import workload
+from .machine_tables import beside_copies, gpu_table, held_back_by_host, short
+from .plans import stored, workload
+from .registry import ROOT, RenderError, record, renders, source, table, table_of, times_text
 from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
@@ -39,18 +38,17 @@ KINDS = {
 
 def kind_of(peer, world):
     """Settings of one peer are one kind, measured and stored rates, too; None of one that does less work."""
-    if peer.startswith("bf16"):
-        return None
-    return KINDS.get(peer, "torch.compile" if world == 1 else "DDP")
-
-
-def rows_of_peers():
-    return record("gpu_peers")["rows"] if has("gpu_peers") else {}
+    usual = "torch.compile" if world == 1 else "DDP"
+    return None if peer.startswith("bf16") else KINDS.get(peer, usual)
 
 
 def beside_peers():
-    """Runs that have a peer."""
-    return {key: row for key, row in rows_of_peers().items() if has_peer(row)}
+    """Runs in which anything but lessons took turns, or stands there stored."""
+    return {
+        key: row
+        for key, row in record("gpu_peers")["rows"].items()
+        if any(name.startswith("ours_over_") for name in row["ratios"])
+    }
 
 
 def closest(ratios, wanted):
@@ -59,23 +57,22 @@ def closest(ratios, wanted):
     return min(found, key=lambda ratio: ratio["median"], default=None)
 
 
-def closest_text(row, *wanted):
-    """The median for each pattern, and whether it is stored; the record's page has spreads."""
-    found = [closest(row["ratios"], pattern) for pattern in wanted]
-    return "; ".join(re.sub(r" \([^)]*\)", "", gpu_table().spread_text(ratio)) for ratio in found if ratio)
+def closest_text(row, wanted):
+    """The median, and whether it is stored; the record's page has spreads."""
+    ratio = closest(row["ratios"], wanted)
+    return re.sub(r" \([^)]*\)", "", gpu_table.spread_text(ratio)) if ratio else ""
 
 
 def comparisons():
     """(run, lesson, peer's label, ratio, aim) of every kind of peer, the closest of its settings and rates: beside the lesson that splits what it splits, or
     else lesson 00 or 01. Then lessons 02 to 04 beside lesson 01, and the scaling of lessons 01 and 03."""
-    names = gpu_table()
     found = []
-    for key, row in rows_of_peers().items():
-        own, closest_of = ("ours", *names.SCALING, *names.ZERO), {}
+    for key, row in record("gpu_peers")["rows"].items():
+        own, closest_of = ("ours", *gpu_table.SCALING, *gpu_table.ZERO), {}
         for peer, program in row["programs"].items():
             kin = [
                 (lesson.rstrip(","), row["ratios"].get(f"{z}_over_{peer}"))
-                for z, lesson in names.LESSON_OF.items()
+                for z, lesson in gpu_table.LESSON_OF.items()
             ]
             if all(ratio is None for _, ratio in kin):
                 kin = [("01" if row["world"] > 1 else "00", row["ratios"].get(f"ours_over_{peer}"))]
@@ -90,19 +87,19 @@ def comparisons():
         found += closest_of.values()
         if row["world"] > 1 and row.get("micro_batches", 1) == 1:
             found += [
-                (key, names.LESSON_OF[z], "lesson 01", ratio, aim)
+                (key, gpu_table.LESSON_OF[z], "lesson 01", ratio, aim)
                 for z, aim in LESSON_AIMS.items()
                 if (ratio := row["ratios"].get(f"{z}_over_ours"))
             ]
         found += [
             (
                 key,
-                names.LESSON_OF.get(lesson, "01"),
+                gpu_table.LESSON_OF.get(lesson, "01"),
                 f"{row['world']} times one GPU",
                 row["ratios"][scaling],
                 SCALING_AIM,
             )
-            for lesson, scaling in names.SCALING.values()
+            for lesson, scaling in gpu_table.SCALING.values()
             if scaling in row["ratios"] and not beside_copies(row)
         ]
     return found
@@ -132,27 +129,24 @@ def missed():
 @renders
 def gpu_ratios(page):
     """A line a run."""
-    runs, rate = beside_peers(), gpu_table().median_of
-    if not runs:
-        return ""
+    runs = beside_peers()
     if wrong := [
         key for key, row in runs.items() if "zero3_over_fsdp" in row["ratios"] and not held_back_by_host(row)
     ]:
         raise RenderError(f"gpu_peers: FSDP2 was not held back in {', '.join(wrong)}, and the page says so")
-    rows = [
-        [
-            f"`{key}`",
-            row["world"],
-            f"{rate(row, 'ours', 'tokens_per_second') / 1e3:.1f}",
-            closest_text(row, r"ours_over_(compile|wire).*"),
-            closest_text(row, "ours_over_llmc"),
-            closest_text(row, "zero3_over_fsdp_stored"),
-        ]
-        for key, row in runs.items()
-    ]
     gpu = " and ".join(sorted({row["gpu"] for row in runs.values()}))
     return (
-        table(["run", "GPUs", "k tok/s", "over torch.compile", "over llm.c", "lesson 04 over FSDP2"], rows)
+        table_of(
+            runs.items(),
+            {
+                "run": lambda key, _: f"`{key}`",
+                "GPUs": lambda _, row: row["world"],
+                "k tok/s": lambda _, row: f"{gpu_table.median_of(row, 'ours', 'tokens_per_second') / 1e3:.1f}",
+                "over torch.compile": lambda _, row: closest_text(row, r"ours_over_(compile|wire).*"),
+                "over llm.c": lambda _, row: closest_text(row, "ours_over_llmc"),
+                "lesson 04 over FSDP2": lambda _, row: closest_text(row, "zero3_over_fsdp_stored"),
+            },
+        )
         + f"\n\n{missed()[0]} ([which, and why]({page.link(WHY[0])}#{WHY[1]}))."
         + f"\n\nFrom {source(page, 'gpu_peers')} ({gpu})."
     )
@@ -162,49 +156,40 @@ def gpu_ratios(page):
 def gpu_margins(page):
     """Which comparisons are below their aim, the farthest first."""
     words, below = missed()
-    if not words:
-        return ""
-    words += ", the farthest first:" if below else "."
-    rows = [
-        [f"`{key}`", lesson, short(label), gpu_table().spread_text(ratio), f"{aim:.2f}"]
-        for key, lesson, label, ratio, aim in below
-    ]
-    return (
-        words
-        + ("\n\n" + table(["run", "lesson", "over", "within a round", "aim"], rows, left=3) if rows else "")
-        + f"\n\nFrom {source(page, 'gpu_peers')}."
-    )
+    columns = {
+        "run": lambda key, *_: f"`{key}`",
+        "lesson": lambda _, lesson, *__: lesson,
+        "over": lambda *one: short(one[2]),
+        "within a round": lambda *one: gpu_table.spread_text(one[3]),
+        "aim": lambda *one: f"{one[4]:.2f}",
+    }
+    rows = f", the farthest first:\n\n{table_of(below, columns, left=3)}" if below else "."
+    return f"{words}{rows}\n\nFrom {source(page, 'gpu_peers')}."
 
 
 @renders
 def world_one(page):
     """Lessons 00-04 on one GPU, in turns: what sharding over one rank brings."""
-    median, rows, runs = gpu_table().median_of, [], []
-    for row in rows_of_peers().values():
-        if row["world"] != 1 or "dp_over_ours" not in row["ratios"]:
-            continue
-        runs.append(f"{row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens")
-        for name, lesson in (
-            ("ours", "00 one device"),
-            ("dp", LESSONS["01_data_parallel"]),
-            *((f"zero{i}", LESSONS[f"0{i + 1}_zero{i}"]) for i in (1, 2, 3)),
-        ):
-            program = row["programs"][name]
-            ratio = "" if name == "ours" else f"{row['ratios'][f'{name}_over_ours']['median']:.3f}"
-            rows.append(
-                [
-                    lesson,
-                    f"{median(row, name, 'tokens_per_second') / 1e3:.1f}",
-                    ratio,
-                    gpu_table().text_of(program.get("bytes_measured"), ",.0f"),
-                ]
-            )
-    ended = " - : the run was ended before its record." if any(row[-1] == "-" for row in rows) else ""
+    runs = [
+        row
+        for row in record("gpu_peers")["rows"].values()
+        if row["world"] == 1 and "dp_over_ours" in row["ratios"]
+    ]
+    lessons = {"ours": "00 one device", **dict(zip(("dp", "zero1", "zero2", "zero3"), LESSONS.values()))}
+    of = [f"{row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens" for row in runs]
     return (
-        table(["lesson", "k tok/s", "over lesson 00, within a round", "bytes held"], rows)
-        + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(runs)}.{ended}"
-        if rows
-        else ""
+        table_of(
+            [(row, name) for row in runs for name in lessons],
+            {
+                "lesson": lambda _, name: lessons[name],
+                "k tok/s": lambda row, name: f"{gpu_table.median_of(row, name, 'tokens_per_second') / 1e3:.1f}",
+                "over lesson 00, within a round": lambda row, name: ""
+                if name == "ours"
+                else f"{row['ratios'][f'{name}_over_ours']['median']:.3f}",
+                "bytes held": lambda row, name: f"{row['programs'][name]['bytes_measured']:,.0f}",
+            },
+        )
+        + f"\n\nFrom {source(page, 'gpu_peers')}: {'; '.join(of)}."
     )
 
 
@@ -222,8 +207,6 @@ def peak_of(gpu):
 @renders
 def gpu_zero_gains(page):
     """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves to other ranks would take."""
-    if not has("gpu_profile"):
-        return ""
     profiled_run = record("gpu_profile")["runs"][0]
     adamw = next(part for part in profiled_run["profile"]["operations"] if part["op"] == "AdamW")
     rate, rows, more = adamw["bytes"] / adamw["milliseconds"], [], []
@@ -232,9 +215,9 @@ def gpu_zero_gains(page):
             continue
         shape = workload(pathlib.PurePath(row["workload"]).stem)["model"]
         saved = ADAMW_BYTES * stored(shape) * (1 - 1 / row["world"]) / rate
-        step = 1e3 * gpu_table().median_of(row, "ours", "median_seconds")
+        step = 1e3 * gpu_table.median_of(row, "ours", "median_seconds")
         gains = {
-            gpu_table().LESSON_OF[z]: {of: step * (1 - 1 / ratio[of]) for of in ("median", "lowest")}
+            gpu_table.LESSON_OF[z]: {of: step * (1 - 1 / ratio[of]) for of in ("median", "lowest")}
             for z in LESSON_AIMS
             if (ratio := row["ratios"].get(f"{z}_over_ours"))
         }
@@ -249,8 +232,6 @@ def gpu_zero_gains(page):
             ]
         )
         more += [f"`{key}` lesson {lesson}" for lesson, gain in gains.items() if gain["lowest"] > saved]
-    if not rows:
-        return ""
     return (
         table(
             [
@@ -271,103 +252,95 @@ def gpu_zero_gains(page):
     )
 
 
+def fastest_peer(row):
+    """Of those that took turns with `ours`: name and rate."""
+    peers = [pair.removeprefix("ours_over_") for pair in row["ratios"] if pair.startswith("ours_over_")]
+    rates = {name: gpu_table.median_of(row, name, "tokens_per_second") for name in peers}
+    return max(((rate, name) for name, rate in rates.items() if rate), default=(None, None))[::-1]
+
+
 @renders
 def gpu_limits(page):
     """Share of the peak, ours and that of the fastest peer that ran beside it, and whose clock was lower."""
-    rows, slower, both = [], 0, 0
-    median = gpu_table().median_of
-    for key, row in beside_peers().items():
-        peers = {
-            name: rate
-            for name in row["programs"]
-            if f"ours_over_{name}" in row["ratios"] and (rate := median(row, name, "tokens_per_second"))
-        }
-        fastest = max(peers, key=peers.get, default=None)
-        clocks = [
-            median(row, name, "power", "sm_mhz", "median") if name else None for name in ("ours", fastest)
+    runs = beside_peers()
+
+    def share(row, rate):
+        work = flops_a_token(workload(pathlib.PurePath(row["workload"]).stem)["model"], row["sequence"])
+        return f"{100 * rate * work / (peak_of(row['gpu']) * row['world']):.0f} %" if rate else "-"
+
+    clocks = [
+        [
+            gpu_table.median_of(row, name, "power", "sm_mhz", "median")
+            for name in ("ours", fastest_peer(row)[0])
         ]
-        if None not in clocks:
-            both, slower = both + 1, slower + (clocks[0] < clocks[1])
-        work, peak = flops_a_token(
-            workload(pathlib.PurePath(row["workload"]).stem)["model"], row["sequence"]
-        ), peak_of(row["gpu"])
-        shares = [
-            f"{100 * rate * work / (peak * row['world']):.0f} %" if peak and rate else "-"
-            for rate in (median(row, "ours", "tokens_per_second"), peers.get(fastest))
-        ]
-        rows.append([f"`{key}`", *shares])
-    if not rows:
-        return ""
+        for row in runs.values()
+        if fastest_peer(row)[0]
+    ]
+    both = [of for of in clocks if None not in of]
     return (
-        table(["run", "MFU, ours", "the peer's"], rows)
-        + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. In {slower} of {times_text(both, 'run')} our clock "
-        "is the lower one."
+        table_of(
+            runs.items(),
+            {
+                "run": lambda key, _: f"`{key}`",
+                "MFU, ours": lambda _, row: share(row, gpu_table.median_of(row, "ours", "tokens_per_second")),
+                "the peer's": lambda _, row: share(row, fastest_peer(row)[1]),
+            },
+        )
+        + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. "
+        f"In {sum(ours < theirs for ours, theirs in both)} of {times_text(len(both), 'run')} our clock is the lower one."
     )
 
 
 def run_text(key, row, gpus):
     """A row's key, and its card where a table has more than one."""
-    return f"`{key}`" + (f", {gpu_table().gpu_of(row['gpu'])}" if len(gpus) > 1 else "")
+    return f"`{key}`" + (f", {gpu_table.gpu_of(row['gpu'])}" if len(gpus) > 1 else "")
 
 
 @renders
 def gpu_energy(page, heading="##"):
     """Energy of a token by the GPUs' own counters, ours and that of the quickest peer that took turns with it; nothing of records without counters."""
-    names, rows, sources = gpu_table(), [], []
-    found = [
-        (name, key, row)
-        for name in ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed")
-        if has(name)
-        for key, row in record(name)["rows"].items()
-    ]
+    names = ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed")
+    found = [(name, key, row) for name in names for key, row in record(name)["rows"].items()]
     gpus = {row["gpu"] for _, _, row in found}
+    pairs = []
     for name, key, row in found:
-        labels = {
-            program: facts["label"].replace("Stagecraft, ", "") for program, facts in row["programs"].items()
-        }
         quickest = {}  # ours: (peer, ratio)
         for pair, ratio in row["ratios"].items():
             ours, _, peer = pair.partition("_over_")
-            if (
-                "per_joule" in ratio and peer in labels and labels[peer] == row["programs"][peer]["label"]
-            ):  # not another of ours
+            peers = row["programs"].get(peer, {"label": "Stagecraft"})["label"]
+            if "per_joule" in ratio and "Stagecraft, " not in peers and peers != "Stagecraft":
                 quickest[ours] = min(
                     quickest.get(ours, (peer, ratio)), (peer, ratio), key=lambda one: one[1]["median"]
                 )
-        for ours, (peer, ratio) in quickest.items():
-            spent = [
-                names.text_of(names.median_of(row, one, "joules_per_token"), ".2f", 1e3)
-                for one in (ours, peer)
-            ]
-            rows.append(
-                [
-                    run_text(key, row, gpus),
-                    labels[ours],
-                    labels[peer].replace(", bf16 parameters and gradients, fp32 master", ""),
-                    " / ".join(spent),
-                    f"{ratio['median']:.2f}",
-                    names.spread_text(ratio["per_joule"], "{:.2f}".format),
-                ]
-            )
-            sources.append(source(page, name))
-    if not rows:
-        return ""
+        pairs += [(name, key, row, ours, *of) for ours, of in quickest.items()]
+
+    def spent(row, program):
+        return gpu_table.text_of(gpu_table.median_of(row, program, "joules_per_token"), ".2f", 1e3)
+
+    def label(row, program):
+        words = row["programs"][program]["label"].replace("Stagecraft, ", "")
+        return words.replace(", bf16 parameters and gradients, fp32 master", "")
+
     return (
         f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "
         "and our lead per joule is smaller than in time. `pipeline_M`: M micro-batches per step.\n\n"
-        + table(
-            [
-                "run",
-                "ours",
-                "peer",
-                "J per k tokens, ours / theirs",
-                "ratio in time",
-                "tokens per joule, ours over theirs",
-            ],
-            rows,
+        + table_of(
+            pairs,
+            {
+                "run": lambda _, key, row, *__: run_text(key, row, gpus),
+                "ours": lambda *pair: label(pair[2], pair[3]),
+                "peer": lambda *pair: label(pair[2], pair[4]),
+                "J per k tokens, ours / theirs": lambda *pair: " / ".join(
+                    spent(pair[2], one) for one in pair[3:5]
+                ),
+                "ratio in time": lambda *pair: f"{pair[5]['median']:.2f}",
+                "tokens per joule, ours over theirs": lambda *pair: gpu_table.spread_text(
+                    pair[5]["per_joule"], "{:.2f}".format
+                ),
+            },
             left=3,
         )
-        + f"\n\nFrom {', '.join(dict.fromkeys(sources))}."
+        + f"\n\nFrom {', '.join(dict.fromkeys(source(page, name) for name, *_ in pairs))}."
     )
 
 
@@ -380,39 +353,32 @@ def counted(names):
 def gpu_commits(page):
     """Which sources were measured: of every run of gpu_peers.json, and of the other records of GPUs."""
     of_runs = {}
-    for key, row in rows_of_peers().items():
+    for key, row in record("gpu_peers")["rows"].items():
         commits = [one["commit"] for one in row["rounds"]]
-        words = (
-            commits[0]
-            if len(set(commits)) == 1
-            else f"**rounds of more than one commit**, {counted(commits)}"
-        )
+        several = len(set(commits)) > 1
+        words = f"**rounds of more than one commit**, {counted(commits)}" if several else commits[0]
         runners = sorted({one["runner"] for one in row["rounds"] if one.get("runner")} - set(commits))
         words += f" (runner and peers: {', '.join(runners)})" if runners else ""
         of_runs.setdefault(words, []).append(f"`{key}`")
     runs = [f"{', '.join(keys)}: {words}" for words, keys in of_runs.items()]
-    others = []
-    for name, found in checks.gpu_records():
-        if name != "gpu_peers":
-            commits = dict.fromkeys(
-                one.get("commit") or "**none**" for _, one in checks.measured_parts(found)
-            )
-            built = {program.get("commit") for program in found.get("programs", {}).values()} - {
-                None,
-                *commits,
-            }
-            others.append(
-                f"{source(page, name)}: {', '.join(commits)}"
-                + (f" (its programs say {', '.join(sorted(built))})" if built else "")
-            )
+
+    def commits_of(found):
+        commits = dict.fromkeys(one["commit"] for _, one in checks.measured_parts(found))
+        programs = found.get("programs", {}).values()
+        built = sorted({program["commit"] for program in programs if "commit" in program} - {*commits})
+        return ", ".join(commits) + (f" (its programs say {', '.join(built)})" if built else "")
+
+    others = [
+        f"{source(page, name)}: {commits_of(found)}"
+        for name, found in checks.gpu_records()
+        if name != "gpu_peers"
+    ]
     return f"Commits of the programs, by run: {'; '.join(runs)}.\n\nOf other records: {'; '.join(others)}."
 
 
 @renders
 def beside_products(page):
     """What a collective takes from matrix products beside it, as lessons start it and otherwise."""
-    if not has("comm_beside_products_2"):
-        return ""
     found = record("comm_beside_products_2")
     ways = {
         "16 blocks": "16 blocks",
@@ -496,8 +462,6 @@ def part_of(command):
 @renders
 def gpu_profiles(page):
     """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other. Short operations stand together."""
-    if not has("gpu_profile"):
-        return ""
     runs, notes, names = {}, [], []
     for run in record("gpu_profile")["runs"]:
         what = f"{LESSONS[run['lesson']][:2]}, {part_of(run['command'])}" + (
@@ -561,8 +525,6 @@ def gpu_profiles(page):
 @renders
 def world_one_profile(page):
     """Milliseconds of a step by class of operation, of lessons beside each other on one GPU. Those of about equal length stand together."""
-    if not has("gpu_profile_one"):
-        return ""
     runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
     # What must be the same, or the columns say nothing of lessons.
     same = {
@@ -611,32 +573,30 @@ def world_one_profile(page):
 
 @renders
 def gpu_traces(page):
-    """Operations and waits of one traced step of each lesson on several GPUs."""
-    if not has("gpu_trace"):
-        return ""
-    found = record("gpu_trace")
-    rows, models = [], set()
-    # Lessons 02 and 03 as they were when all gathers were a step's first work.
-    older = record("gpu_trace_all_at_once") if has("gpu_trace_all_at_once") else {**found, "lessons": {}}
+    """Operations and waits of one traced step of each lesson on several GPUs; lessons 02 and 03 also as they were when all gathers were a step's
+    first work."""
+    found, older = record("gpu_trace"), record("gpu_trace_all_at_once")
     if any(older[key] != found[key] for key in ("world", "step", "versions")):
         raise RenderError(
             "docs/results/gpu_trace_all_at_once.json: of other GPUs, libraries, or another step than gpu_trace.json"
         )
-    before = {lesson: run for lesson, run in older["lessons"].items() if lesson in ("02_zero1", "03_zero2")}
-    for lesson, run, words in [
-        *((*one, "") for one in found["lessons"].items()),
-        *((*one, ", all gathers at the step's start") for one in before.items()),
-    ]:
-        models |= set(re.findall(r"--workload (\S+)", run["command"]))
-        rows.append(
-            [
-                LESSONS[lesson] + words,
-                "" if words else f"{run['microseconds'] / 1e3:.1f}",
-                f"{forward_begins(run) / 1e3:.2f}",
-                f"{took(run, 'waiting'):.2f}",
-            ]
-        )
+    runs = [
+        (LESSONS[lesson], run, f"{run['microseconds'] / 1e3:.1f}") for lesson, run in found["lessons"].items()
+    ]
+    runs += [
+        (f"{LESSONS[lesson]}, all gathers at the step's start", older["lessons"][lesson], "")
+        for lesson in ("02_zero1", "03_zero2")
+    ]
+    models = {model for _, run, _ in runs for model in re.findall(r"--workload (\S+)", run["command"])}
     return (
-        table(["lesson", "ms of the step", "forward begins at", "waited for"], rows)
-        + f"\n\nFrom {source(page, 'gpu_trace')}{' and ' + source(page, 'gpu_trace_all_at_once') if before else ''}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, so its length is not shown."
+        table_of(
+            runs,
+            {
+                "lesson": lambda words, *_: words,
+                "ms of the step": lambda *row: row[-1],
+                "forward begins at": lambda _, run, __: f"{forward_begins(run) / 1e3:.2f}",
+                "waited for": lambda _, run, __: f"{took(run, 'waiting'):.2f}",
+            },
+        )
+        + f"\n\nFrom {source(page, 'gpu_trace')} and {source(page, 'gpu_trace_all_at_once')}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, so its length is not shown."
     )

@@ -3,7 +3,7 @@ from . import plots
 from .infinity_tables import by_formulas, efficiencies
 from .lesson_tables import is_busy
 from .palette import BACKWARD, FORWARD, OPTIMIZER, READING, WRITING
-from .registry import figure, has, record
+from .registry import figure, record
 
 FILL_OF = {"read": READING, "AdamW": OPTIMIZER, "write": WRITING}
 ROW = 30  # points of a buffer's
@@ -18,8 +18,6 @@ def in_words(buffers, step):
 @figure
 def infinity_window():
     """What is in each buffer of the window during a step, with one and with three of them."""
-    if not has("lesson_06_window"):
-        return None
     found = record("lesson_06_window")
     steps = {int(buffers): step for buffers, step in found["drawn"].items()}
     end = max(step["microseconds"] for step in steps.values()) / 1e3
@@ -93,8 +91,6 @@ def infinity_window():
 @figure
 def infinity_efficiency():
     """Speed over that without a disk, by tokens of a step: two formulas, and what runs measured."""
-    if not has("lesson_06_tokens"):
-        return None
     disk, forward, rows = efficiencies()
     found = record("lesson_06_tokens")
     tokens = [count for count, *_ in rows]
@@ -116,7 +112,13 @@ def infinity_efficiency():
 
     def draw(figure):
         plotted = plots.axes(
-            figure, 72, 240, right=110, names=("tokens per step", "of the speed without a disk"), log="x"
+            figure,
+            72,
+            240,
+            right=110,
+            names=("tokens per step", "of the speed without a disk"),
+            log="x",
+            forms=("{:g}", lambda value: f"{100 * value:.0f} %"),
         )
         lines = plots.lines_of(
             [
@@ -127,8 +129,6 @@ def infinity_efficiency():
         plots.curves(plotted, lines, xticks=tokens, ylim=(0, 1.05), yticks=[i / 5 for i in range(6)])
         for kind, colour, *_ in lines:
             plotted.plot(tokens, [both[kind][1] for _, _, both in rows], "s", color=colour, markersize=7)
-        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        plotted.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
     return plots.plot(
         366,

@@ -3,8 +3,8 @@ import statistics
 
 from .lesson_tables import is_busy, tail
 from .offload_tables import forward_share, thousands
-from .registry import has, record, renders, table
-from .workloads import workload
+from .registry import record, renders, table, table_of
+from .plans import workload
 
 EITHER = "disk does either"  # a row of the time table: the disk reads, or writes, or both
 
@@ -43,8 +43,6 @@ def by_formulas(gpu, disk, forward):
 @renders
 def infinity_window(page):
     """Milliseconds of a step by buffers of the window."""
-    if not has("lesson_06_window"):
-        return ""
     names = (EITHER, "forward waits")
     found = record("lesson_06_window")
     rows = [
@@ -62,27 +60,26 @@ def infinity_window(page):
 @renders
 def infinity_gpu(page):
     """355M on one GPU by tokens of a step: lesson 05; exact and delayed updates over a disk, as a share of that, next to the formulas."""
-    if not has("gpu_infinity"):
-        return ""
     found = record("gpu_infinity")
     runs = {(run["name"], run["rows"]): run for run in found["runs"] if run["model"] == "355M"}
     forward = forward_share(workload("gpt2_355m")) * found["offload"][0]["seconds"]  # of the only micro-batch
-    rows = []
-    for without in found["offload"]:
-        rows.append([f"{without['tokens']:,}", thousands(without["tokens_per_second"])])
-        for kind in ("exact", "delayed"):
-            run = runs.get((kind, without["rows"]))
-            if not run:
-                rows[-1] += ["", ""]
-                continue
-            rate, formula = (
-                run["tokens_per_second"],
-                by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind],
-            )
-            rows[-1] += [
-                thousands(rate),
-                f"{100 * rate / without['tokens_per_second']:.0f} % ({100 * formula:.0f} %)",
-            ]
+
+    def cells(without, kind):
+        if not (run := runs.get((kind, without["rows"]))):
+            return ["", ""]
+        share = run["tokens_per_second"] / without["tokens_per_second"]
+        formula = by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind]
+        return [thousands(run["tokens_per_second"]), f"{100 * share:.0f} % ({100 * formula:.0f} %)"]
+
+    rows = [
+        [
+            f"{without['tokens']:,}",
+            thousands(without["tokens_per_second"]),
+            *cells(without, "exact"),
+            *cells(without, "delayed"),
+        ]
+        for without in found["offload"]
+    ]
     heads = ["tokens per step", "without a disk", "exact", "of that", "delayed", "of that"]
     return table(heads, rows, left=0) + tail(
         page,
@@ -105,82 +102,52 @@ def of_ten_steps(way):
 @renders
 def infinity_host(page):
     """Exact updates on one GPU by model: what lies on the disk and in memory, and the rate over the disk next to the disk's own."""
-    if not has("gpu_infinity"):
-        return ""
     found = record("gpu_infinity")
     raw = statistics.median(turn["block_file"] for turn in found["raw"])
-    states = ("master", "momentum", "variance")
-    rows = []
-    for run in (
-        min(
-            (run for run in found["runs"] if (run["model"], run["name"]) == (model, "exact")),
-            key=lambda run: run["rows"],
-        )
+    exact = [run for run in found["runs"] if run["name"] == "exact"]
+    fewest = [
+        min((run for run in exact if run["model"] == model), key=lambda run: run["rows"])
         for model in ("355M", "1558M")
-    ):
-        held, moved = run["bytes"], run["disk_bytes"]
-        on_disk, window = sum(held["disk"][name] for name in states), held["host"]["workspace"]
-        rate = f"{1e-9 * run['disk_rate']:.2f} GB/s ({100 * run['disk_rate'] / raw:.0f} %)"
-        rows.append(
-            [
-                run["model"],
-                f"{1e-9 * on_disk:.2f} GB",
-                f"{1e-6 * window:.0f} MB",
-                f"{1e-9 * run['system']['peak_host']:.2f} GB",
-                f"{1e-9 * moved:.2f} GB",
-                f"{run['seconds']:.1f} s",
-                rate,
-            ]
-        )
-    off = 100 * max(abs(of_ten_steps(way) - 1) for way in ("read", "written"))
-    note = f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
-    heads = [
-        "model",
-        "states on the disk",
-        "window",
-        "all host memory",
-        "moved per step",
-        "step",
-        "rate (of the disk's own)",
     ]
+    rows = table_of(
+        fewest,
+        {
+            "model": lambda run: run["model"],
+            "states on the disk": lambda run: "{:.2f} GB".format(
+                1e-9 * sum(run["bytes"]["disk"][name] for name in ("master", "momentum", "variance"))
+            ),
+            "window": lambda run: f"{1e-6 * run['bytes']['host']['workspace']:.0f} MB",
+            "all host memory": lambda run: f"{1e-9 * run['system']['peak_host']:.2f} GB",
+            "moved per step": lambda run: f"{1e-9 * run['disk_bytes']:.2f} GB",
+            "step": lambda run: f"{run['seconds']:.1f} s",
+            "rate (of the disk's own)": lambda run: f"{1e-9 * run['disk_rate']:.2f} GB/s ({100 * run['disk_rate'] / raw:.0f} %)",
+        },
+    )
+    off = 100 * max(abs(of_ten_steps(way) - 1) for way in ("read", "written"))
+    more = "one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included"
     return (
-        table(heads, rows)
-        + tail(
-            page,
-            "gpu_infinity",
-            more="one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included",
-        )
-        + note
+        f"{rows}{tail(page, 'gpu_infinity', more=more)}"
+        f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
     )
 
 
 @renders
 def infinity_turns(page):
     """Lesson 06 and ZeRO-Infinity with states on the same disk, in turns; the disk alone, measured before each pair."""
-    if not has("gpu_infinity_turns"):
-        return ""
-    found, rows = record("gpu_infinity_turns"), []
-    for number, run in enumerate(found["runs"]):
-        disk = found["raw"][number // 2]["block_file"] / 1e9
-        ours = run["name"] != "deepspeed"
-        rows.append(
-            [
-                "lesson 06" if ours else "ZeRO-Infinity",
-                f"{run['seconds']:.1f} s",
-                f"{run['tokens_per_second']:,.0f}",
-                f"{run['disk_rate'] / 1e9:.2f} GB/s" if ours else "not counted",
-                f"{disk:.2f} GB/s",
-                f"{run['tokens_per_second'] / disk:,.0f}",
-            ]
-        )
-    version = next(run["about"]["deepspeed"] for run in found["runs"] if run["name"] == "deepspeed")
-    heads = [
-        "program",
-        "step",
-        "tokens per second",
-        "over the disk in the run",
-        "the disk alone before the pair",
-        "tokens per second by GB/s alone",
-    ]
-    more = f"one {found['versions']['GPU']}; from top to bottom as it was measured; ZeRO-Infinity: DeepSpeed {version}, blocks compiled"
-    return table(heads, rows) + tail(page, "gpu_infinity_turns", more=more)
+    found = record("gpu_infinity_turns")
+    runs = [(run, found["raw"][number // 2]["block_file"] / 1e9) for number, run in enumerate(found["runs"])]
+    theirs = next(run for run in found["runs"] if run["name"] == "deepspeed")
+    more = f"one {found['versions']['GPU']}; from top to bottom as it was measured; ZeRO-Infinity: DeepSpeed {theirs['about']['deepspeed']}, blocks compiled"
+    return table_of(
+        runs,
+        {
+            "program": lambda run, _: "ZeRO-Infinity" if run["name"] == "deepspeed" else "lesson 06",
+            "step": lambda run, _: f"{run['seconds']:.1f} s",
+            "tokens per second": lambda run, _: f"{run['tokens_per_second']:,.0f}",
+            "over the disk in the run": lambda run, _: f"{run['disk_rate'] / 1e9:.2f} GB/s"
+            if "disk_rate" in run
+            else "not counted",
+            "the disk alone before the pair": lambda _, disk: f"{disk:.2f} GB/s",
+            "tokens per second by GB/s alone": lambda run, disk: f"{run['tokens_per_second'] / disk:,.0f}",
+        },
+    ) + tail(page, "gpu_infinity_turns", more=more)

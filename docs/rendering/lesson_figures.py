@@ -4,14 +4,12 @@ from xml.sax.saxutils import quoteattr
 
 from . import plots
 from .lesson_tables import bytes_text, file_text
-from .plans import plan_of
+from .plans import FILES, plan_of
 from .palette import BACKWARD, COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
-from .registry import FIGURES, RENDERERS, RenderError, figure, has, record
+from .registry import FIGURES, RENDERERS, RenderError, figure, record
 from .svg import Drawing
-from .workloads import FILES
 
 COMPUTED = "Computed, not measured"
-NARROW = 70  # a column in which a number with its commas no longer fits
 
 
 def shown_figure(page, name, narrow=""):
@@ -19,8 +17,6 @@ def shown_figure(page, name, narrow=""):
     if name not in FIGURES:
         raise RenderError(f"nothing draws '{name}'; there are {', '.join(sorted(FIGURES))}")
     drawn = FIGURES[name]()
-    if drawn is None:
-        return ""
     if narrow:
         source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
         return f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
@@ -28,25 +24,6 @@ def shown_figure(page, name, narrow=""):
 
 
 RENDERERS["figure"] = shown_figure
-
-
-def columns(drawing, units, top):
-    """A column a unit: (left, width) of each, with its name on top."""
-    left, width = 150, (800 - 150) / len(units)
-    places = [(left + i * width, width) for i in range(len(units))]
-    narrow = width < NARROW
-    for i, (x, w) in enumerate(places):
-        name = f"{i}" if narrow else f"unit {i}"
-        what = "wte, wpe" if i == 0 else "ln_f" if i == len(units) - 1 else "" if narrow else f"block {i}"
-        drawing.text(x + w / 2, top - 20, name, "mid")
-        drawing.text(x + w / 2, top - 5, what, "small mid")
-    if narrow:
-        drawing.text(16, top - 20, "unit")
-    return places
-
-
-def elements_text(count, width):
-    return f"{count:,}" if width >= NARROW or count < 1000 else f"{count / 1e3:.1f}k"
 
 
 @figure
@@ -61,37 +38,25 @@ def one_device_step():
     drawing = Drawing(
         438, "One training step: what is visited, and in which order", alt, "numbers: order in time"
     )
-    places = columns(drawing, units, 84)
-    y = 92
-    drawing.text(16, y + 24, "forward")
-    for i, (x, w) in enumerate(places):
-        label = (
-            f"{i + 1}"
-            if w < NARROW or 0 < i < len(units) - 1
-            else f"{i + 1} embed"
-            if i == 0
-            else f"{i + 1} head, loss"
-        )
-        drawing.box(x + 3, y, w - 6, 38, COMPUTE, label, "in small")
-    drawing.line(places[0][0], y + 46, places[-1][0] + places[-1][1], y + 46, "arrow", tip=True)
-    y = 152
-    drawing.text(16, y + 24, "backward")
-    for i, (x, w) in enumerate(places):
-        label = (
-            f"{len(units)} too"
-            if i == len(units) - 1 and w >= NARROW
-            else f"{len(units)}"
-            if i == len(units) - 1
-            else f"{2 * len(units) - 1 - i}"
-        )
-        drawing.box(x + 3, y, w - 6, 38, BACKWARD, label, "in small")
-    drawing.line(places[-1][0] + places[-1][1], y + 46, places[0][0], y + 46, "arrow", tip=True)
-    drawing.text(810, 116, "reads parameters,", "small")
-    drawing.text(810, 130, "keeps activations", "small")
-    drawing.text(810, 170, "reads both, writes", "small")
-    drawing.text(810, 184, "gradients", "small")
+    wide, last = 650 / len(units), 2 * len(units)
+    places = [150 + i * wide for i in range(len(units))]
+    for i, x in enumerate(places):
+        drawing.text(x + wide / 2, 64, f"{i}", "mid")
+        drawing.text(x + wide / 2, 79, {0: "wte, wpe", len(units) - 1: "ln_f"}.get(i, ""), "small mid")
+    drawing.text(16, 64, "unit")
+    for y, name, fill, order in (
+        (92, "forward", COMPUTE, range(1, last)),
+        (152, "backward", BACKWARD, range(last - 1, 0, -1)),
+    ):
+        drawing.text(16, y + 24, name)
+        for x, count in zip(places, order):
+            drawing.box(x + 3, y, wide - 6, 38, fill, f"{count}", "in small")
+        ends = (places[0], places[-1] + wide)
+        begin, end = ends if fill == COMPUTE else ends[::-1]
+        drawing.line(begin, y + 46, end, y + 46, "arrow", tip=True)
+    drawing.lines(810, 116, 14, "reads parameters,", "keeps activations")
+    drawing.lines(810, 170, 14, "reads both, writes", "gradients")
     y = 222
-    last = 2 * len(units)
     for name, fill, note in (
         ("parameters", PARAMETERS, f"read; written in {last}"),
         ("gradients", GRADIENTS, "written by backward"),
@@ -99,22 +64,17 @@ def one_device_step():
         ("variance", OPTIMIZER, f"read, written in {last}"),
     ):
         drawing.text(16, y + 18, name)
-        for (x, w), size in zip(places, units):
-            drawing.box(x + 1, y, w - 2, 28, fill, elements_text(size, w), "in small")
-        drawing.text(810, y + 12, bytes_text(4 * p) + " = 4 P", "small")
-        drawing.text(810, y + 25, note, "small")
+        for x, size in zip(places, units):
+            shown = f"{size:,}" if size < 1000 else f"{size / 1e3:.1f}k"
+            drawing.box(x + 1, y, wide - 2, 28, fill, shown, "in small")
+        drawing.lines(810, y + 12, 13, f"{bytes_text(4 * p)} = 4 P", note)
         y += 40
-    drawing.text(
+    drawing.lines(
         16,
         y + 18,
-        f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.",
-        "small",
-    )
-    drawing.text(
         16,
-        y + 34,
+        f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.",
         f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in {last - 1}.",
-        "small",
     )
     return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json.")
 
@@ -170,23 +130,16 @@ def ring_all_reduce():
     for r in range(ranks):
         drawing.text(16 + 4 * cell + 4, 96 + r * 34 + 17, f"r{r}", "small")
     y = 96 + ranks * 34 + 14
-    first, last = 16 + panel, 16 + ranks * panel - 34
-    drawing.line(first, y, last, y, "arrow", tip=True)
-    drawing.text((first + last) / 2, y + 18, f"reduce-scatter: {ranks - 1} steps, a piece each", "small mid")
-    first, last = 16 + ranks * panel, 16 + (2 * ranks - 1) * panel - 34
-    drawing.line(first, y, last, y, "arrow", tip=True)
-    drawing.text((first + last) / 2, y + 18, f"all-gather: {ranks - 1} steps, a piece each", "small mid")
-    drawing.text(
+    for name, begin in (("reduce-scatter", 1), ("all-gather", ranks)):
+        first, last = 16 + begin * panel, 16 + (begin + ranks - 1) * panel - 34
+        drawing.line(first, y, last, y, "arrow", tip=True)
+        drawing.text((first + last) / 2, y + 18, f"{name}: {ranks - 1} steps, a piece each", "small mid")
+    drawing.lines(
         16,
         y + 50,
-        f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is",
-        "small",
-    )
-    drawing.text(
         16,
-        y + 66,
+        f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is",
         f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less than twice it for any number of ranks.",
-        "small",
     )
     return drawing.done(
         f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every sum."
@@ -201,15 +154,6 @@ def lanes_of(spans):
         lanes[lane : lane + 1] = [span[3]]
         found.append((lane, span))
     return found, max(1, len(lanes))
-
-
-def traced(run):
-    """Which of FILES was traced, by the elements of a block."""
-    for name in FILES:
-        block = f" of {plan_of('04_zero3', name, 2).block:,} "
-        if any(block in what for _, what, *_ in run["spans"]):
-            return name
-    raise RenderError(f"{run['command']}: its trace is of none of {', '.join(FILES.values())}")
 
 
 def took(run, row, kind=""):
@@ -230,16 +174,11 @@ def steps_text(run):
     return f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and wait {spread('waited_microseconds', '.1f')}"
 
 
-def workload_file(run):
-    return re.search(r"--workload (\S+)", run["command"])[1]
-
-
 @figure
 def gpu_trace():
-    if not has("gpu_trace"):
-        return None
     found = record("gpu_trace")
     run = found["lessons"]["01_data_parallel"]
+    configured = re.search(r"--workload (\S+)", run["command"])[1]
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
     alt = f"One step on {found['world']} GPUs: {sent:.1f} ms of all-reduces while rank 0 computes backward; it waits for {waited:.2f} ms of them, at the end."
     sums, count = lanes_of([span for span in run["spans"] if span[0] == "communication"])
@@ -287,7 +226,7 @@ def gpu_trace():
         172 + 22 * count,
         f"A step on {found['world']} GPUs: {sent:.1f} ms of all-reduces, {waited:.2f} ms of waiting",
         alt,
-        f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}, {workload_file(run)}.",
+        f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}, {configured}.",
         draw,
         "measured by events",
     )
@@ -305,8 +244,6 @@ DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))  # rows, fac
 
 @figure
 def learning_rate_scaling():
-    if not has("lesson_01_lr"):
-        return None
     found = record("lesson_01_lr")
     named = "; ".join(f"{run['name']}: {run['validation_loss']:.2f}" for run in found["runs"])
     alt = f"Loss over tokens of runs that see the same tokens in steps of 12 or 48 rows. Validation loss at the end: {named}."
@@ -322,10 +259,15 @@ def learning_rate_scaling():
 
     def draw(figure):
         plotted = plots.axes(
-            figure, 72, 290, right=170, names=("tokens trained on", "loss, nats a token"), log="x"
+            figure,
+            72,
+            290,
+            right=170,
+            names=("tokens trained on", "loss, nats a token"),
+            log="x",
+            forms=("{:,.0f}", ""),
         )
         plots.curves(plotted, plots.lines_of(drawn))
-        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
     return plots.plot(
         420,
@@ -339,8 +281,6 @@ def learning_rate_scaling():
 
 @figure
 def precision_curves():
-    if not has("gpu_precision_124m"):
-        return None
     found = record("gpu_precision_124m")
     first, *others = found["runs"]
     window = found["window"]

@@ -1,9 +1,8 @@
 """Tables of lessons 00 and 01, from docs/results/lesson_*.json."""
 import statistics
 
-from .plans import stored
-from .registry import RenderError, bytes_text, record, renders, source, table
-from .workloads import FILES, named, shown, workload, workload_of
+from .plans import FILES, named, stored, workload, workload_of
+from .registry import RenderError, as_predicted, bytes_text, record, renders, source, table_of
 
 MODELS = (
     ("tiny", "tiny"),
@@ -41,10 +40,6 @@ def machine_text(name):
     return f"{found['cpu']}, {found['cores']} cores, {found['threads']} thread a rank, commit {found['commit']}, {load_text(name)}"
 
 
-def equal_text(predicted, measured):
-    return "equal" if predicted == measured else "DIFFERENT"
-
-
 def file_text(run):
     return f"`{FILES[workload_of(run)]}`"
 
@@ -58,11 +53,14 @@ def tail(page, *names, more=""):
 @renders
 def states_of_models(page):
     """Bytes of model states: fp32, and 16 bits with an fp32 master."""
-    rows = [
-        [name, f"{p:,}", bytes_text(16 * p)]
-        for name, p in ((name, stored(workload(file)["model"])) for name, file in MODELS)
-    ]
-    return table(["model", "P as stored", "states, 16 P"], rows)
+    return table_of(
+        [(name, stored(workload(file)["model"])) for name, file in MODELS],
+        {
+            "model": lambda name, _: name,
+            "P as stored": lambda _, P: f"{P:,}",
+            "states, 16 P": lambda _, P: bytes_text(16 * P),
+        },
+    )
 
 
 def median_of(rounds, key):
@@ -80,77 +78,65 @@ def activation_modes(page):
     """Bytes of a run, as predicted and measured, and its time, by what it keeps of its activations."""
     runs = record("lesson_00")["activations"]
     first = runs["keep"]
-    rows = []
     for mode, run in runs.items():
-        if run["loss"] != first["loss"]:
+        if as_predicted(run, "bytes")["loss"] != first["loss"]:
             raise RenderError(f"lesson_00: the losses of `{mode}` differ from those of `keep`")
-        if run["predicted_bytes"] != run["bytes"]:
-            raise RenderError(f"lesson_00: `{mode}` did not hold what was predicted")
+
+    def milliseconds(_, run):
         over = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(run["rounds"], first["rounds"]))
-        milliseconds = f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}" + (
-            "" if run is first else f" (x {over:.2f})"
-        )
-        rows.append(
-            [
-                f"`{mode}`",
-                *(f"{count:,}" for count in (run["bytes"]["activations"], run["bytes"]["total"])),
-                milliseconds,
-            ]
-        )
-    heads = ["`activations`", "bytes of activations", "of all purposes", "ms per step"]
+        shown = f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}"
+        return shown if run is first else f"{shown} (x {over:.2f})"
+
     more = (
         f"{file_text(first)}; {turns_text(first['rounds'])}, {record('lesson_00')['cores']} cores, one thread"
     )
-    return table(heads, rows) + tail(page, "lesson_00", more=more)
+    return table_of(
+        runs.items(),
+        {
+            "`activations`": lambda mode, _: f"`{mode}`",
+            "bytes of activations": lambda _, run: f"{run['bytes']['activations']:,}",
+            "of all purposes": lambda _, run: f"{run['bytes']['total']:,}",
+            "ms per step": milliseconds,
+        },
+    ) + tail(page, "lesson_00", more=more)
 
 
 @renders
 def data_parallel_bytes(page):
     """What rank 0 of lesson 01 holds and sends: formula, prediction, measurement."""
-    rows = []
-    for n, run in record("lesson_01_order")["ranks"].items():
-        ranks, parameters = int(n), run["bytes"]["parameters"]  # 4 P
-        if (run["predicted_bytes"], run["predicted_bytes_sent"]) != (run["bytes"], run["bytes_sent"]):
-            raise RenderError(f"{run['command']}: not as predicted")
-        rows.append(
-            [
-                n,
-                *(
-                    f"{count:,.0f}"
-                    for count in (
-                        run["bytes"]["total"],
-                        parameters * 2 * (ranks - 1) / ranks,
-                        run["bytes_sent"],
-                    )
-                ),
-            ]
-        )
-    heads = ["N", "holds", "4 P x 2 (N-1)/N", "sends per step"]
-    more = f"bytes of rank 0, predicted and measured; {file_text(run)}; N = 3 and 4 round P up"
-    return table(heads, rows) + tail(page, "lesson_01_order", more=more)
+    runs = [
+        (int(n), as_predicted(run, "bytes", "bytes_sent"))
+        for n, run in record("lesson_01_order")["ranks"].items()
+    ]
+    more = f"bytes of rank 0, predicted and measured; {file_text(runs[0][1])}; N = 3 and 4 round P up"
+    return table_of(
+        runs,
+        {
+            "N": lambda n, _: n,
+            "holds": lambda _, run: f"{run['bytes']['total']:,}",
+            "4 P x 2 (N-1)/N": lambda n, run: f"{run['bytes']['parameters'] * 2 * (n - 1) / n:,.0f}",
+            "sends per step": lambda _, run: f"{run['bytes_sent']:,}",
+        },
+    ) + tail(page, "lesson_01_order", more=more)
 
 
 @renders
 def bytes_sent_of_models(page):
     """The same for models that need GPUs: bf16 gradients."""
-    rows = []
-    for name, file in MODELS[1:]:
-        planned = record("zero_plans")["models"][file]["01_data_parallel"]
-        rows.append(
-            [name]
-            + [bytes_text(planned[str(n)]["bytes"]["gradients"] * 2 * (n - 1) / n) for n in (2, 4, 8, 64)]
-            + [bytes_text(16 * stored(workload(file)["model"]))]
-        )
-    return table(
-        [
-            "model, bf16 gradients (2 P)",
-            "N = 2",
-            "N = 4",
-            "N = 8",
-            "N = 64",
-            "states a rank holds, 16 P, for every N",
-        ],
-        rows,
+
+    def sent(file, n):
+        planned = record("zero_plans")["models"][file]["01_data_parallel"][str(n)]
+        return bytes_text(planned["bytes"]["gradients"] * 2 * (n - 1) / n)
+
+    return table_of(
+        MODELS[1:],
+        {
+            "model, bf16 gradients (2 P)": lambda name, _: name,
+            **{f"N = {n}": lambda _, file, n=n: sent(file, n) for n in (2, 4, 8, 64)},
+            "states a rank holds, 16 P, for every N": lambda _, file: bytes_text(
+                16 * stored(workload(file)["model"])
+            ),
+        },
     )
 
 
@@ -165,61 +151,51 @@ def the_same(runs, key):
 @renders
 def variants(page):
     """Buckets and overlap."""
-    found = record("lesson_01_variants")
-    rows = []
-    for run in found["variants"]:
-        rate, low, high = median_of(run["rounds"], "tokens_per_second")
-        share, least, most = median_of(run["rounds"], "wait_share")
-        operations = sum(op["count"] for op in run["operations"])
-        rows.append(
-            [
-                f"`{run['bucket']}`",
-                f"`{run['overlap']}`",
-                operations,
-                f"{100 * share:.1f} % ({100 * least:.1f} to {100 * most:.1f})",
-                f"{rate / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f})",
-            ]
+    found = record("lesson_01_variants")["variants"]
+
+    def spread(run, key, scale, form):
+        return "{:{form}} ({:{form}} to {:{form}})".format(
+            *(scale * value for value in median_of(run["rounds"], key)), form=form
         )
-    return table(["bucket", "overlap", "operations a step", "waiting", "k tok/s"], rows, left=2) + tail(
+
+    return table_of(
+        found,
+        {
+            "bucket": lambda run: f"`{run['bucket']}`",
+            "overlap": lambda run: f"`{run['overlap']}`",
+            "operations a step": lambda run: sum(op["count"] for op in run["operations"]),
+            "waiting": lambda run: spread(run, "wait_share", 100, ".1f").replace(" (", " % (", 1),
+            "k tok/s": lambda run: spread(run, "tokens_per_second", 1e-3, ".2f"),
+        },
+        left=2,
+    ) + tail(
         page,
         "lesson_01_variants",
-        more=f"{the_same(found['variants'], 'bytes_sent'):,} bytes sent in each; {turns_text(found['variants'][0]['rounds'])}, lowest and highest round in brackets; "
-        f"{file_text(found['variants'][0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}",
+        more=f"{the_same(found, 'bytes_sent'):,} bytes sent in each; {turns_text(found[0]['rounds'])}, lowest and highest round in brackets; "
+        f"{file_text(found[0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}",
     )
 
 
 @renders
 def batch_cuts(page):
     """One global batch as micro-batches of several sizes."""
-    found = record("lesson_01_batch")
-    first = found["runs"][0]
-    rows = [
-        [
-            run["micro"],
-            run["accumulation"],
-            f"{run['bytes']['activations']:,}",
-            f"{run['bytes']['total']:,}",
-            f"{run['loss'][-1]:.10f}",
-            f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}",
-        ]
-        for run in found["runs"]
-    ]
-    apart = max(abs(run["loss"][-1] - first["loss"][-1]) for run in found["runs"])
-    return table(
-        [
-            "rows a micro-batch",
-            "micro-batches a rank",
-            "activations, bytes",
-            "total, bytes",
-            "loss of step 25",
-            "ms a step",
-        ],
-        rows,
+    runs = record("lesson_01_batch")["runs"]
+    apart = max(abs(run["loss"][-1] - runs[0]["loss"][-1]) for run in runs)
+    return table_of(
+        runs,
+        {
+            "rows a micro-batch": lambda run: run["micro"],
+            "micro-batches a rank": lambda run: run["accumulation"],
+            "activations, bytes": lambda run: f"{run['bytes']['activations']:,}",
+            "total, bytes": lambda run: f"{run['bytes']['total']:,}",
+            "loss of step 25": lambda run: f"{run['loss'][-1]:.10f}",
+            "ms a step": lambda run: f"{1000 * median_of(run['rounds'], 'seconds')[0]:.1f}",
+        },
         left=0,
     ) + tail(
         page,
         "lesson_01_batch",
-        more=f"{file_text(first)}, 2 ranks, 12 rows a step, {the_same(found['runs'], 'bytes_sent'):,} bytes sent in each; the losses are {apart:.1e} apart at most; times: {turns_text(first['rounds'])}, "
+        more=f"{file_text(runs[0])}, 2 ranks, 12 rows a step, {the_same(runs, 'bytes_sent'):,} bytes sent in each; the losses are {apart:.1e} apart at most; times: {turns_text(runs[0]['rounds'])}, "
         f"{machine_text('lesson_01_batch')}",
     )
 
@@ -227,59 +203,35 @@ def batch_cuts(page):
 @renders
 def learning_rates(page):
     found = record("lesson_01_lr")
-    tokens = {run["rows"] * run["steps"] * found["tokens_a_row"] for run in found["runs"]}
-    if len(tokens) != 1:
-        raise RenderError("lesson_01_lr.json: runs of different numbers of tokens")
-    rows = [
-        [
-            run["rows"],
-            run["steps"],
-            f"{run['lr_peak']:g}",
-            run["warmup_steps"],
-            f"{run['loss'][run['steps'] // 10]:.4f}",
-            f"{run['validation_loss']:.4f}",
-        ]
-        for run in found["runs"]
-    ]
-    return table(
-        [
-            "rows a step",
-            "steps",
-            "peak learning rate",
-            "warm-up steps",
-            "loss after a tenth of the tokens",
-            "validation loss",
-        ],
-        rows,
+    runs = [{**run, "tokens": run["rows"] * run["steps"] * found["tokens_a_row"]} for run in found["runs"]]
+    tokens = the_same(runs, "tokens")
+    return table_of(
+        runs,
+        {
+            "rows a step": lambda run: run["rows"],
+            "steps": lambda run: run["steps"],
+            "peak learning rate": lambda run: f"{run['lr_peak']:g}",
+            "warm-up steps": lambda run: run["warmup_steps"],
+            "loss after a tenth of the tokens": lambda run: f"{run['loss'][run['steps'] // 10]:.4f}",
+            "validation loss": lambda run: f"{run['validation_loss']:.4f}",
+        },
         left=0,
-    ) + tail(page, "lesson_01_lr", more=f"{file_text(found['runs'][0])}, {tokens.pop():,} tokens")
+    ) + tail(page, "lesson_01_lr", more=f"{file_text(runs[0])}, {tokens:,} tokens")
 
 
 @renders
 def whole_runs(page):
     """Lessons 00 and 01 over all steps."""
-    one, two = record("lesson_00")["default"], record("lesson_01")["default"]
-    rows = [
-        [
-            f"`{shown(run)}`",
-            f"{run['loss'][0]:.4f}",
-            f"{run['loss'][-1]:.4f}",
-            f"{run['validation_loss']:.6f}",
-            f"{run['bytes']['total']:,}",
-            f"{run['bytes_sent']:,}",
-        ]
-        for run in (one, two)
-    ]
-    return table(
-        [
-            "run",
-            "first loss",
-            "last loss",
-            "validation loss",
-            "bytes a rank holds",
-            "bytes a rank sends a step",
-        ],
-        rows,
+    return table_of(
+        [record("lesson_00")["default"], record("lesson_01")["default"]],
+        {
+            "run": lambda run: f"`{run['command']}`",
+            "first loss": lambda run: f"{run['loss'][0]:.4f}",
+            "last loss": lambda run: f"{run['loss'][-1]:.4f}",
+            "validation loss": lambda run: f"{run['validation_loss']:.6f}",
+            "bytes a rank holds": lambda run: f"{run['bytes']['total']:,}",
+            "bytes a rank sends a step": lambda run: f"{run['bytes_sent']:,}",
+        },
     ) + tail(page, "lesson_00", "lesson_01")
 
 
@@ -293,36 +245,38 @@ def cpu_file():
 def cpu_rates(page):
     """One device, one rank, two ranks, and eager PyTorch on the same cores."""
     found = record("cpu_tiny")
-    rounds = found["tokens_per_second"]
-    zero = {
-        f"zero{n}_{ranks}": f"lesson 0{n + 1}, {words}"
-        for ranks, words in (("one_rank", "1 rank"), ("two_ranks", "2 ranks"))
-        for n in (1, 2, 3)
-    }
+    rounds, ratio = found["tokens_per_second"], found["ratios"]["two_ranks_over_one"]
     names = {
         "one_device": "lesson 00",
         "one_rank": "lesson 01, 1 rank",
         "two_ranks": "lesson 01, 2 ranks",
-        **zero,
+        **{
+            f"zero{n}_{ranks}": f"lesson 0{n + 1}, {words}"
+            for ranks, words in (("one_rank", "1 rank"), ("two_ranks", "2 ranks"))
+            for n in (1, 2, 3)
+        },
         "pytorch": "eager PyTorch, 1 thread",
     }
-    names = {key: name for key, name in names.items() if key in rounds[0]}
-    rows = []
-    for key, name in names.items():
-        rate, low, high = median_of(rounds, key)
-        over = found["ratios"].get(f"{key}_over_01")
-        rows.append(
-            [
-                name,
-                f"{rate / 1e3:.1f}",
-                f"{low / 1e3:.1f} to {high / 1e3:.1f}",
-                f"{over['median']:.3f} ({over['lowest']:.3f} to {over['highest']:.3f})" if over else "",
-            ]
-        )
-    ratio = found["ratios"]["two_ranks_over_one"]
-    return table(
-        [cpu_file(), "k tok/s", "lowest to highest round", "over lesson 01, within a round"], rows
-    ) + f"\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so " f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})." + tail(
+
+    def over(key):
+        form = "{median:.3f} ({lowest:.3f} to {highest:.3f})"
+        return form.format(**found["ratios"][f"{key}_over_01"]) if f"{key}_over_01" in found["ratios"] else ""
+
+    rates = table_of(
+        [key for key in names if key in rounds[0]],
+        {
+            cpu_file(): names.get,
+            "k tok/s": lambda key: f"{median_of(rounds, key)[0] / 1e3:.1f}",
+            "lowest to highest round": lambda key: "{:.1f} to {:.1f}".format(
+                *(rate / 1e3 for rate in median_of(rounds, key)[1:])
+            ),
+            "over lesson 01, within a round": over,
+        },
+    )
+    return (
+        f"{rates}\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
+        f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
+    ) + tail(
         page,
         "cpu_tiny",
         more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"

@@ -4,9 +4,9 @@ import re
 import shlex
 import subprocess
 
-from . import symbols
+from . import plans
 from .faults import fill_tests
-from .registry import RENDERERS, ROOT, RenderError, record
+from .registry import RENDERERS, ROOT, NoRecord, RenderError, record
 
 BLOCK = re.compile(r"^<!-- render: (\S+)(.*?) -->\n(.*?)<!-- /render -->$", re.S | re.M)
 VALUE = re.compile(r"(?<!`)<!-- value: (\S+) (\"[^\"]+\"|\S+) (\S+) -->.*?<!-- /value -->")
@@ -17,7 +17,10 @@ ANCHOR = re.compile(r"\[anchor: ([\w-]+)\]")
 def block_text(page, name, arguments):
     if name not in RENDERERS:
         raise RenderError(f"nothing renders '{name}'; there are {', '.join(sorted(RENDERERS))}")
-    text = RENDERERS[name](page, *shlex.split(arguments)).rstrip("\n")
+    try:
+        text = RENDERERS[name](page, *shlex.split(arguments)).rstrip("\n")
+    except NoRecord:
+        text = ""
     if not text:
         page.omitted.append(f"{name}{arguments}")
     return text
@@ -40,7 +43,7 @@ def fill_blocks(page, text):
 
 def value_at(name, path):
     if "@" in name:
-        return symbols.value(name, path)
+        return plans.value(name, path)
     value = record(name)
     for part in path.split("."):
         try:
@@ -52,7 +55,7 @@ def value_at(name, path):
 
 def fill_values(text):
     """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`; a PATH
-    with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (symbols.py).
+    with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (plans.py).
     """
 
     def fill(match):

@@ -3,10 +3,8 @@ import functools
 import re
 
 from .machine_tables import beside_copies
-from .plans import STATES, stored
-from .registry import RenderError, bytes_text, has, record, renders, source, table
-from .symbols import symbols
-from .workloads import workload
+from .plans import STATES, stored, symbols, workload
+from .registry import RenderError, bytes_text, record, renders, source, table, table_of
 
 
 IN_EVERY_RUN = " --workload tests/workloads/four_blocks.json --steps 2", " --threads 1"
@@ -15,28 +13,33 @@ IN_EVERY_RUN = " --workload tests/workloads/four_blocks.json --steps 2", " --thr
 @renders
 def memory_by_formula(page):
     """Every run of the record: the plan's bytes and what the ledger counted. Stops where one purpose differs."""
-    rows = []
     for run in record("memory")["runs"]:
-        planned, measured = run["predicted_bytes"], run["measured_bytes"]
-        if planned != measured:
+        if run["predicted_bytes"] != run["measured_bytes"]:
             raise RenderError(f"{run['command']}: not as predicted")
-        counts = (
-            sum(planned.get(purpose, 0) for purpose in STATES),
-            planned["activations"],
-            planned["workspace"],
-            planned.get("communication", 0),
-            planned["total"],
-        )
         if any(words not in run["command"] for words in IN_EVERY_RUN):
             raise RenderError(f"{run['command']}: without {' or '.join(IN_EVERY_RUN)}, as the page says")
-        rows.append(
-            [
-                f"`{functools.reduce(lambda command, words: command.replace(words, ''), ('lessons/', '/run.sh', '--set ', *IN_EVERY_RUN), run['command'])}`",
-                *(f"{count:,}" for count in counts),
-            ]
+
+    def settings(run):
+        told = ("lessons/", "/run.sh", "--set ", *IN_EVERY_RUN)
+        return (
+            f"`{functools.reduce(lambda command, words: command.replace(words, ''), told, run['command'])}`"
         )
+
+    def held(*purposes):
+        return lambda run: f"{sum(run['measured_bytes'].get(purpose, 0) for purpose in purposes):,}"
+
     return (
-        table(["lesson, settings", "states, 16 P", "activations", "workspace", "communication", "sum"], rows)
+        table_of(
+            record("memory")["runs"],
+            {
+                "lesson, settings": settings,
+                "states, 16 P": held(*STATES),
+                "activations": held("activations"),
+                "workspace": held("workspace"),
+                "communication": held("communication"),
+                "sum": held("total"),
+            },
+        )
         + f"\n\nFrom {source(page, 'memory')}; planned and measured are equal in every purpose. Each run has `{''.join(IN_EVERY_RUN).strip()}`."
     )
 
@@ -63,18 +66,20 @@ def worked(formula, symbols):
 @renders
 def memory_worked(page, name):
     """One GPU workload line by line: the page's formulas, and the buffers that its plan lists. Stops where they differ."""
-    plan, used = record("memory")["plans"][name], {
-        **symbols(f"{name}@1"),
-        "chunk": workload(name)["head_chunk"],
-    }
-    rows, total = [], 0
-    for what, formula, buffers in WORKED:
-        count = sum(plan["buffers"][buffer] for buffer in buffers)
-        if worked(formula, used) != count:
-            raise RenderError(f"{name}, {what}: {formula} is {worked(formula, used)}, the plan has {count}")
-        rows.append([what, formula, f"{count:,}", f"{100 * count / plan['total']:.1f} %"])
-        total += count
-    rows.append(["total", f"and {plan['total'] - total} bytes of scalars", f"{plan['total']:,}", ""])
+    plan = record("memory")["plans"][name]
+    used = {**symbols(f"{name}@1"), "chunk": workload(name)["head_chunk"]}
+    counts = {what: sum(plan["buffers"][buffer] for buffer in buffers) for what, _, buffers in WORKED}
+    for what, formula, _ in WORKED:
+        if worked(formula, used) != counts[what]:
+            raise RenderError(
+                f"{name}, {what}: {formula} is {worked(formula, used)}, the plan has {counts[what]}"
+            )
+    rows = [
+        [what, formula, f"{counts[what]:,}", f"{100 * counts[what] / plan['total']:.1f} %"]
+        for what, formula, _ in WORKED
+    ]
+    rest = plan["total"] - sum(counts.values())
+    rows.append(["total", f"and {rest} bytes of scalars", f"{plan['total']:,}", ""])
     values = ", ".join(
         f"{symbol} = {used[symbol]:,}" for symbol in ("P", "L", "B", "T", "d", "H", "V", "M", "chunk")
     )
@@ -87,25 +92,25 @@ def memory_worked(page, name):
 @renders
 def memory_of_models(page):
     """What the models need on one GPU, in halves: states and the rest."""
-    rows = []
-    for name, plan in record("memory")["plans"].items():
-        batch, P = workload(name)["batch"], stored(workload(name)["model"])
-        activations = plan["buffers"]["x"] + plan["buffers"]["saved"]
-        rows.append(
-            [
-                f"`{name}`",
-                f"{P:,}",
-                f"{batch['micro']} x {batch['sequence']}",
-                bytes_text(16 * P),
-                bytes_text(activations),
-                bytes_text(plan["total"] - 16 * P - activations),
-                bytes_text(plan["total"]),
-            ]
-        )
+
+    def P(name):
+        return stored(workload(name)["model"])
+
+    def activations(plan):
+        return plan["buffers"]["x"] + plan["buffers"]["saved"]
+
     return (
-        table(
-            ["workload", "P as stored", "rows x tokens", "states, 16 P", "activations", "workspace", "plan"],
-            rows,
+        table_of(
+            record("memory")["plans"].items(),
+            {
+                "workload": lambda name, _: f"`{name}`",
+                "P as stored": lambda name, _: f"{P(name):,}",
+                "rows x tokens": lambda name, _: "{micro} x {sequence}".format(**workload(name)["batch"]),
+                "states, 16 P": lambda name, _: bytes_text(16 * P(name)),
+                "activations": lambda _, plan: bytes_text(activations(plan)),
+                "workspace": lambda name, plan: bytes_text(plan["total"] - 16 * P(name) - activations(plan)),
+                "plan": lambda _, plan: bytes_text(plan["total"]),
+            },
         )
         + f"\n\nFrom {source(page, 'memory')}."
     )
@@ -113,16 +118,14 @@ def memory_of_models(page):
 
 def gpu_runs():
     """(run, program's facts, record) of every lesson's run on GPUs that says what was allocated."""
-    if has("gpu_dtype_only"):
-        for name, facts in record("gpu_dtype_only")["programs"].items():
-            yield f"seed_355m in {name}", facts, "gpu_dtype_only"
-    if has("gpu_peers"):
-        for key, row in record("gpu_peers")["rows"].items():
-            if beside_copies(row):
-                continue  # the same bytes once more
-            for facts in row["programs"].values():
-                if "bytes_planned" in facts:
-                    yield key, facts, "gpu_peers"
+    for name, facts in record("gpu_dtype_only")["programs"].items():
+        yield f"seed_355m in {name}", facts, "gpu_dtype_only"
+    for key, row in record("gpu_peers")["rows"].items():
+        if beside_copies(row):
+            continue  # the same bytes once more
+        for facts in row["programs"].values():
+            if "bytes_planned" in facts:
+                yield key, facts, "gpu_peers"
 
 
 @renders
@@ -137,8 +140,6 @@ def gpu_peaks(page, heading="##"):
             runs.setdefault(what, []).append(
                 (facts["bytes_measured"], facts["peak_planned"], facts["peak_allocated"])
             )
-    if not runs:
-        return ""
     rows = [
         [
             f"`{what}`",

@@ -1,7 +1,7 @@
 """Drawings of lesson 05: where its bytes lie, and a step's copies."""
 from . import plots
 from .palette import BACKWARD, COMPUTE, EDGE, FORWARD, GRADIENTS, LINES, OPTIMIZER, PARAMETERS
-from .registry import figure, has, record
+from .registry import figure, record
 
 KINDS = (
     ("parameters", PARAMETERS, ("parameters",)),
@@ -21,8 +21,6 @@ def in_gigabytes(of):
 @figure
 def offload_places():
     """Bytes of one rank by place and purpose, 355M: as measured."""
-    if not has("gpu_offload"):
-        return None
     runs = record("gpu_offload")["runs"]["355m"]
     bars = [
         (name, place, in_gigabytes(held if place == "device" else held.get(place, {})))
@@ -39,22 +37,17 @@ def offload_places():
     )
 
     def draw(figure):
-        plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90)
+        plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90, forms=("{:g} GB", ""))
         places = [i + 0.5 * (i // len(PLACES)) for i in range(len(bars))]
-        ends = plots.stacked(
+        plots.stacked(
             plotted,
             places,
             [(fill, [parts[k] for *_, parts in bars]) for k, (_, fill, _) in enumerate(KINDS)],
+            lambda end, _: f"{end:.2f} GB",
             across=True,
+            gap=6,
         )
-        for place, end in zip(places, ends):
-            plotted.annotate(
-                f"{end:.2f} GB", (end, place), xytext=(6, 0), textcoords="offset points", va="center"
-            )
-        plotted.set(ylim=(places[-1] + 0.6, -0.6), yticks=places)
-        plotted.set_yticklabels([place for _, place, _ in bars])
-        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
-        plotted.grid(False, axis="y")
+        plotted.set(ylim=(places[-1] + 0.6, -0.6), yticks=places, yticklabels=[place for _, place, _ in bars])
         for i, (_, name) in enumerate(RUNS):
             middle = plotted.transData.transform((0, places[len(PLACES) * i + 1]))[1]
             plots.words(figure, 16, figure.get_figheight() * 72 - middle + 4, name, weight="bold")
@@ -87,8 +80,6 @@ def rows_of(step):
 @figure
 def offload_timeline():
     """A step of 355M with exact and with delayed updates: what the GPU and the host compute, copies both ways, and when the norm is known."""
-    if not has("gpu_offload"):
-        return None
     steps = record("gpu_offload")["steps"]
     end = max(step["milliseconds"] for step in steps.values())
     alt = "Steps on a clock. " + " ".join(
@@ -158,9 +149,7 @@ def resident_units(name, kind):
 @figure
 def offload_curve():
     """355M: what each resident unit more costs on the device, and what it brings."""
-    runs = record("gpu_offload")["runs"]["355m"] if has("gpu_offload") else {}
-    if "exact, 4 resident" not in runs:
-        return None
+    runs = record("gpu_offload")["runs"]["355m"]
     points = {
         kind: sorted(
             (units, runs[name]["device_bytes"] / 1e9, runs[name]["tokens_per_second"] / 1e3)

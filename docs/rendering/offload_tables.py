@@ -2,9 +2,8 @@
 import statistics
 
 from .lesson_tables import is_busy, tail
-from .plans import stored
-from .registry import RenderError, bytes_text, has, record, renders, source, table, without_repeats
-from .workloads import workload
+from .plans import stored, workload
+from .registry import RenderError, as_predicted, bytes_text, record, renders, source, table, table_of
 
 COLUMNS = ("default", "sharded", "delayed")  # runs of lesson_05.json
 ROWS = (
@@ -29,28 +28,27 @@ def at(measured, place):
 @renders
 def offload_bytes(page):
     """Rank 0's bytes by place: lesson 04, and lesson 05 with whole and with sharded parameters. Stops where a run was not as planned."""
-    if not has("lesson_05"):
-        return ""
-    runs = [record("lesson_05")[name] for name in COLUMNS]
-    for run in runs:
-        if run["bytes"] != run["predicted_bytes"]:
-            raise RenderError(f"{run['command']}: not as predicted")
-    every = [record("lesson_04")["default"], *runs[:2]]
-    rows = []
-    for place, what, purposes in ROWS:
-        counts = [sum(at(run["bytes"], place).get(one, 0) for one in purposes) for run in every]
-        rows.append([place, what, *(f"{count:,}" if count else "" for count in counts)])
-    heads = ["place", "purpose", "lesson 04", "`whole`", "`sharded`"]
-    return table(heads, rows, left=2) + tail(
-        page, "lesson_05", "lesson_04", more="bytes of rank 0 of 2, exact updates"
-    )
+    runs = [as_predicted(record("lesson_05")[name], "bytes") for name in COLUMNS]
+    every = {"lesson 04": record("lesson_04")["default"], "`whole`": runs[0], "`sharded`": runs[1]}
+
+    def cell(run, place, purposes):
+        count = sum(at(run["bytes"], place).get(one, 0) for one in purposes)
+        return f"{count:,}" if count else ""
+
+    return table_of(
+        ROWS,
+        {
+            "place": lambda place, *_: place,
+            "purpose": lambda _, what, __: what,
+            **{name: lambda place, _, of, run=run: cell(run, place, of) for name, run in every.items()},
+        },
+        left=2,
+    ) + tail(page, "lesson_05", "lesson_04", more="bytes of rank 0 of 2, exact updates")
 
 
 @renders
 def offload_delayed(page):
     """Where whole runs end, exact and one update behind, by learning rate."""
-    if not has("lesson_05_delayed"):
-        return ""
     losses = {}
     for run in record("lesson_05_delayed")["runs"]:
         losses.setdefault(run["lr"], []).append(f"{run['validation_loss']:.3f}")
@@ -64,8 +62,6 @@ def offload_delayed(page):
 @renders
 def offload_link(page):
     """Milliseconds a step, copies beside the device and one after the other, with and without a limit."""
-    if not has("lesson_05_link"):
-        return ""
     found = record("lesson_05_link")
     runs = {(run["link_mbps"], run["overlap"]): run for run in found["runs"]}
     if len({tuple(run["loss"]) for run in runs.values()}) != 1:
@@ -100,45 +96,38 @@ def host_seconds(model, found):
 @renders
 def offload_gpu(page):
     """A line a run on one GPU: bytes on the device, milliseconds a step, tokens a second, those over lesson 00's."""
-    if not has("gpu_offload"):
-        return ""
     found = record("gpu_offload")
-    rows = []
-    for model, name in GPU_ROWS.items():
+
+    def rate(model, kind):
         runs = found["runs"][model]
-        one = runs.get("one_device")
-        for kind, run in runs.items():
-            rate = run["tokens_per_second"]
-            counts = run.get("counts")
-            before = (
-                f"{counts['begun_before_the_norm'] / counts['pieces_updated']:.0%}, {counts['made_again']}"
-                if counts
-                else ""
-            )
-            rows.append(
-                [
-                    name,
-                    "lesson 00" if kind == "one_device" else kind,
-                    bytes_text(run["device_bytes"]),
-                    f"{1e3 * run['median_seconds']:.1f}",
-                    thousands(rate),
-                    f"{rate / one['tokens_per_second']:.2f}" if one else "",
-                    before,
-                ]
-            )
-    heads = [
-        "model, batch",
-        "run",
-        "bytes on the GPU",
-        "ms a step",
-        "k tokens per second",
-        "of lesson 00",
-        "pieces begun before the norm; made again",
-    ]
-    return (
-        table(heads, without_repeats(rows), left=2)
-        + f"\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
+        return runs[kind]["tokens_per_second"] if kind in runs else 0
+
+    def early(_, __, run):
+        form = "{:.0%}, {made_again}"
+        counts = run.get("counts")
+        return (
+            form.format(counts["begun_before_the_norm"] / counts["pieces_updated"], **counts)
+            if counts
+            else ""
+        )
+
+    rows = table_of(
+        [(model, kind, run) for model in GPU_ROWS for kind, run in found["runs"][model].items()],
+        {
+            "model, batch": lambda model, *_: GPU_ROWS[model],
+            "run": lambda _, kind, __: "lesson 00" if kind == "one_device" else kind,
+            "bytes on the GPU": lambda *row: bytes_text(row[-1]["device_bytes"]),
+            "ms a step": lambda *row: f"{1e3 * row[-1]['median_seconds']:.1f}",
+            "k tokens per second": lambda *row: thousands(row[-1]["tokens_per_second"]),
+            "of lesson 00": lambda model, kind, _: f"{rate(model, kind) / rate(model, 'one_device'):.2f}"
+            if rate(model, "one_device")
+            else "",
+            "pieces begun before the norm; made again": early,
+        },
+        left=2,
+        repeats=False,
     )
+    return f"{rows}\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
 
 
 def forward_share(work):
@@ -154,8 +143,6 @@ def forward_share(work):
 @renders
 def offload_time(page):
     """The page's formula beside the measured step."""
-    if not has("gpu_offload"):
-        return ""
     found = record("gpu_offload")
     runs = found["runs"]
     device, host = runs["355m"]["one_device"]["median_seconds"], host_seconds("355m", found)

@@ -60,12 +60,49 @@ def in_palette(drawn, name):
     return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
 
 
-def alive(program, schedule, folder):
-    """What each stage of a simulated schedule holds from each moment on."""
+def simulated(program, folder, *arguments):
     path = pathlib.Path(folder) / "simulated.json"
-    run(program, ["simulate", "--schedule", schedule, "--microbatches", str(ALIVE_OF), "--json", str(path)])
-    said = json.loads(path.read_text())
+    run(program, ["simulate", "--backward-weights", "0", *arguments, "--json", str(path)])
+    return json.loads(path.read_text())
+
+
+def alive(said):
+    """What each stage of a simulated schedule holds from each moment on."""
     return {"makespan": said["makespan"], "stages": [stage["alive"] for stage in said["per_stage"]]}
+
+
+# Steps that the front page draws, in no unit: the stage, its first action and how many; what is simulated. 08: the steady state, which never drains.
+STEPS = {
+    "07": (1, "F0", 8, "--schedule 1f1b --forward 0.75 --backward-input 1.5"),
+    "08": (
+        1,
+        "F4@2",
+        12,
+        "--schedule pipedream --forward 0.75 --backward-input 1.5 --step 0.4 --microbatches 12",
+    ),
+    "11": (0, "F0", 8, "--schedule 1f1b --forward 1.35 --backward-input 1.65 --stages 2"),
+}
+
+
+def step_of_stage(said, stage, first, count):
+    """[what, version, begin, end] of a stage's actions from `first` on; when all stages are done, or 0 where the schedule goes on."""
+    spans = [
+        span
+        for span in said["per_stage"][stage]["spans"]
+        if span[1] in ("forward", "backward", "step") and span[4] > span[3]
+    ]
+    names = [name for name, *_ in spans]
+    begins = spans[names.index(first)][3] if "@" in first else 0
+    actions = [
+        [
+            "update" if kind == "step" else name.split("@")[0],
+            -1 if kind == "step" else int((name + "@0").split("@")[1]),
+            round(begin - begins, 6),
+            round(end - begins, 6),
+        ]
+        for name, kind, _, begin, end in spans[names.index(first) :][:count]
+    ]
+    return {"drained": 0 if begins else said["makespan"], "actions": actions}
 
 
 def records_and_figures(program):
@@ -76,10 +113,31 @@ def records_and_figures(program):
             path = pathlib.Path(folder) / "record.json"
             run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
             yield f"docs/results/pipedream_m{m}.json", path.read_text()
-        yield "docs/results/pipedream_alive.json", json.dumps(
-            {
-                "about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
-                "microbatches": ALIVE_OF,
-                "schedules": {name: alive(program, name, folder) for name in ("gpipe", "1f1b")},
-            }
-        ) + "\n"
+        found = {
+            "about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
+            "microbatches": ALIVE_OF,
+            "schedules": {
+                name: alive(
+                    simulated(
+                        program,
+                        folder,
+                        "--backward-input",
+                        "2",
+                        "--schedule",
+                        name,
+                        "--microbatches",
+                        str(ALIVE_OF),
+                    )
+                )
+                for name in ("gpipe", "1f1b")
+            },
+        }
+        yield "docs/results/pipedream_alive.json", json.dumps(found) + "\n"
+        found = {
+            "about": "pipedream simulate --json: [what, version of the weights, begin, end] of one stage's actions, and when all stages are done.",
+            "steps": {
+                lesson: step_of_stage(simulated(program, folder, *arguments.split()), *which)
+                for lesson, (*which, arguments) in STEPS.items()
+            },
+        }
+        yield "docs/results/pipedream_steps.json", json.dumps(found) + "\n"

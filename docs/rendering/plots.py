@@ -102,17 +102,20 @@ def words(figure, x, y, text, **more):
     figure.text(x / WIDTH, 1 - y / height, text, **{"size": 12, "va": "baseline", **more})
 
 
-def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log=""):
-    """names: of x, below; of y, above its axis. log: "x", "y", "xy"."""
+def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log="", forms=("", "")):
+    """names: of x, below; of y, above its axis. log: "x", "y", "xy". forms: of numbers at either, "{:g} GB" or a function."""
     whole = figure.get_figheight() * 72
     found = figure.add_axes(
         [left / WIDTH, 1 - (top + height) / whole, (WIDTH - left - right) / WIDTH, height / whole]
     )
-    for axis, which in ((found.xaxis, "x"), (found.yaxis, "y")):
+    for axis, which, form in zip((found.xaxis, found.yaxis), "xy", forms):
         if which in log:
             getattr(found, f"set_{which}scale")("log")
             axis.set_minor_locator(ticker.NullLocator())
         axis.set_tick_params(length=0, pad=6)
+        if form:
+            of = getattr(form, "format", form)
+            axis.set_major_formatter(lambda value, _, of=of: of(value))
     if names[0]:
         words(figure, left + (WIDTH - left - right) / 2, top + height + 38, names[0], ha="center")
     if names[1]:
@@ -161,14 +164,27 @@ def lines_of(named):
     return [(name, LINES[i % len(LINES)], points) for i, (name, points) in enumerate(named)]
 
 
-def stacked(plotted, places, parts, across=False, thick=0.7):
-    """A bar at each place, of parts: (fill, [length by place])."""
+def stacked(plotted, places, parts, label, across=False, thick=0.7, gap=5):
+    """A bar at each place, of parts: (fill, [length by place]). label: of the bar's end and its number, the text there."""
     ends = [0] * len(places)
+    plotted.grid(False, axis="y" if across else "x")
     for fill, lengths in parts:
         draw, ends_name = (plotted.barh, "left") if across else (plotted.bar, "bottom")
         draw(places, lengths, thick, color=fill, gid="bar", **{ends_name: ends})
         ends = [a + b for a, b in zip(ends, lengths)]
-    return ends
+    for i, (place, end) in enumerate(zip(places, ends)):
+        plotted.annotate(
+            label(end, i),
+            (end, place) if across else (place, end),
+            xytext=(gap, 0) if across else (0, gap),
+            textcoords="offset points",
+            **({"va": "center"} if across else {"ha": "center"}),
+        )
+
+
+def gigabytes(columns):
+    """Parts for stacked(), of the same fills in every column: [(fill, bytes)]."""
+    return [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])]
 
 
 def lanes(plotted, rows, end, begin=0):

@@ -1,5 +1,5 @@
 """docs/results.md: the runs that are quoted everywhere, as they were configured (docs/results/quoted.json)."""
-from .registry import RenderError, has, record, renders, source, table
+from .registry import RenderError, record, renders, source, table, table_of
 
 # Seconds an epoch and GB at the peak that the documents print for these runs.
 QUOTED = {
@@ -23,8 +23,6 @@ def loss(run):
 @renders
 def quoted_runs(page):
     """Each next to what is quoted."""
-    if not has("quoted"):
-        return ""
     found, all_runs, rows = record("quoted"), runs(), []
     for (name, packing), run in all_runs.items():
         if packing != "pack":
@@ -65,40 +63,34 @@ def quoted_runs(page):
 @renders
 def quoted_on_two(page):
     """The same work shared by two GPUs."""
-    if not has("quoted"):
-        return ""
-    alone, rows, cards = runs(), [], set()
-    for (name, packing), run in runs(2).items():
-        if packing == "pack":
-            one = alone[name, packing]
-            if run["whole"] and loss(run) != loss(one):
-                raise RenderError(
-                    f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal"
-                )
-            cards.add(run["versions"]["GPU"])
-            rows.append(
-                [
-                    name,
-                    f"{one['epoch_seconds']:.2f}",
-                    f"{run['epoch_seconds']:.2f}",
-                    f"{one['peak_bytes'] / 1e9:.2f}",
-                    f"{run['peak_bytes'] / 1e9:.2f}",
-                ]
+    alone = runs()
+    pairs = [
+        (name, alone[name, packing], run) for (name, packing), run in runs(2).items() if packing == "pack"
+    ]
+    for name, one, run in pairs:
+        if run["whole"] and loss(run) != loss(one):
+            raise RenderError(
+                f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal"
             )
-    heads = ["run", "s an epoch, one GPU", "two", "peak GB, one GPU", "of each of two"]
+    cards = ", ".join(sorted({run["versions"]["GPU"] for _, _, run in pairs}))
     return (
-        table(heads, rows)
-        + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}; two: {', '.join(sorted(cards))}."
-        if rows
-        else ""
+        table_of(
+            pairs,
+            {
+                "run": lambda name, *_: name,
+                "s an epoch, one GPU": lambda _, one, __: f"{one['epoch_seconds']:.2f}",
+                "two": lambda *pair: f"{pair[-1]['epoch_seconds']:.2f}",
+                "peak GB, one GPU": lambda _, one, __: f"{one['peak_bytes'] / 1e9:.2f}",
+                "of each of two": lambda *pair: f"{pair[-1]['peak_bytes'] / 1e9:.2f}",
+            },
+        )
+        + f"\n\nFrom {source(page, 'quoted')}; one GPU: {record('quoted')['machine']}; two: {cards}."
     )
 
 
 @renders
 def quoted_ratios(page):
     """What the same numbers say when one thing at a time differs."""
-    if not has("quoted"):
-        return ""
     all_runs = runs()
 
     def seconds(name):

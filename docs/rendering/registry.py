@@ -5,8 +5,9 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
+RECORDS = {}  # by name, as far as they were read; tests put others in their place
 RENDERERS = {}  # the name in a mark -> function(page, *arguments) -> text, "" where nothing is to be shown
-FIGURES = {}  # name -> function() -> Figure, or None where its record is not there
+FIGURES = {}  # name -> function() -> Figure, or which raises NoRecord where its record is not there
 
 
 def renders(function):
@@ -25,6 +26,10 @@ class RenderError(Exception):
     """What is wrong with a page, and where."""
 
 
+class NoRecord(RenderError):
+    """A record is not there yet: a block or figure that is made of it is left out, and named."""
+
+
 class Page:
     """A page, and what its marks need to know."""
 
@@ -40,22 +45,45 @@ class Page:
         return "/".join([*up, target]) if up else target
 
 
-def has(name):
-    return (RESULTS / f"{name}.json").exists()
-
-
 def record(name):
-    """docs/results/NAME.json."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        raise RenderError(f"docs/results/{name}.json is not there")
-    return json.loads(path.read_text())
+    """docs/results/NAME.json, which several pages read and none changes."""
+    if name not in RECORDS:
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            raise NoRecord(f"docs/results/{name}.json is not there")
+        RECORDS[name] = json.loads(path.read_text())
+    return RECORDS[name]
+
+
+def as_predicted(run, *keys):
+    """The run, if it held and sent what was planned."""
+    if any(run[f"predicted_{key}"] != run[key] for key in keys or ("bytes", "operations", "bytes_sent")):
+        raise RenderError(f"{run['command']}: not as predicted")
+    return run
+
+
+def same_bits(run, reference, of):
+    """The run, if it ended in the losses and weights of another."""
+    if any(run[key] != reference[key] for key in ("loss", "weights_sha256")):
+        raise RenderError(f"{run['command']}: its losses or weights are not those of {of}")
+    return run
 
 
 def table(heads, rows, left=1):
-    """A Markdown table; columns behind the first `left` are numbers, and stand right."""
+    """A Markdown table; columns behind the first `left` are numbers, and stand right. One without rows is left out."""
+    if not rows:
+        raise NoRecord(f"no record has a row for the table of {', '.join(heads)}")
     lines = [heads, ["---" if i < left else "---:" for i in range(len(heads))], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def table_of(items, columns, left=1, repeats=True):
+    """A table with a row for each item, which may be a tuple; columns: head -> the function that gives its cell of an item; see without_repeats()."""
+    rows = [
+        [cell(*item) if isinstance(item, tuple) else cell(item) for cell in columns.values()]
+        for item in items
+    ]
+    return table(list(columns), rows if repeats else without_repeats(rows), left)
 
 
 def without_repeats(rows):

@@ -1,14 +1,10 @@
 """Tables of docs/side_by_side.md, from side_by_side.json: all lessons on one workload."""
 from .lesson_tables import tail
-from .registry import RenderError, record, renders, table
+from .registry import RenderError, record, renders, table, table_of
 
 NAME = "side_by_side"
 PLACES = ("device", "pinned", "host", "disk")
 SENT = "sent to other ranks"
-
-
-def shown(count):
-    return f"{count:,}" if count else "0"
 
 
 def rows_of():
@@ -22,23 +18,18 @@ def rows_of():
     return rows
 
 
-def named(page, row):
-    number, name = row["lesson"].split("_", 1)
-    return f"[{number} {name.replace('_', ' ').replace('zero', 'ZeRO-')}]({page.link('lessons/' + row['lesson'] + '/README.md')})"
-
-
 @renders
 def side_by_side(page):
     """Bytes of the rank that holds most, by place, and of the rank that sends most."""
-    rows = [
-        [
-            named(page, row),
-            *(shown(row["held"]["measured"][place]) for place in PLACES),
-            shown(row["moved"]["measured"][SENT]),
-        ]
-        for row in rows_of()
-    ]
-    return table(["lesson", *PLACES, "sent per step"], rows) + tail(
+
+    def name(row):
+        number, words = row["lesson"].split("_", 1)
+        link = page.link(f"lessons/{row['lesson']}/README.md")
+        return f"[{number} {words.replace('_', ' ').replace('zero', 'ZeRO-')}]({link})"
+
+    held = {place: lambda row, place=place: f"{row['held']['measured'][place]:,}" for place in PLACES}
+    sent = {"sent per step": lambda row: f"{row['moved']['measured'][SENT]:,}"}
+    return table_of(rows_of(), {"lesson": name, **held, **sent}) + tail(
         page, NAME, more="bytes of the rank that holds or sends most, each as predicted"
     )
 

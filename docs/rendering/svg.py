@@ -74,6 +74,10 @@ class Drawing:
     def text(self, x, y, text, kind=""):
         self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{escape(text)}</text>')
 
+    def lines(self, x, y, step, *texts, kind="small"):
+        for i, text in enumerate(texts):
+            self.text(x, y + step * i, text, kind)
+
     def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box", share=1):
         """share: of the fill over its ground."""
         self.parts.append(

@@ -13,12 +13,11 @@ from .palette import (
     PARAMETERS,
     WAITING,
 )
-from .plans import plan_of
-from .registry import bytes_text, figure, has, record
+from .plans import plan_of, workload
+from .registry import bytes_text, figure, record
 from .svg import PALE, Drawing
 from .tensor_tables import LESSON
-from .workloads import workload
-from .zero_figures import BLOCKS, CELL_HIGH, CELL_WIDE, MOMENTS, RANKS, UNITS
+from .zero_figures import BLOCKS, CELL_HIGH, CELL_WIDE, HIGH as ROW_HIGH, RANKS, UNITS, draw_holders
 
 MINE = 1  # the rank that is drawn
 SIDE, HIGH = 72, 72  # of a matrix
@@ -209,54 +208,23 @@ def tensor_holds():
         )
         + "."
     )
-    high = RANKS * CELL_HIGH + 22
     drawing = Drawing(
-        130 + high * len(HELD),
+        130 + ROW_HIGH * len(HELD),
         "Tensor parallelism: a part of every matrix, never a whole one",
         alt,
         f"full: held; pale: for a moment; {RANKS} parts a unit",
     )
-    for column, moment in enumerate(MOMENTS):
-        x, (kept, at_work) = 150 + 276 * column, KEPT[moment]
-        drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
-        for unit, name in enumerate(UNITS):
-            drawing.text(x + (unit + 0.5) * CELL_WIDE - 2, 82, name, "small mid")
-        for row, (vector, fill) in enumerate(HELD):
-            y, activations = 90 + high * row, vector == "activations"
-            for rank in range(RANKS):
-                draw_parts(
-                    drawing,
-                    x,
-                    y + CELL_HIGH * rank,
-                    fill,
-                    rank,
-                    kept if activations else range(len(UNITS)),
-                    at_work if activations else None,
-                )
-                drawing.text(x - 8, y + CELL_HIGH * rank + 15, str(rank), "small end")
-            if at_work is not None:
-                drawing.box(
-                    x + at_work * CELL_WIDE - 3,
-                    y - 3,
-                    CELL_WIDE + 2,
-                    RANKS * CELL_HIGH + 4,
-                    "none",
-                    kind_of_box="got",
-                )
-    for row, (vector, _) in enumerate(HELD):
-        drawing.text(16, 90 + high * row + 2 * CELL_HIGH, vector)
-        drawing.text(16, 90 + high * row + 2 * CELL_HIGH + 16, f"ranks 0 to {RANKS - 1}", "small")
-    drawing.text(
-        16,
-        98 + high * len(HELD),
+
+    def draw(x, y, vector, fill, rank, moment):
+        units, whole = KEPT[moment] if vector == "activations" else (range(len(UNITS)), None)
+        draw_parts(drawing, x, y, fill, rank, units, whole)
+
+    draw_holders(
+        drawing,
+        HELD,
+        draw,
         "The strip below a unit's parts: norms, the second matrices' biases and positions, which every rank has.",
-        "small",
-    )
-    drawing.text(
-        16,
-        115 + high * len(HELD),
         "Activations: runs of tokens between the halves, heads and columns within them; of the block at work the norms of all tokens.",
-        "small",
     )
     return drawing.done(
         f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks, `tokens=split`. Outlined: the unit at work."
@@ -298,23 +266,16 @@ def tensor_memory():
             COUNTS.index(t) + (0 if t == 1 else -0.2 if tokens == "split" else 0.2) for t, tokens in plans
         ]
         columns = [purposes_of(plan) for plan in plans.values()]
-        ends = plots.stacked(
-            plotted,
-            places,
-            [(fill, [column[k][1] / 1e9 for column in columns]) for k, (fill, _) in enumerate(columns[0])],
-            thick=0.34,
+        names = ["" if t == 1 else f"\n{tokens}" for t, tokens in plans]
+        plots.stacked(
+            plotted, places, plots.gigabytes(columns), lambda end, i: f"{end:.1f}{names[i]}", thick=0.34
         )
-        for place, end, (t, tokens) in zip(places, ends, plans):
-            plotted.annotate(
-                f"{end:.1f}" + ("" if t == 1 else f"\n{tokens}"),
-                (place, end),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-            )
-        plotted.set(xlim=(-0.6, len(COUNTS) - 0.4), ylim=(0, 52), xticks=range(len(COUNTS)))
-        plotted.set_xticklabels(["one device" if t == 1 else f"t = {t}" for t in COUNTS])
-        plotted.grid(False, axis="x")
+        plotted.set(
+            xlim=(-0.6, len(COUNTS) - 0.4),
+            ylim=(0, 52),
+            xticks=range(len(COUNTS)),
+            xticklabels=["one device" if t == 1 else f"t = {t}" for t in COUNTS],
+        )
         plots.key(
             figure,
             366,
@@ -354,8 +315,6 @@ def rates():
 @figure
 def tensor_rule():
     """10 e (t - 1) F / (72 d W)."""
-    if not (has("choosing") and has("collectives_nvlink_2")):
-        return None
     flops, link = rates()
     share = {t: [(d, 10 * 2 * (t - 1) * flops / (72 * d * link)) for d in WIDTHS] for t in (2, 4, 8)}
     at = {t: dict(points) for t, points in share.items()}
@@ -370,7 +329,13 @@ def tensor_rule():
 
     def draw(figure):
         plotted = plots.axes(
-            figure, 72, 250, right=90, names=("width d", "time of messages / time of products"), log="xy"
+            figure,
+            72,
+            250,
+            right=90,
+            names=("width d", "time of messages / time of products"),
+            log="xy",
+            forms=("{:g}", "{:g}"),
         )
         plotted.axhline(1, color=LINES[3], linewidth=1, linestyle="--")
         plotted.annotate(
@@ -384,8 +349,6 @@ def tensor_rule():
             xticks=[1024, 1600, 2048, 4096, 8192, 12288],
             yticks=[0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5],
         )
-        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        plotted.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
     caption = (
         f"{COMPUTED}: 10 e (t - 1) F / (72 d W) with e = 2, F = {flops / 1e12:.0f} TFLOP/s (choosing.json: what lesson 00's products reach on an H200) and W = {link / 1e9:.0f} GB/s "

@@ -4,7 +4,7 @@ import re
 from . import plots
 from .lesson_figures import smooth
 from .palette import FILLS, INSIDE, LINES
-from .registry import figure, has, record
+from .registry import figure, record
 from .svg import WIDTH
 from .version_tables import NAMES, ONCE, RULES, losses, rate_text
 
@@ -27,10 +27,6 @@ OVER_TIME = {"1f1b": 4, "stash": 1, ONCE: 5, "two_buffers": 3}  # the line's col
 WINDOW = 10  # steps over which a drawn loss is averaged
 
 
-def best_rate(found, name):
-    return min(found["rates"], key=lambda rate: found["rates"][rate][name]["validation_loss"])
-
-
 def step_seconds():
     """By a run's name: how long its steps take on four stages, paced."""
     found = record("lesson_08")
@@ -49,8 +45,6 @@ def version_of(name):
 @figure
 def versions_run():
     """Two steps of a paced run, every computation in the colour of the weights that it read."""
-    if not has("lesson_08"):
-        return None
     drawn = record("lesson_08")["drawn"]
     ranks = [[(*version_of(name), begin, end) for name, begin, end, *_ in spans] for spans in drawn["ranks"]]
     end = max(stop for spans in ranks for *_, stop in spans)
@@ -197,8 +191,6 @@ def versions_rules():
 @figure
 def versions_losses():
     """Loss over micro-batches at one learning rate; over a paced run's time, each at the better of two."""
-    if not (has("lesson_08") and has("lesson_08_losses")):
-        return None
     found, seconds = losses(), step_seconds()
     low_rate = min(found["rates"], key=float)
 
@@ -209,7 +201,12 @@ def versions_losses():
         pairs = zip(means(name, low_rate), means(TWIN[name], low_rate))
         return [(found["micro_batches"] * (i + WINDOW), loss - twin) for i, (loss, twin) in enumerate(pairs)]
 
-    best = {name: best_rate(found, name) for name in NAMED if name in seconds}
+    rates = found["rates"]
+    best = {
+        name: min(rates, key=lambda rate, name=name: rates[rate][name]["validation_loss"])
+        for name in NAMED
+        if name in seconds
+    }
     alt = (
         f"Two plots of the loss, over micro-batches and over time. Validation losses at learning rate {rate_text(low_rate)}: "
         + ", ".join(
@@ -241,6 +238,7 @@ def versions_losses():
                 f"loss, nats; each at the better of {' and '.join(map(rate_text, found['rates']))}",
             ),
             log="x",
+            forms=("{:g}", ""),
         )
         plots.curves(
             two,
@@ -255,7 +253,6 @@ def versions_losses():
             xticks=[30, 100, 300],
             ylim=(2.3, 3.6),
         )
-        two.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
     return plots.plot(
         360,

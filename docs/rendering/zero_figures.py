@@ -1,11 +1,12 @@
 """Drawings of lessons 02 to 04: who holds what, bytes by purpose side by side, what travels when."""
+import functools
+
 from . import plots
-from .lesson_figures import COMPUTED, lanes_of, steps_text, took, traced
+from .lesson_figures import COMPUTED, lanes_of, steps_text, took
 from .lesson_tables import bytes_text, is_busy, load_text
 from .palette import COMMUNICATION, COMPUTE, EDGE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING
-from .registry import RenderError, figure, has, record
+from .registry import FIGURES, RenderError, figure, record
 from .svg import PALE, Drawing
-from .workloads import command_of
 from .zero_tables import LESSONS, states_of
 
 RANKS, BLOCKS = 4, 4
@@ -13,6 +14,7 @@ UNITS = ("E", *(str(block) for block in range(1, BLOCKS + 1)), "H")
 MOMENTS = {"forward, block 2": 2, "backward, block 3": 3, "update": None}  # the unit at work
 VECTORS = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("optimizer", OPTIMIZER))
 CELL_WIDE, CELL_HIGH = 36, 24
+HIGH = RANKS * CELL_HIGH + 22  # of a vector
 
 
 def draw_cells(drawing, x, y, fill, rank, whole, gathered):
@@ -33,6 +35,28 @@ def draw_cells(drawing, x, y, fill, rank, whole, gathered):
             )
 
 
+def draw_holders(drawing, vectors, draw, *notes):
+    """Moments side by side, vectors below each other, each of all ranks: draw(x, y, vector, its fill, rank, moment) draws what a rank has."""
+    for column, (moment, at_work) in enumerate(MOMENTS.items()):
+        x = 150 + 276 * column
+        drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
+        for unit, name in enumerate(UNITS):
+            drawing.text(x + (unit + 0.5) * CELL_WIDE - 2, 82, name, "small mid")
+        for row, (vector, fill) in enumerate(vectors):
+            y, high = 90 + HIGH * row, RANKS * CELL_HIGH
+            for rank in range(RANKS):
+                draw(x, y + CELL_HIGH * rank, vector, fill, rank, moment)
+                drawing.text(x - 8, y + CELL_HIGH * rank + 15, str(rank), "small end")
+            if at_work is not None:
+                drawing.box(
+                    x + at_work * CELL_WIDE - 3, y - 3, CELL_WIDE + 2, high + 4, "none", kind_of_box="got"
+                )
+    for row, (vector, _) in enumerate(vectors):
+        drawing.text(16, 90 + HIGH * row + 2 * CELL_HIGH, vector)
+        drawing.text(16, 90 + HIGH * row + 2 * CELL_HIGH + 16, f"ranks 0 to {RANKS - 1}", "small")
+    drawing.lines(16, 98 + HIGH * len(vectors), 17, *notes)
+
+
 def holds(lesson, whole, gathered, title, note):
     """`whole`: vectors kept in full; `gathered`: by vector and moment the units that are whole for that moment."""
     kept = ", ".join(name for name, _ in VECTORS if name in whole) or "nothing"
@@ -43,41 +67,13 @@ def holds(lesson, whole, gathered, title, note):
     alt = f"What {RANKS} ranks hold in {LESSONS[lesson]}. Whole: {kept}. Of the rest, one slice." + (
         f" Whole for a moment: {said}." if said else ""
     )
-    high = RANKS * CELL_HIGH + 22
-    drawing = Drawing(
-        112 + high * len(VECTORS), title, alt, f"full: held; pale: for a moment; {RANKS} slices a unit"
-    )
-    for column, (moment, at_work) in enumerate(MOMENTS.items()):
-        x = 150 + 276 * column
-        drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
-        for unit, name in enumerate(UNITS):
-            drawing.text(x + (unit + 0.5) * CELL_WIDE - 2, 82, name, "small mid")
-        for row, (vector, fill) in enumerate(VECTORS):
-            y = 90 + high * row
-            for rank in range(RANKS):
-                draw_cells(
-                    drawing,
-                    x,
-                    y + CELL_HIGH * rank,
-                    fill,
-                    rank,
-                    vector in whole,
-                    gathered.get((vector, moment), ()),
-                )
-                drawing.text(x - 8, y + CELL_HIGH * rank + 15, str(rank), "small end")
-            if at_work is not None:
-                drawing.box(
-                    x + at_work * CELL_WIDE - 3,
-                    y - 3,
-                    CELL_WIDE + 2,
-                    RANKS * CELL_HIGH + 4,
-                    "none",
-                    kind_of_box="got",
-                )
-    for row, (vector, _) in enumerate(VECTORS):
-        drawing.text(16, 90 + high * row + 2 * CELL_HIGH, vector)
-        drawing.text(16, 90 + high * row + 2 * CELL_HIGH + 16, f"ranks 0 to {RANKS - 1}", "small")
-    drawing.text(16, 98 + high * len(VECTORS), note, "small")
+    words = f"full: held; pale: for a moment; {RANKS} slices a unit"
+    drawing = Drawing(112 + HIGH * len(VECTORS), title, alt, words)
+
+    def draw(x, y, vector, fill, rank, moment):
+        draw_cells(drawing, x, y, fill, rank, vector in whole, gathered.get((vector, moment), ()))
+
+    draw_holders(drawing, VECTORS, draw, note)
     return drawing.done(f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks. Outlined: the unit at work.")
 
 
@@ -135,8 +131,6 @@ def parts_of(bytes_):
 @figure
 def zero_bytes():
     """GPT-2 1.5B under four strategies: a panel for each N, in one scale."""
-    if not has("zero_plans"):
-        return None
     plans = record("zero_plans")["models"]["gpt2_1558m"]
     panels = [
         (f"GPT-2 1.5B, N = {n}: planned", {lesson: plans[lesson][n]["bytes"] for lesson in LESSONS})
@@ -160,26 +154,18 @@ def zero_bytes():
             plotted = plots.axes(
                 figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, GB")
             )
-            columns = [parts_of(bytes_) for bytes_ in one.values()]
-            ends = plots.stacked(
+            plots.stacked(
                 plotted,
                 range(len(one)),
-                [
-                    (fill, [column[k][1] / 1e9 for column in columns])
-                    for k, (fill, _) in enumerate(columns[0])
-                ],
+                plots.gigabytes([parts_of(bytes_) for bytes_ in one.values()]),
+                lambda _, i, held=list(one.values()): bytes_text(held[i]["total"]),
             )
-            for place, (end, bytes_) in enumerate(zip(ends, one.values())):
-                plotted.annotate(
-                    bytes_text(bytes_["total"]),
-                    (place, end),
-                    xytext=(0, 5),
-                    textcoords="offset points",
-                    ha="center",
-                )
-            plotted.set(xlim=(-0.6, len(one) - 0.4), ylim=(0, 1.1 * most / 1e9), xticks=range(len(one)))
-            plotted.set_xticklabels([LESSONS[lesson].replace(" ", "\n", 1) for lesson in one])
-            plotted.grid(False, axis="x")
+            plotted.set(
+                xlim=(-0.6, len(one) - 0.4),
+                ylim=(0, 1.1 * most / 1e9),
+                xticks=range(len(one)),
+                xticklabels=[LESSONS[lesson].replace(" ", "\n", 1) for lesson in one],
+            )
         plots.key(
             figure,
             344,
@@ -204,8 +190,6 @@ def zero_bytes():
 @figure
 def zero_states_over_ranks():
     """States of GPT-2 1.5B over N."""
-    if not has("zero_plans"):
-        return None
     planned = record("zero_plans")["models"]["gpt2_1558m"]
     at = {lesson: {n: states_of(plan) for n, plan in one.items()} for lesson, one in planned.items()}
     alt = (
@@ -218,7 +202,15 @@ def zero_states_over_ranks():
     )
 
     def draw(figure):
-        plotted = plots.axes(figure, 72, 270, right=160, names=("ranks N", "states of a rank"), log="xy")
+        plotted = plots.axes(
+            figure,
+            72,
+            270,
+            right=160,
+            names=("ranks N", "states of a rank"),
+            log="xy",
+            forms=("{:g}", "{:g} GB"),
+        )
         named = plots.lines_of(
             [
                 (LESSONS[lesson], [(int(n), count / 1e9) for n, count in one.items()])
@@ -226,8 +218,6 @@ def zero_states_over_ranks():
             ]
         )
         plots.curves(plotted, named, xlim=(1, 1024), ylim=(0.3, 50), xticks=[2**i for i in range(11)])
-        plotted.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        plotted.yaxis.set_major_formatter(lambda value, _: f"{value:g} GB")
 
     return plots.plot(
         400,
@@ -331,13 +321,10 @@ def draw_timeline(figure, run):
 
 
 def timeline(lesson, title, what):
-    found = record("zero_trace") if has("zero_trace") else {"lessons": {}}
-    if lesson not in found["lessons"]:
-        return None
-    run = found["lessons"][lesson]
+    run = record("zero_trace")["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
     caption = (
-        f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{command_of(run['command'], traced(run))}`; {load_text('zero_trace')}; "
+        f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{run['command']}`; {load_text('zero_trace')}; "
         "operations last until the other rank has come. A number: the unit."
     )
     return plots.plot(
@@ -358,9 +345,7 @@ def forward_begins(run):
 
 def gpu_timeline(lesson):
     """The same on GPUs, where times are measured by events."""
-    found = record("gpu_trace") if has("gpu_trace") else {"lessons": {}}
-    if lesson not in found["lessons"]:
-        return None
+    found = record("gpu_trace")
     run = found["lessons"][lesson]
     waited, waits, whole = (
         took(run, "waiting"),
@@ -396,16 +381,5 @@ def zero3_trace():
     )
 
 
-@figure
-def zero1_gpu_trace():
-    return gpu_timeline("02_zero1")
-
-
-@figure
-def zero2_gpu_trace():
-    return gpu_timeline("03_zero2")
-
-
-@figure
-def zero3_gpu_trace():
-    return gpu_timeline("04_zero3")
+for number, lesson in enumerate(("02_zero1", "03_zero2", "04_zero3"), start=1):
+    FIGURES[f"zero{number}_gpu_trace"] = functools.partial(gpu_timeline, lesson)

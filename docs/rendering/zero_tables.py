@@ -1,8 +1,7 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured (docs/results/zero_*.json, plans.json)."""
 from .lesson_tables import MODELS, file_text, tail
-from .plans import SIZES, STATES, gathers_of, plan_of
-from .registry import RenderError, bytes_text, record, renders, table
-from .workloads import workload, workload_of
+from .plans import SIZES, STATES, gathers_of, plan_of, workload, workload_of
+from .registry import RenderError, as_predicted, bytes_text, record, renders, same_bits, table, table_of
 
 LESSONS = {
     "01_data_parallel": "01 data parallel",
@@ -28,108 +27,86 @@ def states_of(found):
 
 
 def runs_of(lesson):
-    """(N, run) of 20 steps; stops where one did not hold and send what was planned."""
-    for n, run in record("zero_order")["lessons"][lesson].items():
-        if any(run[f"predicted_{key}"] != run[key] for key in ("bytes", "operations", "bytes_sent")):
-            raise RenderError(f"{run['command']}: not as predicted")
-        yield int(n), run
+    """(N, run) of 20 steps."""
+    return [(int(n), as_predicted(run)) for n, run in record("zero_order")["lessons"][lesson].items()]
 
 
 @renders
 def zero_held(page, lesson):
     """What a rank held of each purpose, on one to four ranks, beside the lessons before."""
-    before, rows = {other: dict(runs_of(other)) for other in reversed(LESSONS) if other < lesson}, []
-    for n, run in runs_of(lesson):
-        bytes_ = run["bytes"]
-        rows.append(
-            [
-                n,
-                *(f"{bytes_[purpose]:,}" for purpose in ("parameters", "gradients")),
-                f"{bytes_['momentum'] + bytes_['variance']:,}",
-                f"{bytes_['total']:,}",
-                *(f"{of[n]['bytes']['total']:,}" for of in before.values()),
-            ]
-        )
-    return table(
-        [
-            "N",
-            "parameters",
-            "gradients",
-            "momentum, variance",
-            "all purposes",
-            *(f"lesson {other[:2]} holds" for other in before),
-        ],
-        rows,
+    before = {other: dict(runs_of(other)) for other in reversed(LESSONS) if other < lesson}
+    runs = runs_of(lesson)
+    return table_of(
+        runs,
+        {
+            "N": lambda n, _: n,
+            "parameters": lambda _, run: f"{run['bytes']['parameters']:,}",
+            "gradients": lambda _, run: f"{run['bytes']['gradients']:,}",
+            "momentum, variance": lambda _, run: f"{run['bytes']['momentum'] + run['bytes']['variance']:,}",
+            "all purposes": lambda _, run: f"{run['bytes']['total']:,}",
+            **{
+                f"lesson {other[:2]} holds": lambda n, _, of=of: f"{of[n]['bytes']['total']:,}"
+                for other, of in before.items()
+            },
+        },
     ) + tail(
-        page, "zero_order", more=f"equal to the plan in every purpose; rank 0 of 20 steps of {file_text(run)}"
+        page,
+        "zero_order",
+        more=f"equal to the plan in every purpose; rank 0 of 20 steps of {file_text(runs[0][1])}",
     )
 
 
 @renders
 def zero_predicted(page, lesson, before):
     """What a rank held and sent, as predicted and measured, and what the lesson before held."""
-    others, rows = dict(runs_of(before)), []
-    for n, run in runs_of(lesson):
-        rows.append(
-            [
-                n,
-                *(
-                    f"{count:,}"
-                    for count in (others[n]["bytes"]["total"], run["bytes"]["total"], run["bytes_sent"])
-                ),
-            ]
-        )
-    heads = ["N", f"lesson {before[:2]} holds", f"lesson {lesson[:2]} holds", "sends per step"]
-    return table(heads, rows) + tail(
-        page, "zero_order", more=f"bytes of rank 0, predicted and measured; {file_text(run)}"
-    )
+    others, runs = dict(runs_of(before)), runs_of(lesson)
+    return table_of(
+        runs,
+        {
+            "N": lambda n, _: n,
+            f"lesson {before[:2]} holds": lambda n, _: f"{others[n]['bytes']['total']:,}",
+            f"lesson {lesson[:2]} holds": lambda _, run: f"{run['bytes']['total']:,}",
+            "sends per step": lambda _, run: f"{run['bytes_sent']:,}",
+        },
+    ) + tail(page, "zero_order", more=f"bytes of rank 0, predicted and measured; {file_text(runs[0][1])}")
 
 
 @renders
 def zero_send_once(page, *worlds):
     """Gradients of several micro-batches: added up whole and sent once per step (lesson 02), or sent in each of them (lesson 03)."""
+
+    def sums(run, n):
+        """Reduce-scatters, and the bytes they send."""
+        found = [op for op in run["operations"] if op["kind"] == "reduce_scatter"]
+        keys = ("kind", "count", "elements", "dtype")
+        return sum(op["count"] for op in found), sent_of([[op[key] for key in keys] for op in found], n)
+
     rows = []
     for n in map(int, worlds):
-        found = {}
-        for lesson, way in (
-            ("02_zero1", "summed, once per step (02)"),
-            ("03_zero2", "of every micro-batch (03)"),
-        ):
-            run = dict(runs_of(lesson))[n]
-            batch, sums = workload(workload_of(run))["batch"], [
-                op for op in run["operations"] if op["kind"] == "reduce_scatter"
-            ]
-            found[lesson] = sum(op["count"] for op in sums), sent_of(
-                [[op[key] for key in ("kind", "count", "elements", "dtype")] for op in sums], n
-            )
-            M = batch["global"] // (batch["micro"] * n)
-            rows.append(
-                [
-                    f"{n}, {M}",
-                    way,
-                    f"{run['bytes']['gradients']:,}",
-                    found[lesson][0],
-                    f"{found[lesson][1]:,}",
-                    f"{run['bytes_sent']:,}",
-                ]
-            )
-        if found["03_zero2"] != tuple(M * once for once in found["02_zero1"]):
-            raise RenderError(f"{run['command']}: not {M} times what lesson 02 sends of gradients")
-    return table(
-        [
-            "N, M",
-            "gradients sent",
-            "gradients held",
-            "reduce-scatters",
-            "bytes they send",
-            "bytes sent in all",
-        ],
+        once, each = (dict(runs_of(lesson))[n] for lesson in ("02_zero1", "03_zero2"))
+        batch = workload(workload_of(each))["batch"]
+        M = batch["global"] // (batch["micro"] * n)
+        if sums(each, n) != tuple(M * count for count in sums(once, n)):
+            raise RenderError(f"{each['command']}: not {M} times what lesson 02 sends of gradients")
+        rows += [
+            (f"{n}, {M}", way, run, *sums(run, n))
+            for way, run in (("summed, once per step (02)", once), ("of every micro-batch (03)", each))
+        ]
+    return table_of(
         rows,
+        {
+            "N, M": lambda *row: row[0],
+            "gradients sent": lambda *row: row[1],
+            "gradients held": lambda *row: f"{row[2]['bytes']['gradients']:,}",
+            "reduce-scatters": lambda *row: row[3],
+            "bytes they send": lambda *row: f"{row[4]:,}",
+            "bytes sent in all": lambda *row: f"{row[2]['bytes_sent']:,}",
+        },
         left=2,
     ) + tail(
         page,
         "zero_order",
-        more=f"bytes of rank 0 as measured, equal to what was predicted; per step; {file_text(run)}",
+        more=f"bytes of rank 0 as measured, equal to what was predicted; per step; {file_text(each)}",
     )
 
 
@@ -137,15 +114,19 @@ def zero_send_once(page, *worlds):
 def zero_same_loss(page, *lessons):
     """The bits of lessons and of lesson 00 with their order of sums; stops where they differ."""
     found = record("zero_order")
-    order, rows = found["order_of"][lessons[0]], []
+    order = found["order_of"][lessons[0]]
     for n, virtual in found["orders"][order].items():
-        for run in (found["lessons"][lesson][n] for lesson in lessons):
-            if any(run[key] != virtual[key] for key in ("weights_sha256", "loss")):
-                raise RenderError(
-                    f"{run['command']}: its losses or weights are not those of lesson 00 with `--reduce-every {order}`"
-                )
-        rows.append([n, f"`{virtual['loss'][-1]!r}`", f"`{virtual['weights_sha256'][:12]}`"])
-    return table(["N", "loss of step 20", "weights"], rows, left=3) + tail(
+        for lesson in lessons:
+            run = same_bits(found["lessons"][lesson][n], virtual, f"lesson 00 with `--reduce-every {order}`")
+    return table_of(
+        found["orders"][order].items(),
+        {
+            "N": lambda n, _: n,
+            "loss of step 20": lambda _, virtual: f"`{virtual['loss'][-1]!r}`",
+            "weights": lambda _, virtual: f"`{virtual['weights_sha256'][:12]}`",
+        },
+        left=3,
+    ) + tail(
         page,
         "zero_order",
         more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote; all 20 losses are compared",
@@ -155,36 +136,22 @@ def zero_same_loss(page, *lessons):
 @renders
 def zero_states(page, lesson):
     """Model states, planned, on 1 to 1024 GPUs."""
-    rows = []
     name, file = MODELS[2]
-    for n in ("1", "2", "4", "8", "64", "1024"):
-        bytes_ = record("zero_plans")["models"][file][lesson][n]["bytes"]
-        whole, ours = (
-            states_of(record("zero_plans")["models"][file][of][n]) for of in ("01_data_parallel", lesson)
-        )
-        optimizer = bytes_["master"] + bytes_["momentum"] + bytes_["variance"]
-        rows.append(
-            [
-                n,
-                bytes_text(bytes_["parameters"]),
-                bytes_text(bytes_["gradients"]),
-                bytes_text(optimizer),
-                bytes_text(ours),
-                f"{whole / ours:.2f}",
-                bytes_text(bytes_["total"]),
-            ]
-        )
-    return table(
-        [
-            "N",
-            "parameters",
-            "gradients",
-            "master, momentum, variance",
-            "states",
-            "16 P over it",
-            "whole plan",
-        ],
-        rows,
+    plans = record("zero_plans")["models"][file]
+    worlds = ("1", "2", "4", "8", "64", "1024")
+    return table_of(
+        [(n, plans[lesson][n]) for n in worlds],
+        {
+            "N": lambda n, _: n,
+            "parameters": lambda _, plan: bytes_text(plan["bytes"]["parameters"]),
+            "gradients": lambda _, plan: bytes_text(plan["bytes"]["gradients"]),
+            "master, momentum, variance": lambda _, plan: bytes_text(
+                sum(plan["bytes"][one] for one in ("master", "momentum", "variance"))
+            ),
+            "states": lambda _, plan: bytes_text(states_of(plan)),
+            "16 P over it": lambda n, plan: f"{states_of(plans['01_data_parallel'][n]) / states_of(plan):.2f}",
+            "whole plan": lambda _, plan: bytes_text(plan["bytes"]["total"]),
+        },
     ) + tail(page, "zero_plans", more=f"{name}, `--plan --world N --device cuda`, bf16")
 
 
@@ -208,213 +175,170 @@ def zero_sent_of_models(page, file):
 @renders
 def zero_settings_table(page, lesson):
     """A lesson in several settings, two steps on two ranks, as measured."""
-    rows, first = [], None
-    for run in record("zero_settings")["runs"]:
-        if run["lesson"] != lesson:
-            continue
-        if (
-            not run["as_predicted"]
-            or run["predicted_bytes"] != run["bytes"]
-            or run["predicted_operations"] != run["operations"]
-        ):
+    runs = [run for run in record("zero_settings")["runs"] if run["lesson"] == lesson]
+    for run in runs:
+        if not as_predicted(run, "bytes", "operations")["as_predicted"]:
             raise RenderError(f"{run['command']}: not as predicted")
-        first = first or run
-        rows.append(
-            [
-                f"`{run['settings']}`" if run["settings"] else "as shipped",
-                *(
-                    run["bytes"].get(purpose, 0)
-                    for purpose in ("parameters", "gradients", "communication", "total")
-                ),
-                sum(op["count"] for op in run["operations"]),
-                run["bytes_sent"],
-            ]
-        )
-    heads = [
-        "settings",
-        "parameters",
-        "gradients",
-        "communication",
-        "all purposes",
-        "operations a step",
-        "bytes sent",
-    ]
-    told = [
-        i for i in range(len(heads)) if len({row[i] for row in rows}) > 1
-    ]  # a column with one number says nothing
-    return table(
-        [heads[i] for i in told], [[row[i] if i == 0 else f"{row[i]:,}" for i in told] for row in rows]
-    ) + tail(
+    columns = {
+        "parameters": lambda run: run["bytes"].get("parameters", 0),
+        "gradients": lambda run: run["bytes"].get("gradients", 0),
+        "communication": lambda run: run["bytes"].get("communication", 0),
+        "all purposes": lambda run: run["bytes"]["total"],
+        "operations a step": lambda run: sum(op["count"] for op in run["operations"]),
+        "bytes sent": lambda run: run["bytes_sent"],
+    }
+    told = {  # a column with one number says nothing
+        head: lambda run, count=count: f"{count(run):,}"
+        for head, count in columns.items()
+        if len(set(map(count, runs))) > 1
+    }
+    named = {"settings": lambda run: f"`{run['settings']}`" if run["settings"] else "as shipped"}
+    return table_of(runs, {**named, **told}) + tail(
         page,
         "zero_settings",
-        more=f"rank 0 of 2, {file_text(first)}, measured and equal to what was predicted",
+        more=f"rank 0 of 2, {file_text(runs[0])}, measured and equal to what was predicted",
     )
 
 
 @renders
 def zero_paper(page):
-    """The paper's example: 7.5 G parameters on 64 GPUs."""
-    said = {"01_data_parallel": "120", "02_zero1": "31.4", "03_zero2": "16.6", "04_zero3": "1.9"}
-    terms = {
-        "01_data_parallel": ("16 P", lambda p, n: 16 * p),
-        "02_zero1": ("4 P + 12 P/N", lambda p, n: 4 * p + 12 * p / n),
-        "03_zero2": ("2 P + 14 P/N", lambda p, n: 2 * p + 14 * p / n),
-        "04_zero3": ("16 P/N", lambda p, n: 16 * p / n),
-    }
-    rows = []
-    for lesson, name in LESSONS.items():
-        plan = record("zero_plans")["paper"][lesson]
-        p = record("zero_plans")["paper"]["02_zero1"]["bytes"]["parameters"] // 2
-        states, (text, formula) = states_of(plan), terms[lesson]
-        alone = formula(p, 64)
-        sharded = sum(
-            sum(plan["buffers"].get(b, []))
-            for b in ("params_full", "grads_full", "master_full", "momentum_full", "variance_full")
-        )
-        if lesson != "01_data_parallel":
-            names = ["master_shard", "momentum_shard", "variance_shard"]
-            names += (
-                ["params_full", "grads_full"]
-                if lesson == "02_zero1"
-                else ["params_full", "grads_shard"]
-                if lesson == "03_zero2"
-                else ["params_shard", "grads_shard"]
+    """The paper's example: 7.5 G parameters on 64 GPUs. Stops where the formula is not what the paper says, or not what the plan's buffers have."""
+    plans = record("zero_plans")["paper"]
+    P = plans["02_zero1"]["bytes"]["parameters"] // 2
+    states = ("master", "momentum", "variance")
+    paper = (  # what it says, its formula, where the states lie that the formula counts
+        ("01_data_parallel", "120", "16 P", 16 * P, "full", "full", "full"),
+        ("02_zero1", "31.4", "4 P + 12 P/N", 4 * P + 12 * P / 64, "full", "full", "shard"),
+        ("03_zero2", "16.6", "2 P + 14 P/N", 2 * P + 14 * P / 64, "full", "shard", "shard"),
+        ("04_zero3", "1.9", "16 P/N", 16 * P / 64, "shard", "shard", "shard"),
+    )
+
+    def counted(lesson, params, grads, optimizer):
+        names = [f"params_{params}", f"grads_{grads}", *(f"{state}_{optimizer}" for state in states)]
+        return sum(sum(plans[lesson]["buffers"].get(name, [])) for name in names)
+
+    for lesson, said, formula, alone, *places in paper:
+        if round(alone) != counted(lesson, *places):
+            raise RenderError(
+                f"{plans[lesson]['command']}: {formula} is {alone:,}, not what its buffers have"
             )
-            sharded = sum(sum(plan["buffers"][b]) for b in names)
-        if round(alone) != sharded:
-            raise RenderError(f"{plan['command']}: {text} is {alone:,}, its buffers have {sharded:,}")
-        digits = len(said[lesson].partition(".")[2])
-        if f"{alone / 1e9:.{digits}f}" != said[lesson]:
-            raise RenderError(f"{plan['command']}: {alone / 1e9} GB are not the paper's {said[lesson]}")
-        rows.append(
-            [
-                name,
-                f"`{text}`",
-                said[lesson],
-                f"{alone / 1e9:.3f}",
-                bytes_text(states - sharded) if states != sharded else "",
-                f"{states / 1e9:.3f}",
-            ]
-        )
-    return table(
-        ["lesson", "formula", "the paper, GB", "planned, GB", "whole for a moment", "states of the plan, GB"],
-        rows,
+        if f"{alone / 1e9:.{len(said.partition('.')[2])}f}" != said:
+            raise RenderError(f"{plans[lesson]['command']}: {alone / 1e9} GB are not the paper's {said}")
+
+    def for_a_moment(lesson, _, __, alone, *places):
+        more = states_of(plans[lesson]) - counted(lesson, *places)
+        return bytes_text(more) if more else ""
+
+    return table_of(
+        paper,
+        {
+            "lesson": lambda lesson, *_: LESSONS[lesson],
+            "formula": lambda *row: f"`{row[2]}`",
+            "the paper, GB": lambda *row: row[1],
+            "planned, GB": lambda *row: f"{row[3] / 1e9:.3f}",
+            "whole for a moment": for_a_moment,
+            "states of the plan, GB": lambda lesson, *_: f"{states_of(plans[lesson]) / 1e9:.3f}",
+        },
         left=2,
     ) + tail(
-        page,
-        "zero_plans",
-        more=f"`{record('zero_plans')['paper']['04_zero3']['command']}` and the like: P = "
-        f"{record('zero_plans')['paper']['02_zero1']['bytes']['parameters'] // 2:,}; GB = 10^9 bytes",
+        page, "zero_plans", more=f"`{plans['04_zero3']['command']}` and the like: P = {P:,}; GB = 10^9 bytes"
     )
 
 
 @renders
 def zero_buckets(page):
     """Settings of ZeRO-2 beside ZeRO-1, on two GPUs."""
-    rows = []
+    plans, rows = record("zero_plans"), []
     for name, file in (MODELS[2], MODELS[4]):
-        one, two = (record("zero_plans")["models"][file][lesson]["2"] for lesson in ("02_zero1", "03_zero2"))
-        several = [
-            ("ZeRO-1", one),
-            ("ZeRO-2, as shipped", two),
-            *((f"ZeRO-2, `{key}`", plan) for key, plan in record("zero_plans")["zero2"][file].items()),
+        one, two = (plans["models"][file][lesson]["2"] for lesson in ("02_zero1", "03_zero2"))
+        several = {"ZeRO-1": one, "ZeRO-2, as shipped": two}
+        several |= {f"ZeRO-2, `{key}`": plan for key, plan in plans["zero2"][file].items()}
+        rows += [
+            (name, what, plan, plan["bytes"]["total"] - one["bytes"]["total"])
+            for what, plan in several.items()
         ]
-        for what, plan in several:
-            more = plan["bytes"]["total"] - one["bytes"]["total"]
-            rows.append(
-                [
-                    name,
-                    what,
-                    bytes_text(plan["bytes"]["gradients"]),
-                    bytes_text(plan["bytes"].get("communication", 0)),
-                    f"{more / 1e6:+,.0f} MB" if more else "",
-                ]
-            )
-    return table(
-        ["model, N = 2", "strategy", "gradients", "communication", "total over ZeRO-1's"], rows, left=2
+    return table_of(
+        rows,
+        {
+            "model, N = 2": lambda name, *_: name,
+            "strategy": lambda _, what, *__: what,
+            "gradients": lambda *row: bytes_text(row[2]["bytes"]["gradients"]),
+            "communication": lambda *row: bytes_text(row[2]["bytes"].get("communication", 0)),
+            "total over ZeRO-1's": lambda *row: f"{row[3] / 1e6:+,.0f} MB" if row[3] else "",
+        },
+        left=2,
     ) + tail(page, "zero_plans", more="plans, bf16; 16 and 32 micro-batches a rank")
 
 
 @renders
 def zero_pool(page):
     """Prefetch and reshard_after_forward of ZeRO-3, on two GPUs."""
-    rows = []
     name, file = MODELS[4]
-    plans = {
-        "prefetch=1": record("zero_plans")["models"][file]["04_zero3"]["2"],
-        **record("zero_plans")["zero3"][file],
-    }
-    for key in ("prefetch=0", "prefetch=1", "prefetch=2", "prefetch=4", "reshard_after_forward=off"):
-        pool, operations = plans[key]["buffers"]["params_full, a block"], plans[key]["operations"]
-        rows.append(
-            [
-                f"`{key}`",
-                len(pool),
-                bytes_text(plans[key]["bytes"]["parameters"]),
-                f"{gathers_of(operations, pool[0] // SIZES['bf16']):,}",
-                bytes_text(plans[key]["bytes"]["total"]),
-                bytes_text(sent_of(operations, 2)),
-            ]
-        )
-    return table(
-        [
-            "setting",
-            "block buffers",
-            "parameters",
-            "gathers of blocks a step",
-            "whole plan",
-            "a rank sends a step",
-        ],
-        rows,
+    shipped, others = (
+        record("zero_plans")["models"][file]["04_zero3"]["2"],
+        record("zero_plans")["zero3"][file],
+    )
+    plans = [
+        (key, {"prefetch=1": shipped, **others}[key])
+        for key in ("prefetch=0", "prefetch=1", "prefetch=2", "prefetch=4", "reshard_after_forward=off")
+    ]
+
+    def pool(plan):
+        return plan["buffers"]["params_full, a block"]
+
+    return table_of(
+        plans,
+        {
+            "setting": lambda key, _: f"`{key}`",
+            "block buffers": lambda _, plan: len(pool(plan)),
+            "parameters": lambda _, plan: bytes_text(plan["bytes"]["parameters"]),
+            "gathers of blocks a step": lambda _, plan: f"{gathers_of(plan['operations'], pool(plan)[0] // SIZES['bf16']):,}",
+            "whole plan": lambda _, plan: bytes_text(plan["bytes"]["total"]),
+            "a rank sends a step": lambda _, plan: bytes_text(sent_of(plan["operations"], 2)),
+        },
     ) + tail(page, "zero_plans", more=f"{name} on two GPUs, bf16, 32 micro-batches a rank")
 
 
 @renders
 def zero_persist(page):
     """How much persist_below keeps whole, planned."""
-    rows = []
-    for name, file in MODELS[1:]:
-        kept = [
-            plan_of("04_zero3", file, 1, f"persist_below={below}").bytes("parameters", "params_whole")
-            for below in (100_000, 1_000_000)
-        ]
-        rows.append([name, *(f"{count // SIZES['bf16']:,}" for count in kept), bytes_text(kept[0])])
-    return table(
-        ["model", "elements below 100,000", "below 1,000,000", "bytes of bf16 at 100,000"], rows
+
+    def kept(file, below):
+        return plan_of("04_zero3", file, 1, f"persist_below={below}").bytes("parameters", "params_whole")
+
+    return table_of(
+        MODELS[1:],
+        {
+            "model": lambda name, _: name,
+            "elements below 100,000": lambda _, file: f"{kept(file, 100_000) // SIZES['bf16']:,}",
+            "below 1,000,000": lambda _, file: f"{kept(file, 1_000_000) // SIZES['bf16']:,}",
+            "bytes of bf16 at 100,000": lambda _, file: bytes_text(kept(file, 100_000)),
+        },
     ) + tail(page, "plans", more="one rank, which needs no padding")
 
 
 @renders
 def zero_formula_of_pages(page):
     """Three formulas for ZeRO-2 beside what lesson 03 holds."""
-    formulas = {
-        "2 P + 14 P/N": lambda p, n: 2 * p + 14 * p / n,
-        "2 P + 18 P/N": lambda p, n: 2 * p + 18 * p / n,
-        "4 P + 16 P/N": lambda p, n: 4 * p + 16 * p / n,
-    }
-    rows = []
-    for n in ("2", "8", "64"):
-        plan = record("zero_plans")["models"]["gpt2_1558m"]["03_zero2"][n]
-        P, N = plan["bytes"]["parameters"] // SIZES["bf16"], int(n)
-        kept = 2 * P + 14 * P // N
-        rows.append(
-            [
-                n,
-                *(f"{formula(P, N) / 1e9:.2f}" for formula in formulas.values()),
-                f"{kept / 1e9:.2f}",
-                f"{(states_of(plan) - kept) / 1e9:.2f}",
-                f"{states_of(plan) / 1e9:.2f}",
-            ]
-        )
-    return table(
-        [
-            "N",
-            *(f"`{text}`" for text in formulas),
-            "lesson 03: slices and parameters",
-            "full gradients of four units, scratch",
-            "together",
-        ],
-        rows,
+
+    def P(plan):
+        return plan["bytes"]["parameters"] // SIZES["bf16"]
+
+    def kept(n, plan):
+        return 2 * P(plan) + 14 * P(plan) // int(n)
+
+    plans = record("zero_plans")["models"]["gpt2_1558m"]["03_zero2"]
+    return table_of(
+        [(n, plans[n]) for n in ("2", "8", "64")],
+        {
+            "N": lambda n, _: n,
+            "`2 P + 14 P/N`": lambda n, plan: f"{(2 * P(plan) + 14 * P(plan) / int(n)) / 1e9:.2f}",
+            "`2 P + 18 P/N`": lambda n, plan: f"{(2 * P(plan) + 18 * P(plan) / int(n)) / 1e9:.2f}",
+            "`4 P + 16 P/N`": lambda n, plan: f"{(4 * P(plan) + 16 * P(plan) / int(n)) / 1e9:.2f}",
+            "lesson 03: slices and parameters": lambda n, plan: f"{kept(n, plan) / 1e9:.2f}",
+            "full gradients of four units, scratch": lambda n, plan: f"{(states_of(plan) - kept(n, plan)) / 1e9:.2f}",
+            "together": lambda _, plan: f"{states_of(plan) / 1e9:.2f}",
+        },
     ) + tail(page, "zero_plans", more="GB of GPT-2 1.5B, bf16 beside an fp32 master")
 
 
@@ -423,30 +347,26 @@ def zero_beside_pipelines(page, *cases):
     """What lesson 04 sends where pipedream's comparison has 6 g P (N - 1) / N. A case: WORKLOAD,RANKS,ROWS,MICROBATCHES."""
     rows = []
     for case in cases:
-        name, ranks, micro, microbatches = case.split(",")
-        shape, work = plan_of(
-            "04_zero3",
-            name,
-            int(ranks),
-            f"batch.micro={micro}",
-            f"batch.global={int(micro) * int(microbatches)}",
-        ), workload(name)
-        textbook = 6 * shape.M * shape.P * (shape.N - 1) // shape.N
-        if not (2 * shape.M + 2) * shape.P * (shape.N - 1) // shape.N <= shape.sent <= textbook:
+        name, *counts = case.split(",")
+        ranks, micro, microbatches = map(int, counts)
+        settings = (f"batch.micro={micro}", f"batch.global={micro * microbatches}")
+        plan, work = plan_of("04_zero3", name, ranks, *settings), workload(name)
+        whole = plan.P * (plan.N - 1)
+        if not (2 * plan.M + 2) * whole // plan.N <= plan.sent <= 6 * plan.M * whole // plan.N:
             raise RenderError(
-                f"{name}: lesson 04 sends {shape.sent} bytes, which is not between pipedream's bounds"
+                f"{name}: lesson 04 sends {plan.sent} bytes, which is not between pipedream's bounds"
             )
-        stage = 4 * int(microbatches) * int(micro) * work["batch"]["sequence"] * work["model"]["width"]
         rows.append(
-            [
-                {file: model for model, file in MODELS}[name],
-                shape.N,
-                shape.M,
-                bytes_text(shape.sent),
-                bytes_text(stage),
-                f"{shape.sent / stage:.2f}",
-            ]
+            (name, plan, 4 * microbatches * micro * work["batch"]["sequence"] * work["model"]["width"])
         )
-    return table(
-        ["model", "N", "g", "lesson 04 sends", "an interior stage sends", "lesson 04 over that"], rows
+    return table_of(
+        rows,
+        {
+            "model": lambda name, *_: {file: model for model, file in MODELS}[name],
+            "N": lambda _, plan, __: plan.N,
+            "g": lambda _, plan, __: plan.M,
+            "lesson 04 sends": lambda _, plan, __: bytes_text(plan.sent),
+            "an interior stage sends": lambda _, __, stage: bytes_text(stage),
+            "lesson 04 over that": lambda _, plan, stage: f"{plan.sent / stage:.2f}",
+        },
     ) + tail(page, "plans", more="`04_zero3 --plan`, `prefetch` 1, bf16")

@@ -1,10 +1,109 @@
-"""Drawings of lesson 09: a save during the steps, and which bytes of a checkpoint other runs read
-(docs/results/lesson_09_timeline.json, lesson_09_reads.json)."""
+"""Lesson 09: its story as run.sh prints it, what saving costs a run, a save during the steps, and which bytes of a checkpoint other runs read
+(docs/results/lesson_09*.json)."""
+import statistics
+
 from . import plots
 from .lesson_tables import is_busy
 from .palette import ARROW, COMMUNICATION, COMPUTE, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING
-from .registry import RenderError, bytes_text, figure, has, record
+from .plans import plan_of, workload_of
+from .registry import RenderError, bytes_text, figure, record, renders, source, table_of
 from .svg import Drawing
+
+ROWS = {"off": "`--save-async off`", "on": "`--save-async on`"}
+
+
+def middle(run, key):
+    """The median over all saves, in ms."""
+    return f"{1000 * statistics.median(value for one in run['rounds'] for value in one[key]):.0f} ms"
+
+
+@renders
+def checkpoint_story(page):
+    """What lessons/09_checkpoint_and_faults/run.sh prints, but for the paths and settings that `checkpoint diff` names."""
+    said = [
+        line.rstrip()
+        for line in record("lesson_09")["said"]
+        if not line.strip().startswith(("A: ", "B: ", "strategy."))
+    ]
+    return "```text\n" + "\n".join(said) + "\n```"
+
+
+@renders
+def checkpoint_cost(page):
+    """What a save blocks and takes."""
+    runs = record("lesson_09")["runs"]
+    return table_of(
+        ROWS,
+        {
+            "": ROWS.get,
+            "a save blocks the run for": lambda key: middle(runs[key], "blocked"),
+            "durable after": lambda key: middle(runs[key], "durable"),
+        },
+    ) + (
+        f"\n\nFrom {source(page, 'lesson_09')} (medians of three runs with 6 saves each, two ranks, default workload)."
+    )
+
+
+def named(run):
+    return f"{run['model'].upper()}, lesson {run['lesson'][:2]}" + (
+        ", two GPUs" if run.get("ranks", 1) == 2 else ""
+    )
+
+
+@renders
+def checkpoint_gpu(page):
+    """What a save blocks and takes of a run on GPUs."""
+    found = record("gpu_checkpoints")
+    rows = table_of(
+        found["runs"],
+        {
+            "first save of a run": named,
+            "GB": lambda run: f"{run['on']['bytes'] / 1e9:.1f}",
+            "`off` blocks for": lambda run: f"{run['off']['saves'][0]['blocked']:.1f} s",
+            "`on` blocks for": lambda run: f"{run['on']['saves'][0]['blocked']:.1f} s",
+            "durable after": lambda run: f"{run['on']['saves'][0]['seconds']:.1f} s",
+            "steps meanwhile": lambda run: "{:+.1f} %".format(
+                100 * (run["on"]["step_seconds_beside"] / run["none"]["step_seconds"] - 1)
+            ),
+        },
+    )
+    equal = "; ".join(named(run) for run in found["resumed"] if run["exit"] == 0)
+    cards = {
+        count: " and ".join(
+            sorted({run["versions"]["GPU"] for run in found["runs"] if run.get("ranks", 1) == count})
+        )
+        for count in (1, 2)
+    }
+    return rows + (
+        f"\n\nFrom {source(page, 'gpu_checkpoints')} (one {cards[1]}, or two {cards[2]}; each on its host's disk; single runs, next to one that saves "
+        f"nothing). Equal to the bit after a resume, with `--ops deterministic`: {equal}."
+    )
+
+
+@renders
+def checkpoint_bytes(page):
+    """By formula and on the disk."""
+    run = record("lesson_09")["runs"]["on"]
+    P = plan_of("04_zero3", workload_of(run), run["world"]).P
+    shards = sum(size for name, size in run["files"].items() if name.startswith("rank-"))
+    rows = [
+        ("all shards", "12 P, and names", 12 * P, shards),
+        ("the copy of a rank", "12 P / N", 12 * P // run["world"], run["bytes"]["host"]["checkpoint"]),
+    ]
+    return (
+        table_of(
+            rows,
+            {
+                "": lambda what, *_: what,
+                "formula": lambda _, formula, *__: formula,
+                "bytes by it": lambda *row: f"{row[2]:,}",
+                "measured": lambda *row: f"{row[3]:,}",
+            },
+            left=2,
+        )
+        + f"\n\nFrom {source(page, 'lesson_09')} (two ranks; P = {P:,} as padded for them)."
+    )
+
 
 READERS = (COMMUNICATION, READING, WRITING)  # a rank's; none of them means anything else here
 
@@ -17,8 +116,6 @@ def waits_of(run):
 @figure
 def checkpoint_behind_steps():
     """Steps of rank 0, how long they wait for its first save, and its file: without and with a copy."""
-    if not has("lesson_09_timeline"):
-        return None
     found = record("lesson_09_timeline")
     runs = found["drawn"]
     end = max(run["steps"][-1][2] for run in runs.values())
@@ -159,8 +256,6 @@ def reads_text(reader, parts):
 @figure
 def checkpoint_reads():
     """Which bytes of each file of a checkpoint the ranks of three other runs read."""
-    if not has("lesson_09_reads"):
-        return None
     found = record("lesson_09_reads")
     files, readers = found["files"], found["readers"]
     parts = [[read_parts(file, reader["holds"]) for file in files.values()] for reader in readers]
