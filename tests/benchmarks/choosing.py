@@ -6,19 +6,17 @@ and docs/results/choosing.json.
 
 --check writes nothing and exits 1 where a file is not what the records and the program make of it.
 """
-import argparse
 import json
-import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 
+import gpu_infinity
 import gpu_offload
 import quoted
-from gpu_table import SCALING, gpu_of
+from gpu_table import ONE, SCALING, gpu_of
+from harness import CPU_BIN, ROOT, arguments, result as record, said_by, sets
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEASURED, CHOSEN, BEFORE = (
     "lessons/choose/measured.json",
     "docs/results/choosing.json",
@@ -118,10 +116,6 @@ def ahead():
         }
 
 
-def record(name):
-    return json.loads((ROOT / f"docs/results/{name}.json").read_text())
-
-
 def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
     """A timed step; the words of its command that `choose` knows: the workload's keys and the lesson's."""
     words, settings, keys = shlex.split(command), [], {}
@@ -146,135 +140,68 @@ def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
     return {**found, **({"disk": disk} if disk else {}), **({"gpu": gpu} if gpu != USUAL else {})}
 
 
-def of_peers():
-    for run, row in record("gpu_peers")["rows"].items():
-        for name, program in row["programs"].items():
-            if "Stagecraft" not in program.get("label", "") or name in NOT_ALONE or "=0" in program["label"]:
-                continue
-            turns = [
-                turn["programs"][name]["median_seconds"] for turn in row["rounds"] if name in turn["programs"]
-            ]
-            lesson, alone = program["command"].split("build/cuda/bin/")[1].split()[0], name in SCALING
-            yield step(
-                "gpu_peers",
-                run + (" on one" if alone else ""),
-                lesson,
-                program["command"],
-                1 if alone else row["world"],
-                statistics.median(turns),
-                gpu=gpu_of(row["gpu"]),
-            )
-
-
-def of_versions():
-    """Lesson 08 on two GPUs, and lesson 07 with one graph per step."""
-    found = record("gpu_versions")
-    for name, program in found["commands"].items():
-        if "--graph off" not in program:
-            yield step(
-                "gpu_versions",
-                name,
-                program.split()[0],
-                f"{found['workload']} {program}",
-                2,
-                found["runs"][name]["seconds"],
-                gpu=gpu_of(found["gpu"]),
-            )
-
-
 def of_turns(name):
-    """Lessons 07, 10 (by copy engine) and 11, and what of ours took turns with them."""
+    """What of ours took turns by gpu.py: lessons 07, 10 (by copy engine) and 11, and those of gpu_peers.json that nothing disturbed."""
     for run, row in record(name)["rows"].items():
         for key, program in row["programs"].items():
-            if "Stagecraft" not in program.get("label", "") or "nccl" in program["command"]:
+            label = program.get("label", "")
+            if "Stagecraft" not in label or key in NOT_ALONE or "=0" in label or "nccl" in program["command"]:
                 continue
-            lesson = program["command"].split("build/cuda/bin/")[1].split()[0]
-            seconds = statistics.median(
-                turn["programs"][key]["median_seconds"] for turn in row["rounds"] if key in turn["programs"]
-            )
+            turns = [turn["programs"] for turn in row["rounds"]]
+            alone = key in (*SCALING, ONE)
             yield step(
                 name,
-                run + (" on one" if key == "one_device" else ""),
-                lesson,
+                run + (" on one" if alone else ""),
+                program["command"].split("build/cuda/bin/")[1].split()[0],
                 program["command"],
-                1 if key == "one_device" else row["world"],
-                seconds,
+                1 if alone else row["world"],
+                statistics.median(turn[key]["median_seconds"] for turn in turns if key in turn),
                 gpu=gpu_of(row["gpu"]),
             )
+
+
+def of_whole_runs():
+    """Lesson 08 and lesson 07 with one graph per step; the documents' runs; number formats; offload, but for steps that are made again; lesson 06."""
+    versions, offload, infinity = record("gpu_versions"), record("gpu_offload"), record("gpu_infinity")
+    for name, program in versions["commands"].items():
+        if "--graph off" not in program:
+            command, seconds = f"{versions['workload']} {program}", versions["runs"][name]["seconds"]
+            gpu = gpu_of(versions["gpu"])
+            yield step("gpu_versions", name, program.split()[0], command, 2, seconds, gpu=gpu)
+    for name, program in record("gpu_dtype_only")["programs"].items():
+        yield step("gpu_dtype_only", name, "00_one_device", program["command"], 1, program["median_seconds"])
+    for size, runs in offload["runs"].items():
+        for name, run in runs.items():
+            program, *own = gpu_offload.PROGRAMS[name].split()
+            command = shlex.join([*offload["flags"][size].split(), *own])
+            # AdamW's rate comes from 774M's delayed updates.
+            if name != "early, clipped" and (size, name) != ("774m", "delayed"):
+                yield step("gpu_offload", size, program, command, 1, run["median_seconds"])
+    for run in infinity["offload"]:
+        command = f"{gpu_infinity.WORKLOADS['355M']} --set batch.global={run['rows']} --set update=delayed"
+        yield step("gpu_infinity", f"{run['rows']} rows", "05_offload", command, 1, run["seconds"])
+    disk = statistics.median(turn["block_file"] for turn in infinity["raw"])
+    more = {
+        "exact": "",
+        "delayed": gpu_infinity.DELAYED,
+        "params_disk": gpu_infinity.DISK,
+    }  # params_at=host is no candidate
+    for run in infinity["runs"]:
+        if run["name"] in more:
+            command = f"{run['workload']} --set batch.global={run['rows']} {more[run['name']]}"
+            name = f"{run['model']}, {run['rows']} rows"
+            yield step("gpu_infinity", name, "06_infinity", command, 1, run["seconds"], disk)
 
 
 def of_quoted():
-    found = record("quoted")
-    for run in found["runs"]:
-        if run["packing"] != "pack":
-            continue
-        settings = quoted.settings_of(
-            (run["name"], run["lesson"], run["size"], run["dtype"], None), "pack", run["world"]
-        )
-        command = shlex.join(
-            ["--workload", quoted.WORKLOAD, *(word for setting in settings for word in ("--set", setting))]
-        )
-        disk = quoted.DISK if run["lesson"] == "06_infinity" else 0.0
-        yield step(
-            "quoted",
-            run["name"],
-            run["lesson"],
-            command,
-            run["world"],
-            run["step_seconds"],
-            disk,
-            gpu_of(run["versions"]["GPU"]),
-        )
-
-
-def of_dtypes():
-    for name, program in record("gpu_dtype_only")["programs"].items():
-        yield step("gpu_dtype_only", name, "00_one_device", program["command"], 1, program["median_seconds"])
-
-
-def of_offload():
-    found = record("gpu_offload")
-    for size, runs in found["runs"].items():
-        for name, run in runs.items():
-            program, *own = gpu_offload.PROGRAMS[name].split()
-            if name != "early, clipped" and (size, name) != (
-                "774m",
-                "delayed",
-            ):  # whose steps are made again; where AdamW's rate comes from
-                yield step(
-                    "gpu_offload",
-                    size,
-                    program,
-                    shlex.join([*found["flags"][size].split(), *own]),
-                    1,
-                    run["median_seconds"],
-                )
-
-
-def of_infinity():
-    """The flags of tests/benchmarks/gpu_infinity.py, by the names of its runs."""
-    found = record("gpu_infinity")
-    disk = statistics.median(turn["block_file"] for turn in found["raw"])
-    more = {
-        "exact": "",
-        "delayed": " --set update=delayed --set grads_at=host",
-        "params_disk": " --set parameters=sharded --set params_at=disk",
-    }  # params_at=host is no candidate
-    for run in found["offload"]:
-        command = f"--workload configs/gpt2_355m.json --set batch.micro=16 --set batch.global={run['rows']} --set update=delayed"
-        yield step("gpu_infinity", f"{run['rows']} rows", "05_offload", command, 1, run["seconds"])
-    for run in found["runs"]:
-        if run["name"] in more:
-            command = f"{run['workload']} --set batch.global={run['rows']}{more[run['name']]}"
-            yield step(
-                "gpu_infinity",
-                f"{run['model']}, {run['rows']} rows",
-                "06_infinity",
-                command,
-                1,
-                run["seconds"],
-                disk,
-            )
+    for run in record("quoted")["runs"]:
+        if run["packing"] == "pack":
+            one = (run["name"], run["lesson"], run["size"], run["dtype"], None)
+            settings = sets(quoted.settings_of(one, "pack", run["world"]))
+            command = shlex.join(["--workload", quoted.WORKLOAD, *settings])
+            disk = quoted.DISK if run["lesson"] == "06_infinity" else 0.0
+            gpu = gpu_of(run["versions"]["GPU"])
+            yield step("quoted", *one[:2], command, run["world"], run["step_seconds"], disk, gpu)
 
 
 def copies_of(sweep):
@@ -318,12 +245,9 @@ def measured():
         * gpu_offload.streamed(alone, ", elsewhere")
         / gpu_offload.streamed(alone),
         "steps": [
-            *of_peers(),
+            *of_turns("gpu_peers"),
             *of_turns("gpu_pipeline"),
-            *of_versions(),
-            *of_dtypes(),
-            *of_offload(),
-            *of_infinity(),
+            *of_whole_runs(),
             *of_turns("gpu_tensor"),
             *of_turns("gpu_combined"),
             *of_quoted(),
@@ -333,10 +257,8 @@ def measured():
 
 
 def chosen(program):
-    def said(arguments):
-        words = [program, *shlex.split(arguments), "--json"]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-        return json.loads(done.stdout)
+    def said(words):
+        return json.loads(said_by([program, *shlex.split(words), "--json"]))
 
     plans = {name: {"command": f"lessons/choose.sh {words}", **said(words)} for name, words in PLANS.items()}
     return {
@@ -367,34 +289,28 @@ def predicted_before(predicted, timed, kept):
         yield found
 
 
-def write_or_name(name, what, check):
-    text = json.dumps(what, indent=1) + "\n"
-    path = ROOT / name
-    if path.exists() and path.read_text() == text:
-        return False
-    if not check:
-        path.write_text(text)
-    print(f"stale: {name}; fix: python3 tests/benchmarks/choosing.py" if check else f"written: {name}")
-    return True
+ASKED = {"--program": {"default": str(CPU_BIN / "choose")}, "--check": {"action": "store_true"}}
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--program", default=str(ROOT / "build/cpu/bin/choose"))
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
-    stale = write_or_name(MEASURED, measured(), args.check)
-    found = chosen(args.program)
-    predicted = found["check"].pop("ahead")
-    stale |= write_or_name(CHOSEN, found, args.check)
-    rows = list(predicted_before(predicted, found["check"]["rows"], record("choosing_ahead")["rows"]))
-    stale |= write_or_name(
-        BEFORE,
-        {"about": "What lessons/choose.sh --check said of runs before they were timed.", "rows": rows},
-        args.check,
-    )
+    args = arguments(__doc__, ASKED)
+    facts, found = measured(), chosen(args.program)
+    predicted, before = found["check"].pop("ahead"), record("choosing_ahead")["rows"]
+    ahead_of = {
+        "about": "What lessons/choose.sh --check said of runs before they were timed.",
+        "rows": list(predicted_before(predicted, found["check"]["rows"], before)),
+    }
+    stale = False
+    for name, what in ((MEASURED, facts), (CHOSEN, found), (BEFORE, ahead_of)):
+        path, text = ROOT / name, json.dumps(what, indent=1) + "\n"
+        if path.exists() and path.read_text() == text:
+            continue
+        stale = True
+        if not args.check:
+            path.write_text(text)
+        print(
+            f"stale: {name}; fix: python3 tests/benchmarks/choosing.py" if args.check else f"written: {name}"
+        )
     sys.exit(1 if args.check and stale else 0)
 
 

@@ -14,23 +14,16 @@ The fit is of  t(n) = messages * latency + factor * n / bandwidth  with, for N r
 and minimises the sum over all sizes of ((fitted - measured) / measured)^2: sizes are spaced evenly on a logarithmic scale, and each
 counts as much as any other. Two unknowns, both linear, so the minimum is the solution of two equations; a negative one is set to 0.
 """
-import argparse
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import gpu_watch  # noqa: E402
+import gpu_watch
+from harness import MPIRUN, OF_MPI, ONE_THREAD, ROOT, arguments
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "EVENT_NOEPOLL": "1",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {**OF_MPI, **ONE_THREAD}
 GIB = 1 << 30
 
 
@@ -90,27 +83,9 @@ def measure(args):
             check=True,
             stdout=sys.stderr,
         )
-    command = [
-        "mpirun",
-        "-q",
-        "--oversubscribe",
-        "--bind-to",
-        "none",
-        "-n",
-        str(args.ranks),
-        str(program),
-        "--device",
-        args.device,
-        *args.windows,
-        "--dtype",
-        args.dtype,
-        "--rounds",
-        str(args.rounds),
-        "--min-bytes",
-        str(args.min_bytes),
-        "--max-bytes",
-        str(args.max_bytes),
-    ]
+    words = ["--device", args.device, *args.windows, "--dtype", args.dtype, "--rounds", args.rounds]
+    words = [str(word) for word in (*words, "--min-bytes", args.min_bytes, "--max-bytes", args.max_bytes)]
+    command = [*MPIRUN, "-n", str(args.ranks), str(program), *words]
     said = subprocess.run(
         command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
@@ -119,10 +94,7 @@ def measure(args):
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()
     result["load_before"] = args.load
-    result["command"] = (
-        f"tests/benchmarks/comm_sweep.py --ranks {args.ranks} --device {args.device} {' '.join([*args.windows, ''])}--dtype {args.dtype} "
-        f"--rounds {args.rounds} --min-bytes {args.min_bytes} --max-bytes {args.max_bytes}"
-    )
+    result["command"] = " ".join(["tests/benchmarks/comm_sweep.py", "--ranks", str(args.ranks), *words])
     return result
 
 
@@ -149,29 +121,31 @@ def text(result):
     return lines + ",".join(parts) + "\n ]\n}\n"
 
 
+ASKED = {
+    "--ranks": {"type": int, "default": 2},
+    "--device": {"choices": ["cpu", "cuda"], "default": "cpu"},
+    "--dtype": {"choices": ["f32", "bf16"], "default": "f32"},
+    "--windows": {
+        "action": "store_const",
+        "const": ["--windows"],
+        "default": [],
+        "help": "on GPUs: in memory that all ranks reach, by copy engine",
+    },
+    "--rounds": {"type": int, "default": 25, "help": "measurements of each size"},
+    "--min-bytes": {"type": int, "default": 1024},
+    "--max-bytes": {"type": int, "help": "256 MiB; 1 GiB on GPUs"},
+    "--program": {"type": pathlib.Path, "help": "comm_sweep, built already"},
+    "--fit": {
+        "type": pathlib.Path,
+        "metavar": "RECORD",
+        "help": "measure nothing: fit what this record holds",
+    },
+    "--out": {"type": pathlib.Path, "help": "where the record goes"},
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
-    parser.add_argument(
-        "--windows",
-        action="store_const",
-        const=["--windows"],
-        default=[],
-        help="on GPUs: in memory that all ranks reach, by copy engine",
-    )
-    parser.add_argument("--rounds", type=int, default=25, help="measurements of each size")
-    parser.add_argument("--min-bytes", type=int, default=1024)
-    parser.add_argument("--max-bytes", type=int, help="256 MiB; 1 GiB on GPUs")
-    parser.add_argument("--program", type=pathlib.Path, help="comm_sweep, built already")
-    parser.add_argument(
-        "--fit", type=pathlib.Path, metavar="RECORD", help="measure nothing: fit what this record holds"
-    )
-    parser.add_argument("--out", type=pathlib.Path, help="where the record goes")
-    args = parser.parse_args()
+    args = arguments(__doc__, ASKED)
     args.preset = "cuda" if args.device == "cuda" else "cpu"
     args.max_bytes = args.max_bytes or (GIB if args.device == "cuda" else GIB // 4)
     args.load = round(os.getloadavg()[0], 2)

@@ -7,15 +7,28 @@ NVIDIA_TF32_OVERRIDE=0 forbids it to the libraries.
 
   tests/benchmarks/gpu.sh --dtype-only [--rounds 3] [--out docs/results/gpu_dtype_only.json]
 """
-import argparse
+import dataclasses
 import json
 import pathlib
 import sys
 import tempfile
 
 import gpu_table
-from gpu import ROWS, Bench, now, write
-from gpu_programs import HERE, Failed, Lesson, OutOfTime, command_text, lesson_program, sources
+from gpu import ROWS, Bench
+from gpu_programs import Failed, Lesson, OutOfTime
+from harness import (
+    BIN,
+    COMMIT,
+    arguments,
+    command_text,
+    lesson_program,
+    now,
+    out,
+    own_command,
+    sets,
+    sources,
+    write,
+)
 
 DTYPES = ("fp32", "fp16", "bf16")
 EPOCH = 250  # steps, as the workload has it
@@ -27,19 +40,10 @@ WHAT = (
 
 
 def lesson(args, row, dtype, folder):
-    settings = [
-        "--workload",
-        f"configs/{row.workload}.json",
-        "--set",
-        f"precision.dtype={dtype}",
-        "--set",
-        f"data.validation_rows={row.rows}",
-        "--device",
-        "cuda",
-    ]
+    settings = sets((f"precision.dtype={dtype}", f"data.validation_rows={row.rows}"))
     return Lesson(
         lesson_program(args.bin, "00_one_device"),
-        settings,
+        ["--workload", f"configs/{row.workload}.json", *settings, "--device", "cuda"],
         1,
         folder / dtype,
         True,
@@ -49,7 +53,9 @@ def lesson(args, row, dtype, folder):
 
 
 def same_work(programs):
-    """The workload that all have in common; an error where more differs than precision."""
+    """The workload that all have in common; an error where more differs than precision, or where one did not end."""
+    if not all("workload" in program for program in programs.values()):
+        raise OutOfTime()
     work = [{k: v for k, v in p["workload"].items() if k != "precision.dtype"} for p in programs.values()]
     if any(other != work[0] for other in work):
         sys.exit("error: the runs differ in more than precision.dtype")
@@ -61,18 +67,19 @@ def evaluate(rounds, programs):
     for name, program in programs.items():
         median = gpu_table.median_of({"rounds": rounds}, name, "median_seconds")
         program.update({"median_seconds": median, "epoch_seconds": median * EPOCH})
-    ratios = {}
-    for name in DTYPES[1:]:
-        pairs = [r["programs"] for r in rounds]
-        ratios[f"fp32_over_{name}"] = gpu_table.spread(
+    pairs = [r["programs"] for r in rounds]
+    return {
+        f"fp32_over_{name}": gpu_table.spread(
             [p["fp32"]["median_seconds"] / p[name]["median_seconds"] for p in pairs]
         )
-    return ratios
+        for name in DTYPES[1:]
+    }
 
 
 def measure(args, folder):
     row = ROWS["seed"]
-    row.steps, row.warm_up = args.steps or row.steps, row.warm_up if args.warm_up is None else args.warm_up
+    warm_up = row.warm_up if args.warm_up is None else args.warm_up
+    row = dataclasses.replace(row, steps=args.steps or row.steps, warm_up=warm_up)
     bench = Bench(args.seconds, folder)
     lessons = {dtype: lesson(args, row, dtype, bench.folder) for dtype in DTYPES}
     rounds, programs = [], {}
@@ -99,14 +106,12 @@ def measure(args, folder):
         for program in lessons.values():
             program.close(0.0)
         bench.watch.stop()
-    workload = same_work(programs)
-    ratios = evaluate(rounds, programs)
-    command = command_text([HERE / "dtype_only.py", *sys.argv[1:]])
+    workload, ratios = same_work(programs), evaluate(rounds, programs)
     return {
         "about": WHAT,
         "started": now(),
         "commit": args.commit or sources(),
-        "command": command,
+        "command": own_command("dtype_only.py"),
         "machine": bench.machine,
         "workload": workload,
         "timed_steps": row.steps,
@@ -118,18 +123,19 @@ def measure(args, folder):
     }
 
 
+ASKED = {
+    **out(pathlib.Path("docs/results/gpu_dtype_only.json")),
+    **BIN,
+    "--rounds": {"type": int, "default": 3},
+    "--steps": {"type": int, "help": "timed steps of a turn"},
+    "--warm-up": {"type": int, "help": "steps before them"},
+    "--seconds": {"type": float, "help": "no round is started that would end later"},
+    **COMMIT,
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", default="docs/results/gpu_dtype_only.json")
-    parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps of a turn")
-    parser.add_argument("--warm-up", type=int, help="steps before them")
-    parser.add_argument("--seconds", type=float, help="no round is started that would end later")
-    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    args = parser.parse_args()
+    args = arguments(__doc__, ASKED)
     with tempfile.TemporaryDirectory(prefix="stagecraft_bench_") as folder:
         try:
             result = measure(args, folder)
@@ -137,7 +143,7 @@ def main():
             sys.exit(f"error: {error}")
         except OutOfTime:
             sys.exit("error: the time limit was reached\n  fix: more --seconds, or fewer --rounds")
-    write(pathlib.Path(args.out), result)
+    write(args.out, result)
     for name, program in result["programs"].items():
         print(
             f"{name}: {1e3 * program['median_seconds']:.2f} ms a step, {program['epoch_seconds']:.1f} s an epoch of {EPOCH} steps, "

@@ -27,7 +27,6 @@ Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one 
 """
 import argparse
 import dataclasses
-import datetime
 import json
 import os
 import pathlib
@@ -40,24 +39,25 @@ import time
 
 import gpu_deepspeed
 import gpu_table
-from gpu_programs import (
+from gpu_programs import WARM, Apart, BesideCopies, Failed, Lesson, LlmC, OutOfTime, Peer, random_tokens
+from gpu_watch import EnergyCounter, Watch, machine
+from harness import (
+    BIN,
+    COMMIT,
     HERE,
     ROOT,
-    WARM,
-    Apart,
-    BesideCopies,
-    Failed,
-    Lesson,
-    LlmC,
-    OutOfTime,
-    Peer,
+    arguments,
     command_text,
+    kept,
     lesson_program,
     name_of,
-    random_tokens,
+    now,
+    own_command,
+    result,
+    sets,
     sources,
+    write,
 )
-from gpu_watch import EnergyCounter, Watch, machine
 
 GIB = 2.0**30
 
@@ -181,8 +181,6 @@ COMBINED = (
 )  # lesson 11 along each axis, and the lesson that has it alone
 MESHES = ("dp", "zero3", *gpu_table.MESHES)
 OFFLOAD = gpu_deepspeed.OFFLOAD
-FAMILIES = (PIPELINES, TENSOR, COMBINED, MESHES, OFFLOAD)
-
 
 ROWS = {
     row.name: row
@@ -342,30 +340,55 @@ LESSONS = {
 }
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = (*gpu_table.SCALING, *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
+# Peers, by the program that has them: name -> label.
 VARIANTS = {
-    "compile": ("autocast", "torch.compile, fp32 parameters, bf16 autocast"),
-    "wire": (
-        "autocast",
-        "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)",
-    ),
-    "bf16": ("bf16", "torch.compile, bf16 parameters and AdamW states, no fp32 master"),
-    "zero": (
-        "autocast",
-        "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks",
-    ),
-    "fsdp": ("autocast", "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16"),
+    "compile": "torch.compile, fp32 parameters, bf16 autocast",
+    "wire": "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)",
+    "bf16": "torch.compile, bf16 parameters and AdamW states, no fp32 master",
+    "zero": "torch.compile, fp32 parameters, bf16 autocast, ZeroRedundancyOptimizer, fp32 between ranks",
+    "fsdp": "FSDP2, blocks compiled, fp32 parameters, gathered, computed and summed in bf16",
 }
+SCHEDULES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}  # behind a colon another split, 1f1b:13+11
+CUTS = {"tp": "", "sp": ", sequence parallel", "async": ", sequence parallel, async TP"}
 SHARDS = {"zero": "optimizer", "fsdp": "all"}  # of several GPUs, as wire
 STAGES = ("stage1", "stage2", "stage3")  # of DeepSpeed, on several GPUs, too
-SCHEDULES = {
-    "1f1b": "Schedule1F1B",
-    "gpipe": "ScheduleGPipe",
-}  # the peers of pipelines; behind a colon another split, 1f1b:13+11
-CUTS = {
-    "tp": "",
-    "sp": ", sequence parallel",
-    "async": ", sequence parallel, async TP",
-}  # the peers of lesson 10
+SEVERAL = ("wire", *SHARDS, *STAGES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What takes turns on the same rows: lessons, of which the first is `ours`, and their peers. Whoever asks for another peer is
+    told what there is."""
+
+    lessons: tuple = ()
+    peers: tuple = ()
+    refusal: str = "'{name}': {row} has lessons alone"
+    fix: str = "leave --peers out, or none"
+
+
+FAMILIES = {
+    "": Family(
+        (),
+        (*VARIANTS, *STAGES),
+        f"'{{name}}' is none of {', '.join((*VARIANTS, *STAGES))} ({', '.join(SEVERAL)}: on several GPUs)",
+        "--peers compile,bf16:reduce-overhead, or none",
+    ),
+    PIPELINES[0]: Family(
+        PIPELINES,
+        tuple(SCHEDULES),
+        f"'{{name}}' is none of {', '.join(SCHEDULES)}",
+        "--peers 1f1b,1f1b:13+11, or none",
+    ),
+    TENSOR[0]: Family(
+        TENSOR, tuple(CUTS), f"'{{name}}' is none of {', '.join(CUTS)}", "--peers sp,async, or none"
+    ),
+    COMBINED[0]: Family(COMBINED),
+    MESHES[0]: Family(MESHES),
+    OFFLOAD[0]: Family(
+        OFFLOAD, ("offload",), "'{name}' is none of offload, offload:defaults", "--peers offload, or none"
+    ),
+}
+OF_FAMILIES = {name for family in FAMILIES.values() for name in family.lessons} - {"dp", "zero3"}
 
 
 def sizes(row):
@@ -401,16 +424,12 @@ def peer_gib(row, name):
     )
 
 
-def now():
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def write(path, result):
-    """Complete or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(path)
+def tried(call, *words):
+    """What it returns, and what failed."""
+    try:
+        return call(*words), None
+    except Failed as error:
+        return None, str(error)
 
 
 class Bench:
@@ -426,12 +445,11 @@ class Bench:
         began, cells, failures = time.monotonic(), {}, {}
         for name in order:
             tokens = row.step_rows(world_of[name]) * sequence
-            try:
-                turn = programs[name].measure(row.warm_up, row.steps, self.deadline)
-                if turn["tokens"] != tokens:
-                    raise Failed(f"a step has {turn['tokens']} tokens, {tokens} were asked for")
-            except Failed as error:
-                failures[name] = str(error)
+            turn, failure = tried(programs[name].measure, row.warm_up, row.steps, self.deadline)
+            if failure is None and turn["tokens"] != tokens:
+                failure = f"a step has {turn['tokens']} tokens, {tokens} were asked for"
+            if failure is not None:
+                failures[name] = failure
                 continue
             gpus = max(world_of.values())
             power = self.watch.between(turn["began"], turn["ended"], gpus)
@@ -459,20 +477,16 @@ class Comparison(Bench):
         self.args, self.world = args, args.world or max(1, self.machine["gpus"])
         self.asked = self.wanted()
         self.path = pathlib.Path(args.out or f"docs/results/{self.record_of(self.asked)}.json")
-        self.result = json.loads(self.path.read_text()) if self.path.exists() else {"rows": {}}
+        self.result = kept(self.path, {"rows": {}})
         self.result["about"] = (
             "medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
             "a round; an idle program keeps its memory and leaves the GPU alone"
         )
         # What is measured, by what, and how: commits of the lessons' programs and of this one.
         runner = sources()
-        self.origin = {
-            "commit": args.commit or runner,
-            "runner": runner,
-            "command": command_text([HERE / "gpu.py", *sys.argv[1:]]),
-        }
+        self.origin = {"commit": args.commit or runner, "runner": runner, "command": own_command("gpu.py")}
         self.peers, self.attentions, self.anew, self.bad = {}, {}, set(), False
-        self.stored = json.loads((ROOT / "docs/results/peers_stored.json").read_text())
+        self.stored = result("peers_stored")
 
     def key(self, row):
         return row.name if self.world == 1 else f"{row.name} x{self.world}"
@@ -506,41 +520,19 @@ class Comparison(Bench):
         return records[0]
 
     def timed(self, row):
-        steps, warm_up = (
-            self.args.steps or row.steps,
-            row.warm_up if self.args.warm_up is None else self.args.warm_up,
-        )
-        return dataclasses.replace(row, steps=steps, warm_up=warm_up)
+        warm_up = row.warm_up if self.args.warm_up is None else self.args.warm_up
+        return dataclasses.replace(row, steps=self.args.steps or row.steps, warm_up=warm_up)
 
     def peer_names(self, row):
         names = (
             self.args.peers.split(",") if self.args.peers else row.peers if self.world == 1 else row.ddp_peers
         )
-        names = [] if list(names) == ["none"] else names
+        names, family = [] if list(names) == ["none"] else names, FAMILIES[row.ours]
+        absent = SEVERAL if self.world == 1 else ()
         for name in names:
-            base = name.split(":")[0]
-            if row.split and base not in SCHEDULES:
-                sys.exit(
-                    f"error: --peers: '{name}' is none of {', '.join(SCHEDULES)}\n  fix: --peers 1f1b,1f1b:13+11, or none"
-                )
-            if row.ours == TENSOR[0] and base not in CUTS:
-                sys.exit(
-                    f"error: --peers: '{name}' is none of {', '.join(CUTS)}\n  fix: --peers sp,async, or none"
-                )
-            if row.ours == OFFLOAD[0] and base != "offload":
-                sys.exit(
-                    f"error: --peers: '{name}' is none of offload, offload:defaults\n  fix: --peers offload, or none"
-                )
-            if row.ours in (COMBINED[0], MESHES[0]):
-                sys.exit(
-                    f"error: --peers: '{name}': {row.name} has lessons alone\n  fix: leave --peers out, or none"
-                )
-            several = "wire", *SHARDS, *STAGES
-            if not row.ours and (base not in (*VARIANTS, *STAGES) or (self.world == 1 and base in several)):
-                sys.exit(
-                    f"error: --peers: '{name}' is none of {', '.join((*VARIANTS, *STAGES))} ({', '.join(several)}: on several GPUs)\n"
-                    "  fix: --peers compile,bf16:reduce-overhead, or none"
-                )
+            if (base := name.split(":")[0]) not in family.peers or base in absent:
+                refusal = family.refusal.format(name=name, row=row.name)
+                sys.exit(f"error: --peers: {refusal}\n  fix: {family.fix}")
         return names
 
     def lesson_names(self, row):
@@ -552,24 +544,9 @@ class Comparison(Bench):
             if self.world > 1
             else ("ours", *row.beside)
         )
-        known = [
-            name
-            for name in LESSONS
-            if name not in (("dp", "text") if self.world > 1 else ALONE)
-            and name
-            not in (
-                *PIPELINES,
-                *VARIANTS_OF_TENSOR,
-                *COMBINED[:3],
-                "pipeline",
-                "tensor",
-                *MESHES[2:],
-                *OFFLOAD,
-            )
-        ]
-        known = (
-            ["ours", *next(names for names in FAMILIES if names[0] == row.ours)[1:]] if row.ours else known
-        )
+        elsewhere = {*(("dp", "text") if self.world > 1 else ALONE), *OF_FAMILIES}
+        known = ["ours", *FAMILIES[row.ours].lessons[1:]] if row.ours else [*LESSONS]
+        known = [name for name in known if row.ours or name not in elsewhere]
         for name in names:
             if name not in known:
                 sys.exit(
@@ -608,49 +585,39 @@ class Comparison(Bench):
             print(f"{self.key(row)}: its first round replaces what {self.path} has{why}", flush=True)
             self.anew.add(self.key(row))
             return False
-        return same and len(entry["rounds"]) >= self.args.rounds
+        done = same and len(entry["rounds"]) >= self.args.rounds
+        if done:
+            print(f"{self.key(row)}: is in {self.path} (--again for another run)", flush=True)
+        return done
 
     # --- peers ----------------------------------------------------------------------------------------------
 
     def peer(self, row, name):
         base, _, more = name.partition(":")
-        arguments = [*self.shape_of(row)]
-        if row.split:
+        args, mode, last = self.args, ["--mode", more or "default"], []
+        if base in SCHEDULES:
             split = more.replace("+", ",") or ",".join(map(str, row.split))
-            arguments += ["--micro-batches", row.micro_batches, "--schedule", base, "--split", split]
-        elif base in gpu_deepspeed.PEERS:
-            arguments += gpu_deepspeed.arguments(name)
+            own = ["--micro-batches", row.micro_batches, "--schedule", base, "--split", split]
+            program = args.pipeline_peer
         elif base in CUTS:
-            arguments += [
-                "--cut",
-                base,
-                *(["--one-graph"] if more == "one-graph" else ["--mode", more or "default"]),
-            ]
+            own = ["--cut", base, *(["--one-graph"] if more == "one-graph" else mode)]
+            program = args.tensor_peer
+        elif base in VARIANTS:
+            own = ["--variant", "bf16" if base == "bf16" else "autocast", *mode]
+            last = ["--bucket-mb", args.bucket_mb, "--wire", "bf16" if base == "wire" else "same"]
+            last += ["--shard", SHARDS.get(base, "none")]
+            program = args.peer
         else:
-            arguments += ["--variant", VARIANTS[base][0], "--mode", more or "default"]
-        arguments += ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
-        if base in VARIANTS:
-            arguments += [
-                "--bucket-mb",
-                self.args.bucket_mb,
-                "--wire",
-                "bf16" if base == "wire" else "same",
-                "--shard",
-                SHARDS.get(base, "none"),
-            ]
+            own, program = gpu_deepspeed.arguments(name), args.deepspeed_peer
+        all_alike = ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
         # Autotuning compiles hundreds of kernels: one such peer a call, or they time each other.
         threads = str(max(2, (os.cpu_count() or 2) // (2 if more.startswith("max-autotune") else 8)))
-        program = next(
-            program
-            for own, program in (
-                (row.split, self.args.pipeline_peer),
-                (base in CUTS, self.args.tensor_peer),
-                (base in gpu_deepspeed.PEERS, self.args.deepspeed_peer),
-                (True, self.args.peer),
-            )
-            if own
+        return Peer(
+            program,
+            [*self.shape_of(row), *own, *all_alike, *last],
+            args.start_limit,
+            {"TORCHINDUCTOR_COMPILE_THREADS": threads},
         )
-        return Peer(program, arguments, self.args.start_limit, {"TORCHINDUCTOR_COMPILE_THREADS": threads})
 
     @staticmethod
     def shape_of(row):
@@ -713,12 +680,12 @@ class Comparison(Bench):
                     break
                 peer = self.peers[row.name, name] = self.peer(row, name)
                 waiting.remove((row, name))
-                peer.failure = self.attempt(peer.start)
+                _, peer.failure = tried(peer.start)
                 if peer.failure is None:
                     starting.add((row.name, name))
             for key in list(starting):
                 peer = self.peers[key]
-                ready, peer.failure = self.is_ready(peer)
+                ready, peer.failure = tried(peer.poll)
                 if ready or peer.failure:
                     starting.remove(key)
                     how = "failed to start" if peer.failure else "ready"
@@ -727,95 +694,53 @@ class Comparison(Bench):
                 raise OutOfTime()
             time.sleep(0.05)
 
-    @staticmethod
-    def attempt(call):
-        try:
-            call()
-        except Failed as error:
-            return str(error)
-        return None
-
-    @staticmethod
-    def is_ready(peer):
-        try:
-            return peer.poll(), None
-        except Failed as error:
-            return False, str(error)
-
     # --- a row ----------------------------------------------------------------------------------------------
 
-    def known_as(self, row, name):
-        """Under which name LESSONS has it."""
-        return row.ours if row.ours and name == "ours" else name
+    def lesson_of(self, row, name):
+        """Its folder, settings and label; which one `ours` is, its row says."""
+        if name == "ours" and self.world == 1 and not row.ours:
+            return "00_one_device", [], "Stagecraft, lesson 00"
+        return LESSONS[row.ours if row.ours and name == "ours" else name]
 
     def paused(self, row):
         return row.paused and self.args.ours == "paused"
 
-    def lesson_00(self, row, name):
-        return self.world == 1 and name == "ours" and not row.ours
-
     def program(self, row, name):
-        return lesson_program(
-            self.args.bin,
-            "00_one_device" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][0],
-        )
+        return lesson_program(self.args.bin, self.lesson_of(row, name)[0])
 
     def lesson(self, row, name, turns):
-        world = self.world_of(name)
-        settings = [
-            "--workload",
-            f"configs/{row.workload}.json",
-            "--set",
+        world, apart = self.world_of(name), ALONE if self.world > 1 else ()
+        sizes_of = (
             f"batch.global={row.step_rows(world)}",
-            "--set",
             f"batch.micro={row.rows_of(name, self.world)}",
-            "--set",
             f"data.validation_rows={row.rows}",
-            "--device",
-            "cuda",
-        ]
-        source = [] if name == "text" else [f"data.source={self.tokens(row)}"]
+        )
         own = [
-            *LESSONS[self.known_as(row, name)][1],
+            *([] if name == "text" else [f"data.source={self.tokens(row)}"]),
+            *self.lesson_of(row, name)[1],
             *row.set,
             *([f"batch.sequence={row.sequence}"] if row.sequence else []),
             *([f"split={','.join(map(str, row.split))}"] if row.split and name not in ALONE else []),
         ]
-        settings += [part for s in (*source, *own) for part in ([s] if s.startswith("--") else ["--set", s])]
+        settings = ["--workload", f"configs/{row.workload}.json", *sets(sizes_of), "--device", "cuda"]
+        settings += [word for one in own for word in ([one] if one.startswith("--") else sets([one]))]
         environment = {
             **({"STAGECRAFT_COMMIT": self.args.commit} if self.args.commit else {}),
             **ENVIRONMENT_OF.get(name, {}),
         }
         folder, program = self.folder / f"{row.name}_{name}", self.program(row, name)
-        if name in ALONE and self.world > 1:
-            apart = Apart(
-                lambda gpu, where: Lesson(
-                    program,
-                    settings,
-                    1,
-                    f"{folder}_{gpu}",
-                    False,
-                    turns,
-                    {**environment, **where},
-                    expected_seconds(row, 1, program),
-                ),
-                self.world,
-            )
-            return (
-                BesideCopies(apart, self.args.copies, self.world, name == "ours_1_within")
-                if name in gpu_table.BESIDE_COPIES
-                else apart
-            )
-        return Lesson(
-            program,
-            settings,
-            world,
-            folder,
-            self.paused(row),
-            turns,
-            environment,
-            expected_seconds(row, world, program),
-        )
+        seconds, paused = expected_seconds(row, world, program), self.paused(row) and name not in apart
+
+        def lesson(behind="", where=None):
+            there = {**environment, **(where or {})}
+            return Lesson(program, settings, world, f"{folder}{behind}", paused, turns, there, seconds)
+
+        if name not in apart:
+            return lesson()
+        each = Apart(lambda gpu, where: lesson(f"_{gpu}", where), self.world)
+        if name not in gpu_table.BESIDE_COPIES:
+            return each
+        return BesideCopies(each, self.args.copies, self.world, name == "ours_1_within")
 
     def world_of(self, name):
         return 1 if name in ALONE else self.world
@@ -838,26 +763,21 @@ class Comparison(Bench):
 
     def label(self, row, name):
         base, _, mode = name.partition("_")
+        behind = f" ({mode.replace('_', '-')})" if mode else ""
         if name == "llmc":
             return "llm.c"
         if name in LESSONS:
-            return (
-                "Stagecraft, lesson 00" if self.lesson_00(row, name) else LESSONS[self.known_as(row, name)][2]
-            )
-        if row.split:
+            return self.lesson_of(row, name)[2]
+        if base in SCHEDULES:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
             return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
-        if base in gpu_deepspeed.PEERS:
-            return gpu_deepspeed.label(base, mode)
         if base in CUTS:
-            return f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast" + (
-                f" ({mode.replace('_', '-')})" if mode else ""
+            return (
+                f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast{behind}"
             )
-        return (
-            ("DDP, " if self.world > 1 and base != "fsdp" else "")
-            + VARIANTS[base][1]
-            + (f" ({mode.replace('_', '-')})" if mode else "")
-        )
+        if base in VARIANTS:
+            return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base] + behind
+        return gpu_deepspeed.label(base, mode)
 
     def new_entry(self, row, programs):
         return {
@@ -901,9 +821,8 @@ class Comparison(Bench):
         alive = []
         for name, program in programs.items():
             facts = entry["programs"].setdefault(name, {"label": self.label(row, name)})
-            failure = getattr(program, "failure", None)
             facts.pop("failure", None)
-            if failure:
+            if failure := getattr(program, "failure", None):
                 facts["failure"] = failure
             else:
                 alive.append(name)
@@ -956,25 +875,17 @@ class Comparison(Bench):
         """Ends a program, and keeps what it said about itself."""
         if program.process is not None or isinstance(program, Peer):
             facts["command"] = command_text(program.command)
-        try:
-            about = program.close(self.deadline)
-        except Failed as error:
-            about = {}
-            facts.setdefault("failure", str(error))
-        facts.update(about)
+        about, failure = tried(program.close, self.deadline)
+        if failure is not None:
+            facts.setdefault("failure", failure)
+        facts.update(about or {})
         self.bad |= "failure" in facts
 
     def run(self):
-        todo = []
-        for row in self.asked:
-            if self.done(row):
-                print(f"{self.key(row)}: is in {self.path} (--again for another run)", flush=True)
-            else:
-                todo.append(row)
+        todo = [row for row in self.asked if not self.done(row)]
         try:
-            if todo:
-                for row, name in [(row, name) for row in todo for name in self.lesson_names(row)]:
-                    self.program(row, name)  # before minutes of compiling
+            for row, name in [(row, name) for row in todo for name in self.lesson_names(row)]:
+                self.program(row, name)  # before minutes of compiling
             for batch in self.batches(todo):
                 self.start_peers(batch)
                 for row in batch:
@@ -990,67 +901,59 @@ class Comparison(Bench):
         return 1 if self.bad else 0
 
 
-def read_arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--render", metavar="FILE", help="print the table of a result, and exit")
-    parser.add_argument(
-        "--out",
-        help="the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)",
-    )
-    parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
-    parser.add_argument("--world", type=int, help="GPUs, one rank each (default: all of this machine)")
-    parser.add_argument(
-        "--rows", help=f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps of a turn (default 25; 100 of seed)")
-    parser.add_argument("--warm-up", type=int, help="steps before them (default 10; 40 of seed)")
-    parser.add_argument(
-        "--tokens",
-        metavar="FILE",
-        help="token file that all train on, relative to the repository (default: random tokens)",
-    )
-    parser.add_argument(
-        "--lessons",
-        help=f"of {','.join(name for name in LESSONS if name not in [names[0] for names in FAMILIES])} (default: most on several GPUs, ours on one; ours is always there)",
-    )
-    parser.add_argument(
-        "--peers",
-        help="compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none",
-    )
-    parser.add_argument(
-        "--attention",
-        choices=("auto", "cudnn", "flash"),
-        default="auto",
-        help="of the peers; auto times both",
-    )
-    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument(
-        "--llmc",
-        metavar="FILE[@COMMIT]",
-        help="train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so",
-    )
-    parser.add_argument(
-        "--ours",
-        choices=("paused", "process"),
-        default="paused",
-        help="on one GPU: one process that stands still between its turns, or a new one each turn",
-    )
-    parser.add_argument("--seconds", type=float, help="no round is started that would end later")
-    parser.add_argument(
-        "--start-limit", type=float, default=400.0, help="seconds until a peer must have compiled"
-    )
-    parser.add_argument("--again", action="store_true", help="also rows that are in the result")
-    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    parser.add_argument("--peer", default=HERE / "torch_gpt2.py", help=argparse.SUPPRESS)  # for tests
-    parser.add_argument("--pipeline-peer", default=HERE / "torch_pipeline.py", help=argparse.SUPPRESS)
-    parser.add_argument("--tensor-peer", default=HERE / "torch_tensor.py", help=argparse.SUPPRESS)
-    parser.add_argument("--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS)
-    parser.add_argument("--copies", default=HERE / "gpu_copies.py", help=argparse.SUPPRESS)
-    return parser.parse_args()
+OF_LESSONS = [name for name in LESSONS if name not in FAMILIES]  # what --lessons may name
+ASKED = {
+    "--render": {"metavar": "FILE", "help": "print the table of a result, and exit"},
+    "--out": {
+        "help": "the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)"
+    },
+    **BIN,
+    "--world": {"type": int, "help": "GPUs, one rank each (default: all of this machine)"},
+    "--rows": {"help": f"of {','.join((*ROWS, *GROUPS))} (default: all; 355m on several GPUs)"},
+    "--rounds": {"type": int, "default": 3},
+    "--steps": {"type": int, "help": "timed steps of a turn (default 25; 100 of seed)"},
+    "--warm-up": {"type": int, "help": "steps before them (default 10; 40 of seed)"},
+    "--tokens": {
+        "metavar": "FILE",
+        "help": "token file that all train on, relative to the repository (default: random tokens)",
+    },
+    "--lessons": {
+        "help": f"of {','.join(OF_LESSONS)} (default: most on several GPUs, ours on one; ours is always there)"
+    },
+    "--peers": {
+        "help": "compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
+        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none"
+    },
+    "--attention": {
+        "choices": ("auto", "cudnn", "flash"),
+        "default": "auto",
+        "help": "of the peers; auto times both",
+    },
+    "--bucket-mb": {"type": int, "default": 25, "help": "of DistributedDataParallel"},
+    "--llmc": {
+        "metavar": "FILE[@COMMIT]",
+        "help": "train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so",
+    },
+    "--ours": {
+        "choices": ("paused", "process"),
+        "default": "paused",
+        "help": "on one GPU: one process that stands still between its turns, or a new one each turn",
+    },
+    "--seconds": {"type": float, "help": "no round is started that would end later"},
+    "--start-limit": {"type": float, "default": 400.0, "help": "seconds until a peer must have compiled"},
+    "--again": {"action": "store_true", "help": "also rows that are in the result"},
+    **COMMIT,
+    **{
+        flag: {"default": HERE / program, "help": argparse.SUPPRESS}  # for tests
+        for flag, program in (
+            ("--peer", "torch_gpt2.py"),
+            ("--pipeline-peer", "torch_pipeline.py"),
+            ("--tensor-peer", "torch_tensor.py"),
+            ("--deepspeed-peer", "torch_deepspeed.py"),
+            ("--copies", "gpu_copies.py"),
+        )
+    },
+}
 
 
 def interrupt(number, frame):
@@ -1058,7 +961,7 @@ def interrupt(number, frame):
 
 
 def main():
-    args = read_arguments()
+    args = arguments(__doc__, ASKED)
     if args.render:
         print(gpu_table.markdown(json.loads(pathlib.Path(args.render).read_text())))
         return 0

@@ -9,7 +9,6 @@ eight GPUs, of lesson 11's meshes too. A group of runs, which must be equal, is 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
   python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540] [--out docs/results/gpu_tensor_bits.json]
 """
-import argparse
 import hashlib
 import json
 import math
@@ -18,9 +17,9 @@ import sys
 import tempfile
 import time
 
-import gpu
 import records
 from gpu_programs import Failed, Lesson
+from harness import COMMIT, arguments, command_text, kept, now, sets, sources, write
 
 WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
@@ -75,98 +74,57 @@ def runs_of(world):
     return {lesson: (lesson, "deterministic") for lesson in LESSONS}
 
 
-def sha256(path):
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def measure(args, program, ranks, settings, steps, folder):
-    weights = folder / "weights.safetensors"
-    environment = {"STAGECRAFT_COMMIT": args.commit} if args.commit else {}
-    lesson = Lesson(
-        args.bin / program,
-        [*settings, "--device", "cuda", "--save", weights],
-        ranks,
-        folder / "run",
-        False,
-        1,
-        environment,
-    )
-    lesson.measure(0, steps, time.monotonic() + args.limit)
+def measured(args, name, program, ranks, settings, steps):
+    with tempfile.TemporaryDirectory(prefix="stagecraft_bits_") as folder:
+        weights, run = (pathlib.Path(folder) / of for of in ("weights.safetensors", "run"))
+        own = {"STAGECRAFT_COMMIT": args.commit} if args.commit else {}
+        words = [*settings, "--device", "cuda", "--save", weights]
+        lesson = Lesson(args.bin / program, words, ranks, run, False, 1, own)
+        lesson.measure(0, steps, time.monotonic() + args.limit)
+        with weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     losses = [(line["loss"], line["grad_norm"]) for line in lesson.lines]
+    print(f"{name}: last loss {losses[-1][0]!r}, weights {digest[:12]}", flush=True)
     return {
-        "weights_sha256": sha256(weights),
+        "weights_sha256": digest,
         "losses_sha256": hashlib.sha256(json.dumps(losses).encode()).hexdigest(),
         "last_loss": losses[-1][0],
         **{
             key: lesson.about[key]
             for key in ("commit", "versions", "workload", "strategy", "world", "as_predicted")
         },
-        "command": gpu.command_text(lesson.command),
+        "command": command_text(lesson.command),
     }
-
-
-def measured(args, name, *run):
-    with tempfile.TemporaryDirectory(prefix="stagecraft_bits_") as folder:
-        found = measure(args, *run, pathlib.Path(folder))
-    print(f"{name}: last loss {found['last_loss']!r}, weights {found['weights_sha256'][:12]}", flush=True)
-    return found
 
 
 def batch(workload, rows, micro):
-    return [
-        "--workload",
-        f"configs/{workload}.json",
-        "--set",
-        f"batch.global={rows}",
-        "--set",
-        f"batch.micro={micro}",
-        "--set",
-        f"data.validation_rows={micro}",
-    ]
+    settings = (f"batch.global={rows}", f"batch.micro={micro}", f"data.validation_rows={micro}")
+    return ["--workload", f"configs/{workload}.json", *sets(settings)]
 
 
-def equal(runs, names, key):
-    return len({runs[name][key] for name in names}) == 1
+def equal(runs, names):
+    return {
+        f"equal_{what}": len({runs[name][f"{what}_sha256"] for name in names}) == 1
+        for what in ("weights", "losses")
+    }
 
 
 def of_world(args, result):
-    (workload, rows), runs = WORKLOADS[args.world], {}
+    (workload, rows), steps = WORKLOADS[args.world], args.steps or 20
+    settings, runs = [*batch(workload, rows * args.world, rows), "--ops"], {}
     for name, (program, ops) in runs_of(args.world).items():
         try:
-            runs[name] = measured(
-                args,
-                name,
-                program,
-                args.world,
-                [*batch(workload, rows * args.world, rows), "--ops", ops],
-                args.steps or 20,
-            )
+            runs[name] = measured(args, name, program, args.world, [*settings, ops], steps)
         except Failed as error:
             sys.exit(f"error: {name}: {error}")
-    groups = (
-        {"": list(runs)}
-        if args.world > 1
-        else {ops: [name for name in runs if name.startswith(ops)] for ops in ("deterministic", "fused")}
-    )
-    said = {
-        ops
-        or "all": {
-            "runs": names,
-            "equal_weights": equal(runs, names, "weights_sha256"),
-            "equal_losses": equal(runs, names, "losses_sha256"),
-        }
-        for ops, names in groups.items()
-    }
-    result[f"world {args.world}"] = {
-        "started": gpu.now(),
-        "steps": args.steps or 20,
-        "groups": said,
-        "runs": runs,
-    }
-    gpu.write(args.out, result)
+    groups = {"all": list(runs)}
+    if args.world == 1:
+        groups = {ops: [run for run in runs if run.startswith(ops)] for ops in ("deterministic", "fused")}
+    said = {ops: {"runs": names, **equal(runs, names)} for ops, names in groups.items()}
+    result[f"world {args.world}"] = {"started": now(), "steps": steps, "groups": said, "runs": runs}
+    write(args.out, result)
     print(json.dumps(said, indent=1))
-    expected = said["deterministic" if args.world == 1 else "all"]
+    expected = next(iter(said.values()))  # that of fused operations may differ
     return expected["equal_weights"] and expected["equal_losses"]
 
 
@@ -174,12 +132,7 @@ def tensor_runs(group):
     """Name: (program, ranks, settings, steps)."""
     model, order, gpus = GROUPS[group]
     workload, rows, micro, own, steps = MODELS[model]
-    settings = [
-        *batch(workload, rows, micro),
-        *(word for one in own for word in ("--set", one)),
-        "--ops",
-        "deterministic",
-    ]
+    settings = [*batch(workload, rows, micro), *sets(own), "--ops", "deterministic"]
     if order in ORDERS:
         program, (more, modes) = "10_tensor_parallel", ORDERS[order]
         of_00 = ["--tensor-ranks", str(gpus), *more]
@@ -207,7 +160,7 @@ def of_tensor_ranks(args, result):
         sys.exit(
             f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'"
         )
-    commit = args.commit or gpu.sources()
+    commit = args.commit or sources()
     for group in asked:
         if group in result and all(run["commit"] == commit for run in result[group]["runs"].values()):
             print(f"{group}: is in {args.out}", flush=True)
@@ -228,50 +181,48 @@ def of_tensor_ranks(args, result):
             print(f"error: {group}: {error}", file=sys.stderr, flush=True)
             good = False
             continue
-        said = {f"equal_{what}": equal(runs, runs, f"{what}_sha256") for what in ("weights", "losses")}
+        said = equal(runs, runs)
         good &= all(said.values())
-        result[group] = {"started": gpu.now(), **said, "runs": runs}
-        gpu.write(args.out, result)
+        result[group] = {"started": now(), **said, "runs": runs}
+        write(args.out, result)
         longest = max(longest, time.monotonic() - began)
         print(f"{group}: {said}, {time.monotonic() - began:.0f} s", flush=True)
     return good
 
 
+ASKED = {
+    "--world": {"type": int, "default": 1, "choices": sorted(WORKLOADS), "help": "GPUs, one rank each"},
+    "--tensor": {
+        "nargs": "?",
+        "const": "all",
+        "metavar": "GROUPS",
+        "help": f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)",
+    },
+    "--steps": {"type": int, "help": "default: 20; with --tensor 6, of 1558M 3"},
+    "--limit": {"type": float, "default": 120, "help": "seconds of a run"},
+    "--seconds": {
+        "type": float,
+        "default": 1e9,
+        "help": "with --tensor: no group is begun that would end later",
+    },
+    "--bin": {
+        "type": pathlib.Path,
+        "default": pathlib.Path("build/cuda/bin"),
+        "help": "where the lessons' programs are",
+    },
+    **COMMIT,
+    "--out": {
+        "type": pathlib.Path,
+        "help": "the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)",
+    },
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--world", type=int, default=1, choices=sorted(WORKLOADS), help="GPUs, one rank each")
-    parser.add_argument(
-        "--tensor",
-        nargs="?",
-        const="all",
-        metavar="GROUPS",
-        help=f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)",
-    )
-    parser.add_argument("--steps", type=int, help="default: 20; with --tensor 6, of 1558M 3")
-    parser.add_argument("--limit", type=float, default=120, help="seconds of a run")
-    parser.add_argument(
-        "--seconds", type=float, default=1e9, help="with --tensor: no group is begun that would end later"
-    )
-    parser.add_argument(
-        "--bin",
-        type=pathlib.Path,
-        default=pathlib.Path("build/cuda/bin"),
-        help="where the lessons' programs are",
-    )
-    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    parser.add_argument(
-        "--out",
-        type=pathlib.Path,
-        help="the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)",
-    )
-    args = parser.parse_args()
-    args.bin = args.bin.resolve()
-    args.out = args.out or pathlib.Path("docs/results") / (
-        "gpu_tensor_bits.json" if args.tensor else "gpu_bits.json"
-    )
-    result = json.loads(args.out.read_text()) if args.out.exists() else {}
+    args = arguments(__doc__, ASKED)
+    args.bin, name = args.bin.resolve(), "gpu_tensor_bits" if args.tensor else "gpu_bits"
+    args.out = args.out or pathlib.Path("docs/results") / f"{name}.json"
+    result = kept(args.out, {})
     return 0 if (of_tensor_ranks if args.tensor else of_world)(args, result) else 1
 
 

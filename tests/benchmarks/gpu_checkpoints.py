@@ -7,16 +7,14 @@ Per model, lesson and number of GPUs: a run that saves nothing, one that writes 
 for the disk. Then, with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff`
 of their last; only bits count there, so --quick-disk may lie in memory. What --out has of an earlier call stays.
 """
-import json
 import pathlib
 import shutil
 import statistics
 import subprocess
 import tempfile
 
-import whole_runs
-from gpu_programs import ROOT
 from gpu_watch import machine
+from harness import RESULTS, arguments_of_runs, first_line, kept, out, record_of, sets, write
 
 # model, lesson, ranks (a GPU each), rows a step, steps, save every
 RUNS = [
@@ -39,37 +37,38 @@ RESUMED += [
 WARM_UP = 5
 
 
-class Lessons:
-    def __init__(self, args, folder):
-        self.args, self.folder = args, folder
-
-    def run(self, model, lesson, ranks, rows, *flags):
-        out = self.folder / "out"
-        shutil.rmtree(out, ignore_errors=True)
-        command = [
-            self.args.bin / lesson,
-            "--workload",
-            f"configs/gpt2_{model}.json",
-            "--strategy",
-            f"lessons/{lesson}/config.json",
-            "--device",
-            "cuda",
-            "--watchdog",
-            "120",
-        ]
-        for setting in (
-            f"batch.global={rows}",
-            f"batch.micro={rows // ranks}",
-            f"data.validation_rows={rows // ranks}",
-        ):
-            command += ["--set", setting]
-        return whole_runs.record_of([*command, *flags], out, ranks)
-
-    def files(self, name):
-        return self.folder / name
+def run(args, folder, model, lesson, ranks, rows, *flags):
+    """The record of a run in a folder of its own."""
+    at = folder / "out"
+    shutil.rmtree(at, ignore_errors=True)
+    settings = (
+        f"batch.global={rows}",
+        f"batch.micro={rows // ranks}",
+        f"data.validation_rows={rows // ranks}",
+    )
+    words = ["--workload", f"configs/gpt2_{model}.json", "--strategy", f"lessons/{lesson}/config.json"]
+    words += ["--device", "cuda", "--watchdog", "120", *sets(settings), *flags]
+    return record_of([args.bin / lesson, *words], at, ranks)
 
 
-def cost(lessons, model, lesson, ranks, rows, steps, every):
+def saved(record, every, at):
+    """What saves cost: steps that began while the first file was being written are apart."""
+    saves, beside = record["saves"], []
+    left = saves[0]["seconds"] - saves[0]["blocked"]
+    for step in record["steps"]["seconds"][every:]:
+        if left < step:
+            break
+        left -= step
+        beside.append(step)
+    return {
+        "saves": saves,
+        "bytes": sum(path.stat().st_size for path in at.glob("step-*/*")),
+        "steps_beside": len(beside),
+        "step_seconds_beside": statistics.median(beside) if beside else None,
+    }
+
+
+def cost(args, folder, model, lesson, ranks, rows, steps, every):
     found = {
         "model": model,
         "lesson": lesson,
@@ -78,90 +77,60 @@ def cost(lessons, model, lesson, ranks, rows, steps, every):
         "steps": steps,
         "save_every": every,
     }
+    at = folder / "cost"
     for mode in ("none", "on", "off"):
-        at = lessons.files("cost")
-        more = (
-            []
-            if mode == "none"
-            else ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
-        )
-        record = lessons.run(model, lesson, ranks, rows, "--steps", steps, *more)
-        seconds = record["steps"]["seconds"][WARM_UP:]
-        one = {"step_seconds": statistics.median(seconds), "as_predicted": record["as_predicted"]}
-        if mode != "none":
-            saves = record["saves"]
-            one["saves"] = saves
-            one["bytes"] = sum(path.stat().st_size for path in at.glob("step-*/*"))
-            # Steps that began while the first file was being written.
-            after = record["steps"]["seconds"][every:]
-            left, beside = saves[0]["seconds"] - saves[0]["blocked"], []
-            for step in after:
-                if left < step:
-                    break
-                left -= step
-                beside.append(step)
-            one["steps_beside"] = len(beside)
-            one["step_seconds_beside"] = statistics.median(beside) if beside else None
-            shutil.rmtree(at)
-        found[mode] = one
+        more = ["--save-every", every, "--save-async", mode, "--keep", 1, "--checkpoints", at]
+        none = mode == "none"
+        record = run(args, folder, model, lesson, ranks, rows, "--steps", steps, *([] if none else more))
+        found[mode] = {
+            "step_seconds": statistics.median(record["steps"]["seconds"][WARM_UP:]),
+            "as_predicted": record["as_predicted"],
+            **({} if none else saved(record, every, at)),
+        }
+        shutil.rmtree(at, ignore_errors=True)
         found.update({key: record[key] for key in ("commit", "versions", "started")})
     return found
 
 
-def resumed(lessons, model, lesson, ranks, rows):
-    whole, again = (
-        pathlib.Path(lessons.args.quick_disk or lessons.folder) / name for name in ("whole", "again")
-    )
-    both = ["--ops", "deterministic", "--steps", 12, "--save-every", 6]
-    lessons.run(model, lesson, ranks, rows, *both, "--checkpoints", whole)
-    record = lessons.run(
-        model, lesson, ranks, rows, *both, "--resume", whole / "step-000006", "--checkpoints", again
-    )
-    last = [str(of / "step-000012") for of in (whole, again)]
+def resumed(args, folder, model, lesson, ranks, rows):
+    whole, again = (pathlib.Path(args.quick_disk or folder) / name for name in ("whole", "again"))
+    both = [model, lesson, ranks, rows, "--ops", "deterministic", "--steps", 12, "--save-every", 6]
+    run(args, folder, *both, "--checkpoints", whole)
+    record = run(args, folder, *both, "--resume", whole / "step-000006", "--checkpoints", again)
+    last = [of / "step-000012" for of in (whole, again)]
     done = subprocess.run(
-        [lessons.args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False
+        [args.bin / "checkpoint", "diff", *last], text=True, capture_output=True, check=False
     )
     for of in (whole, again):
         shutil.rmtree(of)
-    said = [line for line in done.stdout.splitlines() if "equal" in line]
     return {
         "model": model,
         "lesson": lesson,
         "ranks": ranks,
         "exit": done.returncode,
-        "said": said,
+        "said": [line for line in done.stdout.splitlines() if "equal" in line],
         "commit": record["commit"],
     }
 
 
-def missing(wanted, found, gpus):
-    """Those for as many GPUs that the result lacks."""
-    there = {(run["model"], run["lesson"], run.get("ranks", 1)) for run in found}
-    return [run for run in wanted if run[2] == gpus and run[:3] not in there]
+ASKED = {
+    "--disk": {"help": "where checkpoints are written (default: the system's temporary folder)"},
+    "--quick-disk": {"help": "where those are written of which only bits count (default: as --disk)"},
+    **out(RESULTS / "gpu_checkpoints.json"),
+}
 
 
 def main():
-    parser = whole_runs.parser_of(__doc__)
-    parser.add_argument(
-        "--disk", help="where checkpoints are written (default: the system's temporary folder)"
-    )
-    parser.add_argument(
-        "--quick-disk", help="where those are written of which only bits count (default: as --disk)"
-    )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/gpu_checkpoints.json")
-    args = whole_runs.read_arguments(parser)
-    here = machine()
-    result = {"about": __doc__.split("\n", maxsplit=1)[0], "machine": here["gpu"], "runs": [], "resumed": []}
-    if args.out.exists():
-        result = json.loads(args.out.read_text())
-    with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as name:
-        lessons = Lessons(args, pathlib.Path(name))
-        for run in missing(RUNS, result["runs"], here["gpus"]):
-            result["runs"].append(cost(lessons, *run))
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
-        for run in missing(RESUMED, result["resumed"], here["gpus"]):
-            result["resumed"].append(resumed(lessons, *run))
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
+    args, here = arguments_of_runs(__doc__, ASKED), machine()
+    new = {"about": first_line(__doc__), "machine": here["gpu"], "runs": [], "resumed": []}
+    found = kept(args.out, new)
+    with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as folder:
+        for part, wanted, measure in (("runs", RUNS, cost), ("resumed", RESUMED, resumed)):
+            there = {(one["model"], one["lesson"], one.get("ranks", 1)) for one in found[part]}
+            for one in wanted:  # for as many GPUs as there are
+                if one[2] == here["gpus"] and one[:3] not in there:
+                    found[part].append(measure(args, pathlib.Path(folder), *one))
+                    write(args.out, found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Needs the programs 05_offload and 06_infinity of the cuda preset, and block_io_b
 between and after the runs (with --deepspeed before each pair): reads and writes in turns, 1 MiB each, 16 in flight, in a file of 8 GB.
 """
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -20,9 +19,20 @@ import sys
 import tempfile
 import time
 
-from gpu_programs import HERE, Peer, benchmark_program, lesson_program
+from gpu_programs import Peer
+from harness import (
+    HERE,
+    ROOT,
+    arguments_of_runs,
+    benchmark_program,
+    kept,
+    lesson_program,
+    out,
+    record_in,
+    said_by,
+    write,
+)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKLOADS = {
     "355M": "--workload configs/gpt2_355m.json --set batch.micro=16",
     "1558M": "--workload configs/gpt2_1558m.json --set batch.micro=8",
@@ -53,41 +63,30 @@ RUNS = [
 PAIR = [("06_infinity", "355M", "exact", 16, "", 7), ("deepspeed", "355M", "states", 16, "", 7)]
 TURNS = [None, *PAIR, None, *PAIR]  # with --deepspeed
 SKIPPED = 3  # steps that are no measurement
+PARTS = ("raw", "offload", "runs")  # of the result
 
 
-def run(bin_folder, lesson, flags, folder):
+def run(program, flags, folder):
     """A run's record, and what the system says of its process: bytes over the disk, most memory at a time."""
-    command = [
-        str(bin_folder / lesson),
-        "--strategy",
-        f"lessons/{lesson}/config.json",
-        "--device",
-        "cuda",
-        *flags.split(),
-        "--out",
-        str(folder),
-    ]
-    said = folder.with_suffix(".txt")
-    with said.open("w") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+    words = ["--strategy", f"lessons/{program.name}/config.json", "--device", "cuda", *flags.split()]
+    command, said = [str(program), *words, "--out", str(folder)], folder.with_suffix(".txt")
+    with said.open("w") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(
             f"error: {' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}"
         )
-    system = {
+    return record_in(folder), {
         "read": used.ru_inblock * 512,
         "written": used.ru_oublock * 512,
         "peak_host": used.ru_maxrss * 1024,
     }
-    return json.loads((folder / "record.json").read_text()), system
 
 
 def raw(program, disk):
     """Bytes a second: the kernel's ring alone, and a BlockFile on it, with its sums."""
-    said = subprocess.run(
-        [program, disk, "8", "6", "mixed"], text=True, capture_output=True, check=True
-    ).stdout
+    said = said_by([program, disk, "8", "6", "mixed"])
     ring = float(re.search(r"mixed, io_uring.*: ([\d.]+) GB/s", said)[1])
     file = float(re.search(r"BlockFile io_uring .*mixed ([\d.]+) GB/s", said)[1])
     print("raw", ring, file, flush=True)
@@ -140,60 +139,56 @@ def of_deepspeed(program, model, rows, steps, disk):
     }
 
 
+ASKED = {
+    "--disk": {"required": True},
+    **out(),
+    "--deepspeed": {"action": "store_true", "help": "lesson 06 and DeepSpeed in turns"},
+    "--deepspeed-peer": {"default": HERE / "torch_deepspeed.py", "help": argparse.SUPPRESS},  # for tests
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--commit", required=True)
-    parser.add_argument("--disk", required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--deepspeed", action="store_true", help="lesson 06 and DeepSpeed in turns")
-    parser.add_argument(
-        "--deepspeed-peer", default=HERE / "torch_deepspeed.py", help=argparse.SUPPRESS
-    )  # for tests
-    args = parser.parse_args()
-    bin_folder, disk_benchmark = args.bin.resolve(), benchmark_program(args.bin, "block_io_benchmark")
-    for lesson in ("06_infinity",) if args.deepspeed else ("05_offload", "06_infinity"):
-        lesson_program(args.bin, lesson)  # before minutes of the others
-    os.environ["STAGECRAFT_COMMIT"] = args.commit
-    result = {
+    args = arguments_of_runs(__doc__, ASKED, required=True)
+    disk_benchmark = benchmark_program(args.bin, "block_io_benchmark")
+    lessons = ("06_infinity",) if args.deepspeed else ("05_offload", "06_infinity")
+    programs = {lesson: lesson_program(args.bin, lesson) for lesson in lessons}  # before minutes of any
+    new = {
         "about": "Lesson 06 on one GPU by tokens of a step, next to the raw rate of its disk.",
         "commit": args.commit,
+        **{part: [] for part in PARTS},
     }
-    result |= {"raw": [], "offload": [], "runs": []}
-    if args.out.exists():
-        result = json.loads(args.out.read_text())
-        if result["commit"] != args.commit:
-            sys.exit(f"error: {args.out} is of commit {result['commit']}: move it away")
-    done = sum(len(result[part]) for part in ("raw", "offload", "runs"))
+    result = kept(args.out, new)
+    if result["commit"] != args.commit:
+        sys.exit(f"error: {args.out} is of commit {result['commit']}: move it away")
+    done = sum(len(result[part]) for part in PARTS)
     with tempfile.TemporaryDirectory() as scratch:
         for number, what in enumerate((TURNS if args.deepspeed else RUNS)[done:]):
             if what is None:
                 result["raw"].append(raw(disk_benchmark, args.disk))
-            elif what[0] == "deepspeed":
-                lesson, model, name, rows, _, steps = what
+                write(args.out, result)
+                continue
+            lesson, model, name, rows, more, steps = what
+            said = {"name": name, "model": model, "workload": WORKLOADS[model]}
+            if lesson == "deepspeed":
+                said["name"] = lesson
                 found = of_deepspeed(args.deepspeed_peer, model, rows, steps, args.disk)
-                result["runs"].append({"name": lesson, "model": model, "workload": WORKLOADS[model], **found})
                 print(*what, found["tokens_per_second"], flush=True)
             else:
-                lesson, model, name, rows, more, steps = what
-                offload = lesson == "05_offload"
-                flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {'' if offload else f'--disk {args.disk}'} {more}"
-                record, system = run(bin_folder, lesson, flags, pathlib.Path(scratch) / str(number))
+                disk = "" if lesson == "05_offload" else f"--disk {args.disk}"
+                flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {disk} {more}"
+                record, system = run(programs[lesson], flags, pathlib.Path(scratch) / str(number))
                 result |= {
                     "versions": record["versions"],
                     "cores": os.cpu_count(),
                     "started": record["started"],
                 }
                 found = of_run(record, rows, system)
-                result["offload" if offload else "runs"].append(
-                    found
-                    if offload
-                    else {"name": name, "model": model, "workload": WORKLOADS[model], **found}
-                )
                 print(*what, {k: v for k, v in found.items() if k != "bytes"}, flush=True)
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
+            if lesson == "05_offload":
+                result["offload"].append(found)
+            else:
+                result["runs"].append({**said, **found})
+            write(args.out, result)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
 import tempfile
 
-import whole_runs
-from gpu_programs import benchmark_program, lesson_program
 from gpu_watch import machine
+from harness import arguments_of_runs, benchmark_program, lesson_program, out, record_of, said_by, write
 
 MODELS = {
     "355m": (
@@ -64,7 +62,7 @@ PROGRAMS = {
 
 def run(bin_folder, program, flags, folder):
     name, *own = program.split()
-    return whole_runs.record_of(
+    return record_of(
         [bin_folder / name, *own, "--device", "cuda", "--sample", "0", "--page", "off", *flags.split()],
         folder,
     )
@@ -137,26 +135,33 @@ def streamed(said, where=""):
 
 def adam(program):
     """The loop alone, on 15 threads."""
-    said = subprocess.run([program, "355000000", "15"], text=True, capture_output=True, check=True).stdout
+    said = said_by([program, "355000000", "15"])
     return {"threads": 15, "params_per_second": streamed(said), "said": said.splitlines()}
 
 
+ABOUT = "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone."
+
+
 def main():
-    parser = whole_runs.parser_of(__doc__, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--rounds", type=int, default=2)
-    args = whole_runs.read_arguments(parser)
+    args = arguments_of_runs(__doc__, {**out(), "--rounds": {"type": int, "default": 2}}, required=True)
     adam_benchmark = benchmark_program(args.bin, "adamw_benchmark")
     for lesson in ("00_one_device", "05_offload"):
         lesson_program(args.bin, lesson)  # before minutes of the others
-    records, result = {}, {}
+    records, result = {model: {} for model in MODELS}, {}
+    in_turns = [(model, name) for model, (_, programs) in MODELS.items() for name in programs]
 
-    def keep(**more):
+    def take(turns, **more):
         """Complete after each part: who is stopped has the parts before."""
+        for model, name in turns:
+            with tempfile.TemporaryDirectory() as folder:
+                record = run(args.bin, PROGRAMS[name], MODELS[model][0], pathlib.Path(folder) / "out")
+            records[model].setdefault(name, []).append(record)
+            rate = round(record["timing"]["tokens_per_second"])
+            print(model, name, rate, "tokens a second", record.get("counts", ""), flush=True)
         first = records["355m"]["one_device"][0]
         result.update(
             {
-                "about": "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone.",
+                "about": ABOUT,
                 "commit": first["commit"],
                 "gpu": machine()["gpu"],
                 "cores": os.cpu_count(),
@@ -170,43 +175,18 @@ def main():
                 **more,
             }
         )
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+        write(args.out, result)
 
-    with tempfile.TemporaryDirectory() as scratch:
+    def drawn(name):
+        flags = MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace"
+        with tempfile.TemporaryDirectory() as folder:
+            run(args.bin, PROGRAMS[name], flags, pathlib.Path(folder) / "out")
+            return lanes(json.loads((pathlib.Path(folder) / "out/trace.json").read_text()), 6)
 
-        def turn(model, name, number):
-            record = run(
-                args.bin, PROGRAMS[name], MODELS[model][0], pathlib.Path(scratch) / f"{model}-{name}-{number}"
-            )
-            records.setdefault(model, {}).setdefault(name, []).append(record)
-            print(
-                model,
-                name,
-                round(record["timing"]["tokens_per_second"]),
-                "tokens a second",
-                record.get("counts", ""),
-                flush=True,
-            )
-
-        for number in range(args.rounds):
-            for model, (_, programs) in MODELS.items():
-                for name in programs:
-                    turn(model, name, number)
-        keep()
-        steps = {}
-        for name in ("exact", "early, 1 resident", "delayed"):
-            folder = pathlib.Path(scratch) / f"trace-{name}"
-            run(
-                args.bin,
-                PROGRAMS[name],
-                MODELS["355m"][0].replace("--steps 40", "--steps 8") + " --trace",
-                folder,
-            )
-            steps[name] = lanes(json.loads((folder / "trace.json").read_text()), 6)
-        keep(steps=steps, adam=adam(adam_benchmark))
-        for name in CURVE:
-            turn("355m", name, args.rounds)
-        keep()
+    take(in_turns * args.rounds)
+    steps = {name: drawn(name) for name in ("exact", "early, 1 resident", "delayed")}
+    take([], steps=steps, adam=adam(adam_benchmark))
+    take([("355m", name) for name in CURVE])
 
 
 if __name__ == "__main__":

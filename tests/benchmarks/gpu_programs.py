@@ -1,11 +1,10 @@
 """The programs that gpu.py lets take turns: a lesson, PyTorch as a server, llm.c. Each has
 
-  start()                            processes, where the program keeps one between its turns
-  poll()                             True once it can be measured
   measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended", ...}; then it computes no more. "gpus": which
                                      of them the timed steps ran on, where these are not all
   close(deadline)                    ends it; returns what only its end tells
 
+A Peer, which takes a minute to compile, also has start(), and poll(), which is True once it can be measured. Each has `process` and `command`,
 and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
 """
 import array
@@ -17,7 +16,6 @@ import pathlib
 import queue
 import random
 import re
-import shlex
 import shutil
 import signal
 import statistics
@@ -29,22 +27,12 @@ import threading
 import time
 
 from gpu_watch import ASKED
+from harness import ENVIRONMENT, MPIRUN, ROOT, name_of, record_in
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
-# Multicast (NVLS) is off for everybody alike.
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "EVENT_NOEPOLL": "1",
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "STAGECRAFT_TERMINAL": "0",
-}
 TOKENS = 2**22  # of a file of random ones
 TAIL = 2000  # characters of a failed program's output that are kept
 SLACK = 8  # steps a turn that may pass before a program is paused
+FACTS = ("strategy", "workload_hash", "device", "world", "as_predicted")  # of a record, as they are
 WARM = 4.0  # seconds that a process a turn computes before it is timed
 
 
@@ -118,6 +106,17 @@ def stopped(deadline, limit, process, what):
     return Failed(f"{what}: no answer in time\n{process.tail()}")
 
 
+def turn_of(seconds, tokens, ended, began=None):
+    """What measure() returns. `began`: where steps were seen to begin and end; else they are counted back from the last one's end."""
+    return {
+        "seconds": seconds,
+        "tokens": tokens,
+        "began": ended - sum(seconds) if began is None else began,
+        "ended": ended,
+        "wall_seconds": None if began is None else ended - began,
+    }
+
+
 def warm(steps, median):
     """Steps before the timed ones of a process a turn: a chip rests while it starts, and is faster for some seconds. `median`: of its
     last turn's steps, or what is expected, or None."""
@@ -135,12 +134,6 @@ class Lesson:
         self.paused, self.turns = paused and ranks == 1, turns
         self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
         self.command, self.about, self.asked, self.median = [], {}, 0, expected
-
-    def start(self):
-        pass  # at its first turn: only then is it known how many steps it takes
-
-    def poll(self):
-        return True
 
     def launch(self, steps):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -200,13 +193,7 @@ class Lesson:
         self.median = statistics.median(seconds)
         ended = (self.folder / "steps.jsonl").stat().st_mtime  # a line is written as its step ends
         self.about = self.facts(record)
-        return {
-            "seconds": seconds,
-            "tokens": self.lines[-1]["tokens"],
-            "began": ended - sum(seconds),
-            "ended": ended,
-            "wall_seconds": None,
-        }
+        return turn_of(seconds, self.lines[-1]["tokens"], ended)
 
     def measure_paused(self, warm_up, steps, deadline, limit):
         first = warm_up
@@ -224,47 +211,27 @@ class Lesson:
         seconds = [line["seconds"] for line in self.lines[first : first + steps]]
         if len(seconds) != steps:
             raise Failed(f"the record has {len(seconds)} timed steps, {steps} were asked for")
-        return {
-            "seconds": seconds,
-            "tokens": self.lines[first]["tokens"],
-            "began": began,
-            "ended": ended,
-            "wall_seconds": ended - began,
-        }
+        return turn_of(seconds, self.lines[first]["tokens"], ended, began)
 
     def read_record(self, status):
-        text = self.process.output()
         path = self.folder / "record.json"
-        record = json.loads(path.read_text()) if path.exists() else {}
+        record = record_in(self.folder) if path.exists() else {}
         if status != 0 or record.get("exit_code") != 0 or not record.get("as_predicted"):
             why = record.get("message") or f"as predicted: {record.get('as_predicted')}"
-            raise Failed(f"exit {status}; {why}\n{text[-TAIL:]}")
+            raise Failed(f"exit {status}; {why}\n{self.process.tail()}")
         return record
 
     def facts(self, record):
         """What a record says beside its steps."""
         rank, of_ranks = record["ranks"][0], [one["measured_bytes"]["total"] for one in record["ranks"]]
         allocator = record.get("allocator")  # rank 0's; CPU ranks have none
-        kept = {
-            key: record[key]
-            for key in (
-                "versions",
-                "commit",
-                "workload",
-                "strategy",
-                "workload_hash",
-                "device",
-                "world",
-                "as_predicted",
-            )
-        }
-        wait_share = (
-            None if self.paused else (record.get("timing") or {}).get("wait_share")
-        )  # it may have stood still within a wait
-        kept["workload"] = {key: name_of(value) for key, value in kept["workload"].items()}
+        waited = (record.get("timing") or {}).get("wait_share")
         return {
-            **kept,
-            "wait_share": wait_share,
+            "versions": record["versions"],
+            "commit": record["commit"],
+            "workload": {key: name_of(value) for key, value in record["workload"].items()},
+            **{key: record[key] for key in FACTS},
+            "wait_share": None if self.paused else waited,  # it may have stood still within a wait
             "bytes_planned": rank["predicted_bytes"]["total"],
             "bytes_measured": rank["measured_bytes"]["total"],
             **({"bytes_of_ranks": of_ranks} if len(set(of_ranks)) > 1 else {}),
@@ -438,10 +405,7 @@ class Peer:
                 **{key: value for key, value in answer.items() if key.startswith("peak_")},
             }
         )
-        return {
-            **{key: answer[key] for key in ("seconds", "tokens", "began", "ended")},
-            "wall_seconds": answer["ended"] - answer["began"],
-        }
+        return turn_of(*(answer[key] for key in ("seconds", "tokens", "ended", "began")))
 
     def close(self, deadline):
         """Its end tells nothing: it is not waited for longer than it takes."""
@@ -458,38 +422,10 @@ class LlmC:
     def __init__(self, binary, layers, rows, sequence, tokens):
         self.step_tokens = rows * sequence
         binary, _, commit = str(binary).partition("@")
-        self.command = [
-            binary,
-            "-i",
-            tokens,
-            "-j",
-            tokens,
-            "-e",
-            f"d{layers}",
-            "-b",
-            rows,
-            "-t",
-            sequence,
-            "-d",
-            rows * sequence,
-            "-v",
-            1 << 30,
-            "-m",
-            1,
-            "-s",
-            0,
-            "-h",
-            0,
-            "-r",
-            0,
-        ]
+        settings = {"-i": tokens, "-j": tokens, "-e": f"d{layers}", "-b": rows, "-t": sequence}
+        settings |= {"-d": rows * sequence, "-v": 1 << 30, "-m": 1, "-s": 0, "-h": 0, "-r": 0}
+        self.command = [binary, *(word for setting in settings.items() for word in setting)]
         self.process, self.about, self.median = None, {"commit": commit} if commit else {}, None
-
-    def start(self):
-        pass  # a process a turn
-
-    def poll(self):
-        return True
 
     def measure(self, warm_up, steps, deadline, limit=300.0):
         limit += time.monotonic()
@@ -507,36 +443,13 @@ class LlmC:
         if status != 0 or len(seconds) != warm_up + steps:
             raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")
         ended, self.median = time.time(), statistics.median(seconds[warm_up:])
-        return {
-            "seconds": seconds[warm_up:],
-            "tokens": self.step_tokens,
-            "began": ended - sum(seconds[warm_up:]),
-            "ended": ended,
-            "wall_seconds": None,
-        }
+        return turn_of(seconds[warm_up:], self.step_tokens, ended)
 
     def close(self, deadline):
         del deadline
         if self.process is not None:
             self.process.end()
         return self.about
-
-
-def lesson_program(folder, name):
-    """Where a lesson's program lies."""
-    return built(folder, name, f"lessons/{name}/run.sh --preset cuda --build-only")
-
-
-def benchmark_program(folder, name):
-    """Where a benchmark that CMake builds lies, beside lessons or among tests."""
-    return built(folder, name, f"ninja -C build/cuda {name}", "tests")
-
-
-def built(folder, name, fix, *others):
-    paths = [pathlib.Path(folder).resolve() / other / name for other in ("", *others)]
-    if not (found := [path for path in paths if path.exists()]):
-        sys.exit(f"error: {paths[0]} is not built\n  fix: {fix}, or --bin DIR")
-    return found[0]
 
 
 def random_tokens(vocab):
@@ -550,34 +463,3 @@ def random_tokens(vocab):
         partial.write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + tokens.tobytes())
         partial.replace(ROOT / path)
     return path
-
-
-def sources():
-    """The commit of the programs' sources, "-dirty" if changed, "unknown" outside git. Pages and records, such as those that a
-    benchmark writes, are no change of a program."""
-
-    def git(*words):
-        return subprocess.run(
-            ["git", "-C", ROOT, *words], text=True, capture_output=True, check=False
-        ).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
-    head = git("rev-parse", "--short=12", "HEAD")
-    return head + ("-dirty" if changed else "") if head else "unknown"
-
-
-def command_text(command):
-    """As a reader would type it: files of this repository from its root, others by name, since where they lie is this machine's."""
-    return shlex.join(name_of(str(word)) for word in command)
-
-
-def name_of(word):
-    if (
-        re.fullmatch(r"(.*/)?\d\d_\w+", word) and "=" not in word
-    ):  # a lesson's program, wherever it was put for this run
-        return f"build/cuda/bin/{pathlib.Path(word).name}"
-    key, equals, value = word.rpartition("=")
-    if not value.startswith("/"):
-        return word
-    path = pathlib.Path(value)
-    return key + equals + (str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name)

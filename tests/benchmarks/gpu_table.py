@@ -147,15 +147,17 @@ def ratios_of(row):
     return found
 
 
-def median_of(row, name, *keys):
-    """Median over rounds of a number in a program's cells; None where there is none."""
-    values = []
-    for r in row["rounds"]:
-        value = r["programs"].get(name)
-        for key in keys:
-            value = None if value is None else value.get(key)
-        if value is not None:
-            values.append(value)
+def found_at(value, keys):
+    """What is behind these keys; None where one of them is not there."""
+    for key in keys:
+        value = (value or {}).get(key)
+    return value
+
+
+def median_of(row, *keys):
+    """Median over rounds of a number in their programs' cells; None where there is none."""
+    values = [found_at(one["programs"], keys) for one in row["rounds"]]
+    values = [value for value in values if value is not None]
     return statistics.median(values) if values else None
 
 

@@ -13,8 +13,8 @@ import statistics
 import sys
 import tempfile
 
-import whole_runs
 from gpu_watch import machine
+from harness import arguments_of_runs, first_line, out, record_of, shown_and_said_by, write
 
 WORKLOAD = (
     "--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
@@ -51,11 +51,11 @@ class Programs:
         ]
 
     def run(self, program, out, *flags):
-        return whole_runs.record_of(self.command(program, *flags), self.folder / out, ranks=2)
+        return record_of(self.command(program, *flags), self.folder / out, ranks=2)
 
     def predicted(self, program, costs):
         """Milliseconds and tokens per second that --plan says."""
-        said = whole_runs.said_by(
+        said = shown_and_said_by(
             self.command(program.removesuffix(" --graph off"), "--plan", "--world", 2, "--costs", costs)
         )
         seconds = re.search(r"([\d.,]+) ms, idle ([\d.]+) %, ([\d,]+) tokens a second", said)
@@ -86,16 +86,13 @@ def of_rounds(records):
 
 
 def main():
-    parser = whole_runs.parser_of(__doc__, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--rounds", type=int, default=2)
-    args = whole_runs.read_arguments(parser)
+    args = arguments_of_runs(__doc__, {**out(), "--rounds": {"type": int, "default": 2}}, required=True)
     with tempfile.TemporaryDirectory() as name:
         programs, records = Programs(args.bin, pathlib.Path(name)), {}
         first = programs.run("07_pipeline --set schedule=1f1b --graph off", "costs", "--steps", 8, "--trace")
         costs = programs.folder / "costs" / "costs.json"
         result = {
-            "about": __doc__.split("\n", maxsplit=1)[0],
+            "about": first_line(__doc__),
             "commit": first["commit"],
             "gpu": machine()["gpu"],
             "started": first["started"],
@@ -121,7 +118,7 @@ def main():
                     "tokens a second",
                     flush=True,
                 )
-                args.out.write_text(json.dumps(result, indent=1) + "\n")
+                write(args.out, result)
 
 
 if __name__ == "__main__":

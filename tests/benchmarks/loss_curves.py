@@ -8,7 +8,6 @@ from it, and fails where that is more than --limit.
                                                                  the other, with clocks and power: docs/results/gpu_precision_124m.json
   python3 tests/benchmarks/loss_curves.py runs/a/record.json runs/b/record.json [--out x.json]      runs that were made before
 """
-import argparse
 import json
 import pathlib
 import shlex
@@ -16,9 +15,21 @@ import sys
 import tempfile
 import time
 
-from gpu import write
-from gpu_programs import HERE, Failed, Lesson, command_text, lesson_program, name_of, sources
+from gpu_programs import Failed, Lesson
 from gpu_watch import Watch, machine
+from harness import (
+    BIN,
+    COMMIT,
+    arguments,
+    command_text,
+    lesson_program,
+    name_of,
+    own_command,
+    record_in,
+    sets,
+    sources,
+    write,
+)
 
 WINDOW = 10
 SETTINGS = ("--workload", "configs/gpt2_124m.json", "--set", "batch.global=8", "--set", "batch.micro=8")
@@ -41,21 +52,12 @@ def made(args, folder):
     program, commit, watch = lesson_program(args.bin, "00_one_device"), args.commit or sources(), Watch()
     try:
         for dtype, gradients in PRECISIONS:
-            settings = [
-                *SETTINGS,
-                "--set",
-                f"precision.dtype={dtype}",
-                "--set",
-                f"precision.grad_dtype={gradients}",
-                "--device",
-                "cuda",
-            ]
+            own = sets((f"precision.dtype={dtype}", f"precision.grad_dtype={gradients}"))
+            settings = [*SETTINGS, *own, "--device", "cuda"]
             lesson = Lesson(program, settings, 1, folder / "run", False, 1, {"STAGECRAFT_COMMIT": commit})
             turn = lesson.measure(0, args.steps, time.monotonic() + args.seconds)
-            record = json.loads((lesson.folder / "record.json").read_text())
-            yield {**record, "command": command_text(lesson.command)}, watch.between(
-                turn["began"], turn["ended"], 1
-            )
+            power = watch.between(turn["began"], turn["ended"], 1)
+            yield {**record_in(lesson.folder), "command": command_text(lesson.command)}, power
     finally:
         watch.stop()
 
@@ -72,14 +74,22 @@ def common(records):
         {key: name_of(value) for key, value in r["workload"].items() if not key.startswith("precision.")}
         for r in records
     ]
-    if any(other != work[0] for other in work):
-        sys.exit(
-            "error: the records are of different workloads\n  fix: compare runs that differ in precision.* alone"
-        )
-    if len({r["commit"] for r in records}) > 1:
-        sys.exit("error: the records are of different commits\n  fix: make them again with one build")
-    if any(r["exit_code"] != 0 or not r["as_predicted"] for r in records):
-        sys.exit("error: a run failed, or did not hold what was predicted\n  fix: see its record.json")
+    for wrong, why in (
+        (
+            any(other != work[0] for other in work),
+            "the records are of different workloads\n  fix: compare runs that differ in precision.* alone",
+        ),
+        (
+            len({r["commit"] for r in records}) > 1,
+            "the records are of different commits\n  fix: make them again with one build",
+        ),
+        (
+            any(r["exit_code"] != 0 or not r["as_predicted"] for r in records),
+            "a run failed, or did not hold what was predicted\n  fix: see its record.json",
+        ),
+    ):
+        if wrong:
+            sys.exit(f"error: {why}")
     return {
         "commit": records[0]["commit"],
         "workload": work[0],
@@ -103,22 +113,19 @@ def curve(record, power, reference):
     }
 
 
+ASKED = {
+    "records": {"nargs": "*", "help": "of runs that were made before; none: the runs are made here"},
+    "--limit": {"type": float, "default": 0.02, "help": "largest relative difference of a window"},
+    "--out": {"help": "the result (default, where runs are made: docs/results/gpu_precision_124m.json)"},
+    **BIN,
+    "--steps": {"type": int, "default": 300},
+    "--seconds": {"type": float, "default": 300, "help": "limit of one run"},
+    **COMMIT,
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "records", nargs="*", help="of runs that were made before; none: the runs are made here"
-    )
-    parser.add_argument("--limit", type=float, default=0.02, help="largest relative difference of a window")
-    parser.add_argument(
-        "--out", help="the result (default, where runs are made: docs/results/gpu_precision_124m.json)"
-    )
-    parser.add_argument("--bin", default="build/cuda/bin", help="where the lessons' programs are")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=300, help="limit of one run")
-    parser.add_argument("--commit", help="of the sources, where this is no git checkout")
-    args = parser.parse_args()
+    args = arguments(__doc__, ASKED)
     out = args.out or (None if args.records else "docs/results/gpu_precision_124m.json")
     with tempfile.TemporaryDirectory(prefix="stagecraft_curves_") as folder:
         try:
@@ -134,7 +141,7 @@ def main():
         )
     if out:
         origin = {
-            "command": command_text([HERE / "loss_curves.py", *sys.argv[1:]]),
+            "command": own_command("loss_curves.py"),
             **({} if args.records else {"machine": machine()}),
         }
         write(pathlib.Path(out), {**origin, **said, "runs": runs})

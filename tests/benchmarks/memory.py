@@ -6,18 +6,12 @@ the one that ran, but for --no-build and --out. Needs build/cpu (tests/run.sh).
 
   tests/benchmarks/memory.py [--out docs/results/memory.json]
 """
-import argparse
-import json
-import os
-import pathlib
 import shlex
-import subprocess
-import sys
 import tempfile
 
+from harness import CPU_BIN, RESULTS, arguments, first_line, out, record_in, said_by, write
 from plans import printed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKLOAD = "tests/workloads/four_blocks.json"
 STEPS = 2  # the second is the one that is checked
 RUNS = (
@@ -34,31 +28,14 @@ RUNS = (
 PLANS = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
 
 
-def command_of(lesson, ranks, settings):
-    sets = "".join(f" --set {one}" for one in settings)
-    return f"lessons/{lesson}/run.sh -n {ranks} --workload {WORKLOAD} --steps {STEPS}{sets} --threads 1"
-
-
-def run(command, *more):
-    words = [*shlex.split(command), "--no-build", *more]
-    done = subprocess.run(
-        words,
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=False,
-        env={**os.environ, "STAGECRAFT_PRESET": "cpu"},
-    )
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 def measured(lesson, ranks, settings):
-    command = command_of(lesson, ranks, settings)
-    with tempfile.TemporaryDirectory() as out:
-        run(command, "--out", out)
-        record = json.loads((pathlib.Path(out) / "record.json").read_text())
+    """A run's record, and its row: the command as a reader would type it."""
+    own = "".join(f" --set {one}" for one in settings)
+    command = f"lessons/{lesson}/run.sh -n {ranks} --workload {WORKLOAD} --steps {STEPS}{own} --threads 1"
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*shlex.split(command), "--no-build", "--out", folder]
+        said_by(words, {"STAGECRAFT_PRESET": "cpu"})
+        record = record_in(folder)
     rank = record["ranks"][0]
     return record, {
         "command": command,
@@ -74,7 +51,7 @@ def measured(lesson, ranks, settings):
 def planned(workload):
     """The buffers of lesson 00's plan on a GPU."""
     file = f"configs/{workload}.json"
-    rank = printed(ROOT / "build/cpu/bin", "00_one_device", file, 1)["ranks"][0]
+    rank = printed(CPU_BIN, "00_one_device", file, 1)["ranks"][0]
     return {
         "command": f"lessons/00_one_device/run.sh --plan --device cuda --workload {file}",
         "buffers": {one["name"]: one["bytes"] for one in rank["buffers"]},
@@ -83,27 +60,22 @@ def planned(workload):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/memory.json")
-    args = parser.parse_args()
-    runs = []
+    args, rows = arguments(__doc__, out(RESULTS / "memory.json")), []
     for one in RUNS:
         record, row = measured(*one)
-        runs.append(row)
+        rows.append(row)
         print(
             f"{row['command']}: {row['measured_bytes']['total']:,} bytes, as predicted: {row['as_predicted']}"
         )
-    result = {
-        "about": __doc__.split("\n", maxsplit=1)[0],
+    found = {
+        "about": first_line(__doc__),
         "commit": record["commit"],
         "versions": record["versions"],
         "threads": 1,
-        "runs": runs,
+        "runs": rows,
         "plans": {workload: planned(workload) for workload in PLANS},
     }
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    write(args.out, found)
 
 
 if __name__ == "__main__":

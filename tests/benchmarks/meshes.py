@@ -6,15 +6,12 @@ usage: tests/benchmarks/meshes.py [--check] [--programs build/cpu/bin]
 A run's facts stand in the record, typed from the sources that it names; the plans are made from them. --check writes nothing and exits 1
 where facts contradict each other or the programs say something else than the record (ctest runs that). Nothing is measured.
 """
-import argparse
-import json
 import math
-import pathlib
 import sys
 
-from plans import ROOT, fullest, printed
+from harness import CHECKED, arguments, result, write_or_compare
+from plans import fullest, printed, summed
 
-RECORD = ROOT / "docs/results/meshes.json"
 LESSON, WORKLOAD = "11_combined", "configs/gpt2_1558m.json"
 FORMS = {  # what differs from the run as it was
     "as_run": {},
@@ -25,14 +22,17 @@ FORMS = {  # what differs from the run as it was
 
 def settings_of(run, form):
     stages, data, tensor = run["mesh"]
-    settings = {f"model.{key}": value for key, value in run["model"].items()}
-    settings |= {
+    settings = {
+        **{f"model.{key}": value for key, value in run["model"].items()},
         "mesh": f"{stages}x{data}x{tensor}",
         "model.context": run["sequence"],
         "batch.sequence": run["sequence"],
+        "batch.micro": run["micro"],
+        "batch.global": run["rows"],
+        **run["settings"],
+        **FORMS[form],
     }
-    settings |= {"batch.micro": run["micro"], "batch.global": run["rows"]}
-    return [f"{key}={value}" for key, value in {**settings, **run["settings"], **FORMS[form]}.items()]
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def plan_of(programs, run, form):
@@ -40,10 +40,9 @@ def plan_of(programs, run, form):
     settings = settings_of(run, form)
     plan = printed(programs, LESSON, WORKLOAD, run["gpus"], settings)
     rank = fullest(plan)
-    gb = {"total": rank["bytes"]["device"] / 1e9}
-    for one in rank["buffers"]:
-        if one["place"] == "device":
-            gb[one["purpose"]] = gb.get(one["purpose"], 0) + one["bytes"] / 1e9
+    buffers = [one for one in rank["buffers"] if one["place"] == "device"]
+    gb = summed((one["purpose"], one["bytes"] / 1e9) for one in buffers)
+    gb = {"total": rank["bytes"]["device"] / 1e9, **gb}
     return {
         "settings": settings,
         "parameters": sum(unit["parameters"] for unit in plan["units"]),
@@ -73,36 +72,13 @@ def contradictions(run):
     return [f"{run['name']}: {what}: no" for what, true in holds.items() if not true]
 
 
-def lines_of(record):
-    """A run to a line, so that a difference is short."""
-    runs = [json.dumps(run) for run in record["runs"]]
-    about = json.dumps(__doc__.split("\n", maxsplit=1)[0])
-    return [f'{{"about": {about}, "runs": [', *(f"{run}," for run in runs[:-1]), runs[-1], "]}"]
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
-    args = parser.parse_args()
-    before = RECORD.read_text().splitlines()
-    record = json.loads("\n".join(before))
-    for run in record["runs"]:
-        run["plans"] = {form: plan_of(args.programs.resolve(), run, form) for form in FORMS}
-    wrong = [text for run in record["runs"] for text in contradictions(run)]
+    args, runs = arguments(__doc__, CHECKED), result("meshes")["runs"]
+    for run in runs:
+        run["plans"] = {form: plan_of(args.programs, run, form) for form in FORMS}
+    wrong = [text for run in runs for text in contradictions(run)]
     print("\n".join(wrong), end="\n" if wrong else "")
-    lines = lines_of(record)
-    if not args.check:
-        RECORD.write_text("\n".join(lines) + "\n")
-        return int(bool(wrong))
-    for stored, said in zip(before, lines):
-        if stored != said:
-            print(f"docs/results/meshes.json has\n  {stored}\nthe programs say\n  {said}")
-    if before != lines:
-        print("fix: python3 tests/benchmarks/meshes.py, then python3 docs/render.py")
-    return int(before != lines or bool(wrong))
+    return int(write_or_compare(__doc__, "meshes", "runs", runs, args.check) or bool(wrong))
 
 
 if __name__ == "__main__":

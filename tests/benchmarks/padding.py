@@ -11,18 +11,16 @@ one step with a learning rate of 1e-30, which changes no parameter, from the wei
 
 Needs build/cpu (tests/run.sh), or --program. Losses do not depend on the machine's speed.
 """
-import argparse
 import array
 import hashlib
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from harness import CPU_BIN, ONE_THREAD, ROOT, arguments, first_line, out, record_in, said_by, sets, write
+
 WAYS = ("pack", "pad_masked", "pad_unmasked")
 LAST = 20  # training steps whose mean loss is what a run "ends with"
 UNCHANGED = "1e-30"  # learning rate that leaves every fp32 parameter as it is
@@ -63,34 +61,13 @@ class Program:
         self.args, self.folder, self.commit, self.versions = args, pathlib.Path(folder), None, None
 
     def run(self, name, settings, *flags):
-        out = self.folder / name
-        sets = [word for setting in [*settings, *self.args.set] for word in ("--set", setting)]
+        folder, program = self.folder / name, self.args.program
         strategy = ROOT / "lessons/00_one_device/config.json"
-        command = [
-            self.args.program,
-            "--workload",
-            self.args.workload,
-            "--strategy",
-            strategy,
-            *sets,
-            "--threads",
-            "1",
-            *flags,
-            "--out",
-            out,
-        ]
-        print(" ".join(["00_one_device", *map(str, command[1:])]), file=sys.stderr, flush=True)
-        done = subprocess.run(
-            [str(word) for word in command],
-            cwd=ROOT,
-            text=True,
-            capture_output=True,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        if done.returncode != 0:
-            sys.exit(f"error: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        record = json.loads((out / "record.json").read_text())
+        words = ["--workload", self.args.workload, "--strategy", strategy]
+        words += [*sets([*settings, *self.args.set]), "--threads", "1", *flags, "--out", folder]
+        print("00_one_device", *words, file=sys.stderr, flush=True)
+        said_by([program, *words], ONE_THREAD)
+        record = record_in(folder)
         self.commit, self.versions = record["commit"], record["versions"]
         return record
 
@@ -129,15 +106,8 @@ class Program:
 
 
 def command_text(args):
-    words = [
-        "tests/benchmarks/padding.py",
-        "--workload",
-        args.workload,
-        *(word for one in args.set for word in ("--set", one)),
-        "--steps",
-        args.steps,
-    ]
-    return " ".join([*words, *(["--init", args.init.name] if args.init else [])])
+    words = ["tests/benchmarks/padding.py", "--workload", args.workload, *sets(args.set)]
+    return " ".join([*words, "--steps", args.steps, *(["--init", args.init.name] if args.init else [])])
 
 
 def base(args):
@@ -161,7 +131,7 @@ def measure(args):
         if not args.init:
             runs += [program.train("pad_unmasked", length, WAYS[1:]) for length in LENGTHS[:-1]]
         return {
-            "about": __doc__.split("\n", maxsplit=1)[0],
+            "about": first_line(__doc__),
             "weights": "given with --init" if args.init else "random",
             "workload": args.workload,
             "settings": [*base(args), *args.set],
@@ -174,24 +144,29 @@ def measure(args):
         }
 
 
+ASKED = {
+    "--workload": {"default": "tests/workloads/four_blocks.json"},
+    "--set": {
+        "action": "append",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "as the lesson's; may be repeated",
+    },
+    "--steps": {"default": "300"},
+    "--init": {
+        "type": lambda text: pathlib.Path(text).resolve(),
+        "help": "pretrained weights, safetensors; the default is random ones",
+    },
+    "--program": {"default": CPU_BIN / "00_one_device"},
+    **out(pathlib.Path("docs/results/padding_cpu.json")),
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workload", default="tests/workloads/four_blocks.json")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="as the lesson's; may be repeated"
-    )
-    parser.add_argument("--steps", default="300")
-    parser.add_argument("--init", help="pretrained weights, safetensors; the default is random ones")
-    parser.add_argument("--program", default=ROOT / "build/cpu/bin/00_one_device")
-    parser.add_argument("--out", default="docs/results/padding_cpu.json")
-    args = parser.parse_args()
-    if args.init:
-        args.init = pathlib.Path(args.init).resolve()
-    result = measure(args)
-    pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
-    for run in result["runs"]:
+    args = arguments(__doc__, ASKED)
+    found = measure(args)
+    write(args.out, found)
+    for run in found["runs"]:
         losses = "  ".join(f"as {way} {loss:.3f}" for way, loss in run["evaluated"].items())
         print(
             f"trained {run['trained']:<13} T {run['sequence']:<5} text {run['share_of_text']:6.1%}  loss at the end {run['loss_at_end']:.3f}  {losses}"

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """padding.py's count of targets that are text, with a token file made here; and its command line in a record."""
 import array
-import pathlib
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import padding  # noqa: E402
+import padding
 
 END = 256
 

@@ -6,14 +6,12 @@ What a run printed before its first step is its plan. Where names or formulas of
 again by `--plan` and takes the place of the stored one. Its numbers must be those that were stored: everything else is another
 plan, which needs another run. What was measured stays.
 """
-import argparse
 import json
 import pathlib
 import re
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from harness import CPU_BIN, RESULTS, ROOT, arguments, said_by
 
 
 def plan_of(lines):
@@ -30,28 +28,17 @@ def numbers_of(lines):
     return [re.findall(r"[\d.,]*\d", re.sub(r"\bunit \d+", "", line.split("  = ")[0])) for line in lines]
 
 
-def printed(program, workload, world):
-    command = [program, "--plan", "--device", "cpu", "--workload", workload, "--world", str(world)]
-    return subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.splitlines() + [""]
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
-    options = parser.parse_args()
-    for path in sorted((ROOT / "docs/results").glob("lesson_0[0-8].json")):
+    options = arguments(__doc__, {"--bin": {"type": pathlib.Path, "default": CPU_BIN}})
+    for path in sorted(RESULTS.glob("lesson_0[0-8].json")):
         text = path.read_text(encoding="utf-8")
         run = json.loads(text)["default"]
         lesson = run["command"].split("/")[1]
         script = (ROOT / f"lessons/{lesson}/run.sh").read_text(encoding="utf-8")
         found = re.search(r"default-workload (\S+)", script)
-        new = printed(
-            options.bin.resolve() / lesson, found.group(1) if found else "configs/tiny.json", run["world"]
-        )
+        words = ["--plan", "--device", "cpu", "--workload", found[1] if found else "configs/tiny.json"]
+        said = said_by([options.bin.resolve() / lesson, *words, "--world", run["world"]])
+        new = [*said.splitlines(), ""]
         (a, b), (c, d) = plan_of(run["said"]), plan_of(new)
         before, after = run["said"][a:b], new[c:d]
         if [row for row in numbers_of(before) if row] != [row for row in numbers_of(after) if row]:

@@ -6,17 +6,14 @@ usage: tests/benchmarks/plans.py [--check] [--programs build/cpu/bin]
 --check writes nothing and exits 1 where the programs say something else than the record (ctest runs that). Nothing is
 measured: the record is the same on every machine.
 """
-import argparse
 import concurrent.futures
+import itertools
 import json
-import pathlib
-import subprocess
 import sys
 
 import choosing
+from harness import CHECKED, arguments, said_by, sets, write_or_compare
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RECORD = ROOT / "docs/results/plans.json"
 FILES = {
     "tiny": "configs/tiny.json",
     "tiny_rows": "configs/tiny_rows.json",
@@ -77,22 +74,8 @@ PLANS = (  # lesson, workload, ranks, settings
 
 def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
     """The plan as the program prints it."""
-    words = [
-        programs / lesson,
-        "--plan",
-        "--json",
-        "--world",
-        str(ranks),
-        "--device",
-        device,
-        "--workload",
-        workload,
-    ]
-    words += [word for one in settings for word in ("--set", one)]
-    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(map(str, words))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return json.loads(done.stdout)
+    words = ["--plan", "--json", "--world", ranks, "--device", device, "--workload", workload]
+    return json.loads(said_by([programs / lesson, *words, *sets(settings)]))
 
 
 def fullest(plan):
@@ -100,30 +83,46 @@ def fullest(plan):
     return max(plan["ranks"], key=lambda rank: rank["bytes"]["device"])
 
 
+def summed(pairs):
+    """{key: sum of what stands beside it}, in the order in which keys come."""
+    found = {}
+    for key, count in pairs:
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def listed(pairs):
+    """{key: list of what stands beside it}."""
+    found = {}
+    for key, one in pairs:
+        found.setdefault(key, []).append(one)
+    return found
+
+
 def buffers_of(plan, purposes=READ):
     """{purpose: {name: bytes of each buffer of that name}} of its device, on the rank that holds most."""
-    found = {}
-    for one in fullest(plan)["buffers"]:
-        if one["place"] == "device" and one["purpose"] in purposes:
-            found.setdefault(one["purpose"], {}).setdefault(one["name"], []).append(one["bytes"])
-    return found
+    here = [one for one in fullest(plan)["buffers"] if one["place"] == "device"]
+    several = listed((one["purpose"], one) for one in here if one["purpose"] in purposes)
+    return {
+        purpose: listed((one["name"], one["bytes"]) for one in buffers)
+        for purpose, buffers in several.items()
+    }
 
 
 def held_by_fullest(plan):
     """The rank that holds most: which one it is, what it sends, and {place: {purpose: bytes}}."""
-    one, places = fullest(plan), {}
-    for buffer in one["buffers"]:
-        purposes = places.setdefault(buffer["place"], {})
-        purposes[buffer["purpose"]] = purposes.get(buffer["purpose"], 0) + buffer["bytes"]
-    return {"rank": one["rank"], "sent": one["bytes_sent"], "places": places}
+    one = fullest(plan)
+    places = listed((buffer["place"], buffer) for buffer in one["buffers"]).items()
+    held = {
+        place: summed((buffer["purpose"], buffer["bytes"]) for buffer in buffers) for place, buffers in places
+    }
+    return {"rank": one["rank"], "sent": one["bytes_sent"], "places": held}
 
 
 def operations_of(plan):
     """[kind, count, elements, dtype] of rank 0's step; alike ones together, of whatever unit."""
-    counts = {}
-    for one in plan["ranks"][0]["operations"]:
-        key = one["kind"], one["elements"], one["dtype"]
-        counts[key] = counts.get(key, 0) + one["count"]
+    operations = plan["ranks"][0]["operations"]
+    counts = summed(((one["kind"], one["elements"], one["dtype"]), one["count"]) for one in operations)
     return [[kind, count, elements, dtype] for (kind, elements, dtype), count in counts.items()]
 
 
@@ -187,13 +186,8 @@ def mesh_of(plan):
 
 def units_of(plan):
     """[parameters, elements as stored, how many such units follow one another]."""
-    found = []
-    for unit in plan["units"]:
-        if found and found[-1][:2] == list(unit.values()):
-            found[-1][2] += 1
-        else:
-            found.append([*unit.values(), 1])
-    return found
+    units = [list(unit.values()) for unit in plan["units"]]
+    return [[*unit, len(list(alike))] for unit, alike in itertools.groupby(units)]
 
 
 def row_of(programs, lesson, workload, ranks, settings):
@@ -227,26 +221,10 @@ def row_of(programs, lesson, workload, ranks, settings):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/cpu/bin")
-    args = parser.parse_args()
+    args = arguments(__doc__, CHECKED)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        rows = list(pool.map(lambda plan: json.dumps(row_of(args.programs.resolve(), *plan)), PLANS))
-    about = json.dumps(__doc__.split("\n", maxsplit=1)[0])
-    lines = [f'{{"about": {about}, "plans": [', *(f"{row}," for row in rows[:-1]), rows[-1], "]}"]
-    before = RECORD.read_text().splitlines() if RECORD.exists() else []
-    if not args.check:
-        RECORD.write_text("\n".join(lines) + "\n")
-        return 0
-    for stored, said in zip([*before, *[""] * len(lines)], lines):
-        if stored != said:
-            print(f"docs/results/plans.json has\n  {stored}\nthe programs say\n  {said}")
-    if before != lines:
-        print("fix: python3 tests/benchmarks/plans.py, then python3 docs/render.py")
-    return int(before != lines)
+        rows = list(pool.map(lambda plan: row_of(args.programs, *plan), PLANS))
+    return int(write_or_compare(__doc__, "plans", "plans", rows, args.check))
 
 
 if __name__ == "__main__":

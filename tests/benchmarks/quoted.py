@@ -10,16 +10,13 @@ rows, and with rows of one paragraph each that are filled up to 512 and whose fi
 Rows of more GPUs than one come with --world 2, next to those that are there.
 """
 import array
-import datetime
 import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 
-import whole_runs
-from gpu_programs import ROOT
 from gpu_watch import machine
+from harness import CPU_BIN, RESULTS, arguments_of_runs, git, kept, now, out, record_of, said_by, sets, write
 
 WORKLOAD = "configs/seed_355m.json"
 SAMPLES, TOKENS, LAST = 1000, 512, 20
@@ -71,8 +68,7 @@ def write_tokens(path, tokens):
 def token_files(bin_folder, folder):
     """{packing: a file of so many samples}: the novels' first tokens, and their first paragraphs."""
     source = folder / "austen.bin"
-    prepare = [bin_folder / "prepare", "austen", "--out", source]
-    subprocess.run(prepare, cwd=ROOT, check=True, capture_output=True)
+    said_by([bin_folder / "prepare", "austen", "--out", source])
     tokens = array.array("H", source.read_bytes()[1024:])
     write_tokens(folder / "pack.bin", tokens[: SAMPLES * TOKENS + 1])
     padded, count, paragraph = array.array("H"), 0, array.array("H")
@@ -94,13 +90,10 @@ def measured(args, run, packing, data, folder):
     rows = SIZES[size][0]
     steps = few or 2 * SAMPLES // rows
     command = [args.bin / lesson, "--workload", WORKLOAD, "--strategy", f"lessons/{lesson}/config.json"]
-    for setting in settings_of(run, packing, args.world):
-        command += ["--set", setting]
-    command += ["--data", data, "--steps", steps, "--device", "cuda", "--watchdog", "120"]
-    if lesson == "06_infinity":
-        command += ["--disk", folder]
-    out = folder / f"{lesson}_{size}_{dtype}_{packing}"
-    record = whole_runs.record_of(command, out, args.world)
+    command += [*sets(settings_of(run, packing, args.world)), "--data", data, "--steps", steps]
+    command += ["--device", "cuda", "--watchdog", "120"]
+    command += ["--disk", folder] if lesson == "06_infinity" else []
+    record = record_of(command, folder / f"{lesson}_{size}_{dtype}_{packing}", args.world)
     losses, seconds = record["steps"]["loss"], record["steps"]["seconds"][3 if few else 5 :]
     step = statistics.median(seconds)
     bytes_held = record["ranks"][0]["measured_bytes"]
@@ -132,57 +125,42 @@ def measured(args, run, packing, data, folder):
 
 def predict(args):
     """What `choose` says, before there is anything to compare it with."""
-    found = []
-    for size in ("774m",):
-        rows, model = SIZES[size]
-        words = PREDICTED.split()
-        for setting in [*model, f"batch.global={rows}", f"batch.sequence={TOKENS}", "precision.dtype=fp16"]:
-            words += ["--set", setting]
-        done = subprocess.run(
-            [args.choose, *words, "--json"], cwd=ROOT, text=True, capture_output=True, check=True
-        )
-        found.append(
-            {
-                "size": size,
-                "command": " ".join(["lessons/choose.sh", *words]),
-                "rows": [row for row in json.loads(done.stdout)["rows"] if "micro" in row],
-            }
-        )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True
-    ).stdout.strip()
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"commit": commit, "at": now, "of": found}
+    rows, model = SIZES["774m"]
+    settings = [*model, f"batch.global={rows}", f"batch.sequence={TOKENS}", "precision.dtype=fp16"]
+    words = [*PREDICTED.split(), *sets(settings)]
+    found = json.loads(said_by([args.choose, *words, "--json"]))
+    one = {
+        "size": "774m",
+        "command": " ".join(["lessons/choose.sh", *words]),
+        "rows": [row for row in found["rows"] if "micro" in row],
+    }
+    return {"commit": git("rev-parse", "--short=12", "HEAD"), "at": now(), "of": [one]}
+
+
+ASKED = {
+    "--predict": {"action": "store_true"},
+    "--choose": {"default": CPU_BIN / "choose"},
+    "--world": {"type": int, "default": 1},
+    "--disk": {"help": "where lesson 06 and the token files lie (default: the system's temporary folder)"},
+    **out(RESULTS / "quoted.json"),
+}
 
 
 def main():
-    parser = whole_runs.parser_of(__doc__)
-    parser.add_argument("--predict", action="store_true")
-    parser.add_argument("--choose", default=ROOT / "build/cpu/bin/choose")
-    parser.add_argument("--world", type=int, default=1)
-    parser.add_argument(
-        "--disk", help="where lesson 06 and the token files lie (default: the system's temporary folder)"
-    )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results/quoted.json")
-    args = whole_runs.read_arguments(parser)
-    found = json.loads(args.out.read_text()) if args.out.exists() else {}
-    about = "Runs of the documents as they are configured there, by tests/benchmarks/quoted.py."
+    args = arguments_of_runs(__doc__, ASKED)
+    before = kept(args.out, {})
     found = {
-        "about": about,
+        "about": "Runs of the documents as they are configured there, by tests/benchmarks/quoted.py.",
         "samples": SAMPLES,
         "tokens": TOKENS,
         "last": LAST,
-        "predicted": found.get("predicted"),
-        "machine": found.get("machine"),
-        "runs": found.get("runs", []),
+        "predicted": before.get("predicted"),
+        "machine": before.get("machine"),
+        "runs": before.get("runs", []),
     }
-
-    def write():
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-
     if args.predict:
         found["predicted"] = predict(args)
-        return write()
+        return write(args.out, found)
     if args.world == 1:
         found["machine"] = machine()["gpu"]  # each run has its own, too
     there = {(run["name"], run["packing"], run["world"]) for run in found["runs"]}
@@ -196,7 +174,7 @@ def main():
                 if alike or (run[0], packing, args.world) in there:
                     continue
                 found["runs"].append(measured(args, run, packing, files[packing], folder))
-                write()
+                write(args.out, found)
     return None
 
 

@@ -13,7 +13,8 @@ needs strace.
                                                                of several lessons on one GPU
 afterwards: python3 docs/render.py
 """
-import argparse
+import collections.abc
+import dataclasses
 import hashlib
 import json
 import os
@@ -27,18 +28,27 @@ import sys
 import tempfile
 import time
 
-from gpu_programs import command_text, sources
 from gpu_table import spread
-from plans import axes_of, operations_of, printed
+from harness import (
+    CPU_BIN,
+    ONE_THREAD,
+    RESULTS,
+    ROOT,
+    command_text,
+    parser_of,
+    record_in,
+    said_by,
+    sets,
+    sources,
+)
+from plans import axes_of, listed, operations_of, printed, summed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from operations import span_without_names, without_names  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "common/records/curves"))
 from side_by_side import ONE_DEVICE, ROWS as LESSONS, Ran, held, moved  # noqa: E402
 
-RESULTS = ROOT / "docs/results"
 FOUR_BLOCKS = (
     "--workload",
     "tests/workloads/four_blocks.json",
@@ -60,45 +70,30 @@ def busy_cores(seconds=1.0):
     return round((busier - busy) / max(1, later - every) * (os.cpu_count() or 1), 2)
 
 
+def events_in(folder):
+    return json.loads((folder / "trace.json").read_text())["traceEvents"]
+
+
 class Run:
     """A run of a lesson: its command as a reader would type it, what it printed, and its record."""
+
+    first = None  # of the record that is made: it says on what machine
 
     def __init__(self, lesson, ranks, *flags, save=False, under=(), screen=False):
         self.command = " ".join([f"lessons/{lesson}/run.sh", *(["-n", str(ranks)] if ranks else []), *flags])
         print(self.command, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "out"
-            more = ["--save", f"{folder}/weights.safetensors"] if save else []
-            command = [
-                ROOT / "lessons" / lesson / "run.sh",
-                "--no-build",
-                "--preset",
-                "cpu",
-                *(["-n", str(ranks)] if ranks else []),
-                *flags,
-            ]
-            say = [] if screen else ["--verbose"]
-            done = subprocess.run(
-                [*under, *command, "--threads", "1", *say, "--out", out, *more],
-                cwd=ROOT,
-                text=True,
-                capture_output=True,
-                check=False,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-            if done.returncode != 0:
-                sys.exit(f"error: {self.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-            self.record = json.loads((out / "record.json").read_text())
-            self.trace = (
-                json.loads((out / "trace.json").read_text())["traceEvents"] if "--trace" in flags else []
-            )
-            self.weights = (
-                hashlib.sha256((pathlib.Path(folder) / "weights.safetensors").read_bytes()).hexdigest()
-                if save
-                else None
-            )
+            out, weights = (pathlib.Path(folder) / name for name in ("out", "weights.safetensors"))
+            words = ["--no-build", "--preset", "cpu", *(["-n", ranks] if ranks else []), *flags]
+            words += ["--threads", "1", *([] if screen else ["--verbose"]), "--out", out]
+            words += ["--save", weights] if save else []
+            said = said_by([ROOT / "lessons" / lesson / "run.sh", *words], ONE_THREAD, self.command, under)
+            self.record = record_in(out)
+            self.trace = events_in(out) if "--trace" in flags else []
+            self.weights = hashlib.sha256(weights.read_bytes()).hexdigest() if save else None
+        Run.first = Run.first or self
         # launch.sh's first line (--verbose) speaks of this machine's user and environment; the files lie in a folder that is gone.
-        self.said = done.stdout.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1 :]
+        self.said = said.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1 :]
 
     def bytes_sent(self):
         """Of rank 0 in one step, as predicted and as measured; a world of one sends nothing."""
@@ -182,51 +177,70 @@ def in_turns(runs, rounds):
         for name, flags in runs.items():
             turns[name].append(turn(flags))
     return {
-        name: {
-            **done[0][0].exact(),
-            "rounds": [{**run.timed(), "load_before": load} for run, load in done],
-            "machine": done[0][0].machine(),
-        }
+        name: {**done[0][0].exact(), "rounds": [{**run.timed(), "load_before": load} for run, load in done]}
         for name, done in turns.items()
     }
 
 
-def machine_of(runs):
-    """Once for all of them."""
-    machines = [run.pop("machine") for run in runs.values()]
-    return machines[0]
+def rows_in_turns(names, runs, rounds):
+    """The same as a row of each run, with what its key says under `names`."""
+    return [{**dict(zip(names, key)), **run} for key, run in in_turns(runs, rounds).items()]
 
 
-def lesson_00():
-    """The whole run with what it prints; activations kept or computed again."""
-    whole = Run("00_one_device", 0)
-    kept = in_turns(
-        {
-            mode: ("00_one_device", 0, "--steps", "25", "--set", f"activations={mode}")
-            for mode in ("keep", "recompute_gelu", "recompute")
-        },
-        3,
-    )
-    machine_of(kept)
-    return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {**curve(whole), "said": whole.said},
-        "activations": kept,
+def in_short(runs, rounds):
+    """name -> the command and each round's times, in turns. Without the results, which other records hold."""
+    turns = {name: {"rounds": []} for name in runs}
+    for _ in range(rounds):
+        for name, flags in runs.items():
+            load, run = busy_cores(), Run(*flags)
+            found = shares(run) if run.record.get("timetable") else {}
+            again = {**run.timed(), "shares": found, "load_before": load}
+            turns[name] = {
+                "command": run.command,
+                "loss": rounded(run.record["steps"]["loss"]),
+                "rounds": [*turns[name]["rounds"], again],
+            }
+    return turns
+
+
+def saved(*flags):
+    """20 steps of a run, and the hash of its weights."""
+    return Run(*flags, "--steps", "20", save=True).exact()
+
+
+def whole(lesson, ranks):
+    """A run as a reader makes it, with what it prints."""
+    run = Run(lesson, ranks)
+    return {"workload": run.record["workload"], "default": {**curve(run), "said": run.said}}
+
+
+def on_screen(lesson):
+    """The same where nothing else is asked of it: what its screen shows."""
+    run = Run(lesson, 0, screen=True)
+    default = {
+        "command": run.command,
+        "loss": rounded(run.record["steps"]["loss"]),
+        "validation_loss": run.record["validation_loss"],
+        "said": run.said,
     }
+    return {"workload": run.record["workload"], "default": default}
 
 
-def lesson_01():
-    """The whole run with what it prints."""
-    whole = Run("01_data_parallel", 2)
-    return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {**curve(whole), "said": whole.said},
-    }
+def shares(run):
+    """Seconds of a step, by what they went to, of rank 0."""
+    return {share["name"]: share["seconds"][0] for share in run.record["timetable"]["shares"]}
 
 
-PACE = ("--steps", "8", "--pace", "lessons/07_pipeline/pace.json")
+STEPS_20 = ("--steps", "20")
+PACED = ("--pace", "lessons/07_pipeline/pace.json")
+UNTIED = (
+    "--workload",
+    "configs/tiny_untied.json",
+)  # lesson 08's default; a tied matrix would have two owners
+ROWS = (
+    "--workload",
+    "configs/tiny_rows.json",
+)  # lesson 10's default: a micro-batch of 4 rows, which 2 and 4 ranks share
 SCREENS = {
     "00": ("00_one_device", 0),
     "01": ("01_data_parallel", 0),
@@ -236,77 +250,14 @@ SCREENS = {
     "04": ("04_zero3", 0),
     "05": ("05_offload", 0),
     "06": ("06_infinity", 0),
-    "07": ("07_pipeline", 0, *PACE),
-    "08": ("08_weight_versions", 0, *PACE),
+    "07": ("07_pipeline", 0, "--steps", "8", *PACED),
+    "08": ("08_weight_versions", 0, "--steps", "8", *PACED),
 }
 
 
 def screens():
-    """What runs show where nothing else is asked of them, and with --brief."""
     runs = {name: Run(*flags, screen=True) for name, flags in SCREENS.items()}
-    return {
-        **runs["00"].machine(),
-        **{name: {"command": run.command, "said": run.said} for name, run in runs.items()},
-    }
-
-
-def lesson_01_order():
-    """20 steps of lesson 01 on 1, 2, 3, 4 ranks and of lesson 00 with as many virtual ranks: losses and hashes of the weights."""
-    steps = ("--steps", "20")
-    ranks = {n: Run("01_data_parallel", n, *steps, save=True) for n in (1, 2, 3, 4)}
-    virtual = {n: Run("00_one_device", 0, "--virtual-ranks", str(n), *steps, save=True) for n in (1, 2, 3, 4)}
-    every = Run(
-        "00_one_device", 0, "--virtual-ranks", "4", "--reduce-every", "micro_batch", *steps, save=True
-    )
-    return {
-        **ranks[1].machine(),
-        "ranks": {n: run.exact() for n, run in ranks.items()},
-        "virtual": {n: run.exact() for n, run in virtual.items()},
-        "virtual_4_every_micro_batch": every.exact(),
-    }
-
-
-def lesson_01_variants():
-    """Buckets and overlap: 25 timed steps of each variant in a round, in turns."""
-    flags = (*FOUR_BLOCKS, "--steps", "30", "--set", "batch.micro=6")
-    runs = in_turns(
-        {
-            (bucket, overlap): (
-                "01_data_parallel",
-                2,
-                *flags,
-                "--set",
-                f"bucket={bucket}",
-                "--set",
-                f"overlap={overlap}",
-            )
-            for bucket in ("tensor", "unit", "model")
-            for overlap in ("on", "off")
-        },
-        5,
-    )
-    return {
-        **machine_of(runs),
-        "variants": [
-            {"bucket": bucket, "overlap": overlap, **run} for (bucket, overlap), run in runs.items()
-        ],
-    }
-
-
-def lesson_01_batch():
-    """One global batch cut into micro-batches of several sizes."""
-    runs = in_turns(
-        {
-            micro: ("01_data_parallel", 2, *FOUR_BLOCKS, "--steps", "25", "--set", f"batch.micro={micro}")
-            for micro in (1, 2, 3, 6)
-        },
-        3,
-    )
-    return {
-        **machine_of(runs),
-        "global": 12,
-        "runs": [{"micro": micro, "accumulation": 6 // micro, **run} for micro, run in runs.items()],
-    }
+    return {name: {"command": run.command, "said": run.said} for name, run in runs.items()}
 
 
 BASE_LR = 0.0005
@@ -322,50 +273,39 @@ LR_RUNS = (
 
 
 def lesson_01_lr():
-    """The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without warm-up."""
-    runs = []
-    for rows, steps, factor, warm_up in LR_RUNS:
-        flags = (
-            *FOUR_BLOCKS,
-            "--steps",
-            str(steps),
-            "--set",
-            f"batch.global={rows}",
-            "--set",
-            f"optim.lr={BASE_LR * factor:g}",
-            "--set",
-            f"optim.warmup_steps={warm_up}",
-        )
-        run = Run("01_data_parallel", 2, *flags)
-        name = f"{rows} rows, lr x {factor}, warm-up {warm_up}"
-        runs.append(
-            {
-                "name": name,
-                "rows": rows,
-                "steps": steps,
-                "factor": factor,
-                "lr_peak": BASE_LR * factor,
-                "warmup_steps": warm_up,
-                **curve(run),
-            }
-        )
-        machine = run.machine()
-    return {**machine, "tokens_a_row": 128, "runs": runs}
+    def run_of(rows, steps, factor, warm_up):
+        settings = (f"batch.global={rows}", f"optim.lr={BASE_LR * factor:g}", f"optim.warmup_steps={warm_up}")
+        return {
+            "name": f"{rows} rows, lr x {factor}, warm-up {warm_up}",
+            "rows": rows,
+            "steps": steps,
+            "factor": factor,
+            "lr_peak": BASE_LR * factor,
+            "warmup_steps": warm_up,
+            **curve(Run("01_data_parallel", 2, *FOUR_BLOCKS, "--steps", str(steps), *sets(settings))),
+        }
+
+    return {"tokens_a_row": 128, "runs": [run_of(*one) for one in LR_RUNS]}
+
+
+def step_of(trace, step):
+    """Rank 0's events, and when one of its steps begins and ends."""
+    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
+    whole_step = next(e for e in mine if e["name"] == f"step {step}")
+    return mine, whole_step["ts"], whole_step["ts"] + whole_step["dur"]
 
 
 def spans(trace, step):
     """One step of rank 0's trace, in microseconds from the step's start: [row, name, begin, end]."""
-    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
-    whole = next(e for e in mine if e["name"] == f"step {step}")
+    mine, begin, end = step_of(trace, step)
     rows = {"compute": "compute", "train": "communication", "wait": "waiting"}
-    begin, end = whole["ts"], whole["ts"] + whole["dur"]
     inside = [
         e
         for e in mine
         if e["cat"] in rows and not e["name"].startswith("step ") and begin - 1 <= e["ts"] <= end
     ]
     return {
-        "microseconds": round(whole["dur"], 1),
+        "microseconds": round(end - begin, 1),
         "spans": [
             [
                 rows[e["cat"]],
@@ -413,7 +353,6 @@ def typical_spans(lesson, *flags):
         "steps_microseconds": over_all("seconds"),
         "waited_microseconds": over_all("waited_seconds"),
         **spans(runs[chosen].trace, step),
-        "machine": runs[chosen].machine(),
     }
 
 
@@ -425,114 +364,45 @@ ZERO = {
 }  # lesson: its order of sums
 
 
-def whole_zero(lesson):
-    whole = Run(lesson, 2)
-    return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {**curve(whole), "said": whole.said},
-    }
-
-
-def lesson_02():
-    """The whole run with what it prints."""
-    return whole_zero("02_zero1")
-
-
-def lesson_03():
-    """The whole run with what it prints."""
-    return whole_zero("03_zero2")
-
-
-def lesson_04():
-    """The whole run with what it prints."""
-    return whole_zero("04_zero3")
-
-
-def lesson_05():
-    """The whole run with what it prints; bytes of its other settings."""
-    others = {
-        setting: Run("05_offload", 2, "--set", setting, "--steps", "4").exact()
-        for setting in ("parameters=sharded", "update=delayed")
-    }
-    return {**whole_zero("05_offload"), **{setting.split("=")[1]: run for setting, run in others.items()}}
-
-
-def lesson_06():
-    """The whole run with what it prints."""
-    return whole_zero("06_infinity")
-
-
-def shares(run):
-    """Seconds of a step, by what they went to, of rank 0."""
-    return {share["name"]: share["seconds"][0] for share in run.record["timetable"]["shares"]}
-
-
-def in_short(runs, rounds):
-    """name -> the command and each round's times, in turns. Without the results, which other records hold."""
-    turns = {name: {"rounds": []} for name in runs}
-    for _ in range(rounds):
-        for name, flags in runs.items():
-            load = busy_cores()
-            run = Run(*flags)
-            found = shares(run) if run.record.get("timetable") else {}
-            turns[name] = {
-                "command": run.command,
-                "loss": rounded(run.record["steps"]["loss"]),
-                "machine": run.machine(),
-                "rounds": [*turns[name]["rounds"], {**run.timed(), "shares": found, "load_before": load}],
-            }
-    return turns
-
-
 def lesson_06_tokens():
-    """Seconds per step by how many micro-batches a step has: exact and delayed updates over a disk of 200 MB/s, and lesson 05, which has no disk. One rank, 15 timed
-    steps, in turns. `forward_seconds`: of the first micro-batch without the head, the median of lesson 05's traced steps.
-    """
     mbps, counts = 200, (1, 2, 4, 8, 16, 32)
-    disk = ("06_infinity", 1, "--disk-mbps", str(mbps), "--set", "piece=10000", "--set", "buffers=3")
+    disk = ("06_infinity", 1, "--disk-mbps", str(mbps), *sets(("piece=10000", "buffers=3")))
     kinds = {
         "no_disk": ("05_offload", 1),
         "exact": disk,
-        "delayed": (*disk, "--set", "update=delayed", "--set", "grads_at=host"),
+        "delayed": (*disk, *sets(("update=delayed", "grads_at=host"))),
     }
-    runs = in_short(
-        {
-            (m, kind): (*flags, "--steps", "20", "--set", f"batch.global={m}")
-            for m in counts
-            for kind, flags in kinds.items()
-        },
-        3,
-    )
-    machine = machine_of(runs)
+    asked = {
+        (m, kind): (*flags, *STEPS_20, "--set", f"batch.global={m}")
+        for m in counts
+        for kind, flags in kinds.items()
+    }
+    runs = in_short(asked, 3)
+    losses = {at: run.pop("loss") for at, run in runs.items()}
     for m in counts:
-        if runs[m, "exact"].pop("loss") != runs[m, "no_disk"].pop("loss"):
+        if losses[m, "exact"] != losses[m, "no_disk"]:
             sys.exit(f"error: {runs[m, 'exact']['command']}: its losses are not lesson 05's")
-        del runs[m, "delayed"]["loss"]
     traced = Run("05_offload", 1, "--steps", "8", "--trace", "--set", "batch.global=1")
-    gathers = [
-        [
-            end
-            for _, name, _, end in spans(traced.trace, step)["spans"]
-            if name.startswith("wait for all_gather")
-        ]
+    gathered = [
+        [end for _, name, _, end in spans(traced.trace, step)["spans"] if name.startswith(GATHERED)][-1]
         for step in range(UNUSUAL, 8)
     ]
     return {
-        **machine,
         "disk_mbps": mbps,
         "tokens_per_micro_batch": traced.record["steps"]["tokens"][0],
-        "forward_seconds": statistics.median(ends[-1] for ends in gathers) / 1e6,
+        "forward_seconds": statistics.median(gathered) / 1e6,
         "forward_command": traced.command,
         "runs": [{"micro_batches": m, **{kind: runs[m, kind] for kind in kinds}} for m in counts],
     }
 
 
+GATHERED = "wait for all_gather"  # of what forward needs
+WINDOW = {"read": ("disk_read", "train"), "AdamW": ("update", "marks"), "write": ("disk_write", "train")}
+
+
 def window_spans(trace, step, buffers):
     """One step of a traced run, in microseconds from its start: when forward has all parameters, and [buffer, what, piece, begin, end] of its window."""
-    mine = [e for e in trace if e["ph"] == "X" and e["pid"] == 0]
-    whole = next(e for e in mine if e["name"] == f"step {step}")
-    begin, end = whole["ts"], whole["ts"] + whole["dur"]
+    mine, begin, end = step_of(trace, step)
 
     def of(what, kind):
         return sorted(
@@ -540,81 +410,42 @@ def window_spans(trace, step, buffers):
             key=lambda e: (int(e["args"]["number"].replace(",", "")) if "args" in e else e["ts"]),
         )
 
-    rows = {
-        "read": of("disk_read", "train"),
-        "AdamW": of("update", "marks"),
-        "write": of("disk_write", "train"),
-    }
-    pieces = len([e for e in rows["AdamW"] if begin <= e["ts"] <= end])
-    found = [
-        [
-            number % buffers,
-            what,
-            number % pieces,
-            round(e["ts"] - begin, 1),
-            round(e["ts"] - begin + e["dur"], 1),
-        ]
-        for what, several in rows.items()
-        for number, e in enumerate(several)
-        if e["ts"] < end and e["ts"] + e["dur"] > begin
-    ]
-    turn = max(
-        e["ts"] + e["dur"]
-        for e in mine
-        if e["name"].startswith("wait for all_gather") and begin <= e["ts"] <= end
-    )
+    rows = {what: of(*how) for what, how in WINDOW.items()}
+    inside = [e for e in mine if begin <= e["ts"] <= end]
+    pieces = len([e for e in rows["AdamW"] if e in inside])
     return {
         "step": step,
-        "microseconds": round(whole["dur"], 1),
+        "microseconds": round(end - begin, 1),
         "pieces": pieces,
-        "turn": round(turn - begin, 1),
-        "spans": found,
+        "turn": round(max(e["ts"] + e["dur"] for e in inside if e["name"].startswith(GATHERED)) - begin, 1),
+        "spans": [
+            [
+                number % buffers,
+                what,
+                number % pieces,
+                round(e["ts"] - begin, 1),
+                round(e["ts"] - begin + e["dur"], 1),
+            ]
+            for what, several in rows.items()
+            for number, e in enumerate(several)
+            if e["ts"] < end and e["ts"] + e["dur"] > begin
+        ],
     }
 
 
 def lesson_06_window():
-    """Seconds per step by buffers of the window, over a disk of 2000 MB/s, one rank, 15 timed steps, in turns; and what happens in one and in three buffers in a step of
-    usual length: [buffer, what, piece, begin, end]."""
-    model = (
-        "--set",
-        "model.layers=6",
-        "--set",
-        "model.width=256",
-        "--set",
-        "model.heads=8",
-        "--set",
-        "batch.global=1",
-        "--set",
-        "batch.sequence=64",
-    )
-    flags = {
-        buffers: (
-            "06_infinity",
-            1,
-            *model,
-            "--disk-mbps",
-            "2000",
-            "--set",
-            "piece=800000",
-            "--set",
-            f"buffers={buffers}",
-        )
-        for buffers in (1, 2, 3, 4)
-    }
-    runs = in_short({buffers: (*words, "--steps", "20") for buffers, words in flags.items()}, 3)
-    machine = machine_of(runs)
+    model = ("model.layers=6", "model.width=256", "model.heads=8", "batch.global=1", "batch.sequence=64")
+    disk = ("06_infinity", 1, *sets(model), "--disk-mbps", "2000", "--set", "piece=800000", "--set")
+    runs = in_short({n: (*disk, f"buffers={n}", *STEPS_20) for n in (1, 2, 3, 4)}, 3)
     if len({tuple(run.pop("loss")) for run in runs.values()}) != 1:
         sys.exit("error: lesson_06_window: the losses depend on the buffers")
     drawn = {}
     for buffers in (1, 3):
-        traced = Run(*flags[buffers], "--steps", "9", "--trace")
+        traced = Run(*disk, f"buffers={buffers}", "--steps", "9", "--trace")
         steps = {key: traced.record["steps"][key][:8] for key in ("seconds", "waited_seconds")}
-        drawn[buffers] = {
-            "command": traced.command,
-            **window_spans(traced.trace, typical_step([steps])[1], buffers),
-        }
+        step = typical_step([steps])[1]
+        drawn[buffers] = {"command": traced.command, **window_spans(traced.trace, step, buffers)}
     return {
-        **machine,
         "disk_mbps": 2000,
         "runs": [{"buffers": buffers, **run} for buffers, run in runs.items()],
         "drawn": drawn,
@@ -622,60 +453,15 @@ def lesson_06_window():
 
 
 def lesson_05_delayed():
-    """Whole runs, exact and one update behind: by learning rate, and by how many steps are exact first."""
-
     def run_of(rate, *settings):
-        run = Run(
-            "05_offload",
-            2,
-            "--set",
-            f"optim.lr={rate:g}",
-            *(word for one in settings for word in ("--set", one)),
-        )
-        return {
-            "lr": rate,
-            "settings": list(settings),
-            "machine": run.machine(),
-            **{key: value for key, value in curve(run).items() if key != "lr"},
-        }
+        found = curve(Run("05_offload", 2, *sets((f"optim.lr={rate:g}", *settings))))
+        return {"lr": rate, "settings": list(settings), **{**found, "lr": rate}}
 
-    runs = [
-        run_of(rate, *settings)
-        for rate in (0.004, 0.001)
-        for settings in ((), ("update=delayed",), ("update=delayed", "warm_steps=40"))
-    ]
-    return {**[run.pop("machine") for run in runs][0], "runs": runs}
-
-
-def lesson_05_link():
-    """Copies beside the device and one after the other, over a link without a limit and over a slow one: one micro-batch a rank, 25 timed steps, in turns."""
-    runs = in_turns(
-        {
-            (mbps, overlap): (
-                "05_offload",
-                2,
-                "--steps",
-                "30",
-                "--set",
-                "batch.micro=6",
-                "--set",
-                f"overlap={overlap}",
-                *(("--link-mbps", str(mbps)) if mbps else ()),
-            )
-            for mbps in (0, 50)
-            for overlap in ("on", "off")
-        },
-        3,
-    )
-    return {
-        **machine_of(runs),
-        "runs": [{"link_mbps": mbps, "overlap": overlap, **run} for (mbps, overlap), run in runs.items()],
-    }
+    several = ((), ("update=delayed",), ("update=delayed", "warm_steps=40"))
+    return {"runs": [run_of(rate, *settings) for rate in (0.004, 0.001) for settings in several]}
 
 
 def side_by_side():
-    """20 steps of each lesson as lessons/all.sh runs them, and of lesson 00 in each one's order of sums: bytes by place, bytes moved in a step, hashes of the weights."""
-
     def run_of(row, flags=None):
         saved = ("--checkpoints", SAVED_IN) if "--save-every" in row.flags else ()
         return Run(row.lesson, row.ranks, *row.words(flags), "--steps", "20", *saved, save=True)
@@ -706,129 +492,67 @@ def side_by_side():
             else {"command": orders[row.order].command, "weights_sha256": orders[row.order].weights},
         }
 
-    return {**runs[ONE_DEVICE].machine(), "rows": [one(row, run) for row, run in runs.items()]}
-
-
-def zero_order():
-    """20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in both orders of sums."""
-    steps, worlds = ("--steps", "20"), (1, 2, 3, 4)
-    orders = {
-        order: {
-            n: Run("00_one_device", 0, "--virtual-ranks", str(n), "--reduce-every", order, *steps, save=True)
-            for n in worlds
-        }
-        for order in ("step", "micro_batch")
-    }
-    lessons = {lesson: {n: Run(lesson, n, *steps, save=True) for n in worlds} for lesson in ZERO}
-    return {
-        **lessons["04_zero3"][1].machine(),
-        "order_of": ZERO,
-        "orders": {order: {n: run.exact() for n, run in runs.items()} for order, runs in orders.items()},
-        "lessons": {lesson: {n: run.exact() for n, run in runs.items()} for lesson, runs in lessons.items()},
-    }
+    return {"rows": [one(row, run) for row, run in runs.items()]}
 
 
 SCHEDULES = "naive", "gpipe", "1f1b", "interleaved", "zb_h1"
-
-
-def lesson_07():
-    """The whole run with what it prints."""
-    whole = Run("07_pipeline", 4)
-    return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {**curve(whole), "said": whole.said},
-    }
+SHAPES = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))  # stages, replicas
 
 
 def pipeline_order():
-    """20 steps of lesson 07 by every schedule on 1 to 4 stages, and on 2 stages of 2 replicas; lesson 00 in the same order of sums. Bytes of all ranks."""
-    steps = ("--steps", "20")
-
     def reference(stages, replicas):
-        return Run(
-            "00_one_device",
-            0,
-            "--virtual-ranks",
-            str(replicas),
-            "--tied-sum",
-            "joint" if stages == 1 else "split",
-            *steps,
-            save=True,
-        ).exact()
+        tied = "joint" if stages == 1 else "split"
+        return saved("00_one_device", 0, "--virtual-ranks", str(replicas), "--tied-sum", tied)
 
     def piped(schedule, stages, replicas):
-        run = Run(
-            "07_pipeline",
-            stages * replicas,
-            "--set",
-            f"schedule={schedule}",
-            "--set",
-            f"replicas={replicas}",
-            *steps,
-            save=True,
-        )
+        settings = sets((f"schedule={schedule}", f"replicas={replicas}"))
+        run = Run("07_pipeline", stages * replicas, *settings, *STEPS_20, save=True)
+        ranks = run.record["ranks"]
         return {
             **run.exact(),
-            "bytes_of_ranks": [rank["measured_bytes"] for rank in run.record["ranks"]],
-            "sent_by_ranks": [without_names(rank["measured_operations"]) for rank in run.record["ranks"]],
+            "bytes_of_ranks": [rank["measured_bytes"] for rank in ranks],
+            "sent_by_ranks": [without_names(rank["measured_operations"]) for rank in ranks],
         }
 
-    shapes = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
-    machine = Run("07_pipeline", 4, "--steps", "2").machine()
+    Run("07_pipeline", 4, "--steps", "2")
     return {
-        **machine,
         "shapes": {
             f"{stages}x{replicas}": {
                 "reference": reference(stages, replicas),
                 "schedules": {name: piped(name, stages, replicas) for name in SCHEDULES},
             }
-            for stages, replicas in shapes
+            for stages, replicas in SHAPES
+        }
+    }
+
+
+def timetable_of(run):
+    """Its rows by name; the spans apart."""
+    rows = {row["name"]: row for row in run.record["timetable"]["rows"]}
+    return {
+        "command": run.command,
+        "rows": {
+            name: {key: value for key, value in row.items() if key != "name"} for name, row in rows.items()
         },
     }
 
 
 def pipeline_pace():
-    """Lesson 07 on 4 stages, paced by lessons/07_pipeline/pace.json: makespan and idle share of the median of 7 steps, beside what the simulator makes of
-    the same costs; on a slow link too, whose messages take as long as a forward."""
-
     def paced(schedule, micro_batches, *flags):
-        run = Run(
-            "07_pipeline",
-            4,
-            "--steps",
-            "8",
-            "--set",
-            f"schedule={schedule}",
-            "--set",
-            f"batch.global={micro_batches}",
-            "--set",
-            "model.width=32",
-            "--pace",
-            "lessons/07_pipeline/pace.json",
-            *flags,
-        )
-        machines.append(run)
-        return {
-            "command": run.command,
-            "rows": {row.pop("name"): row for row in run.record["timetable"]["rows"]},
-            "ranks": run.record["timetable"]["ranks"],
-        }
+        settings = (f"schedule={schedule}", f"batch.global={micro_batches}", "model.width=32")
+        run = Run("07_pipeline", 4, "--steps", "8", *sets(settings), *PACED, *flags)
+        if (schedule, micro_batches) == ("1f1b", 4):
+            drawn.extend(run.record["timetable"]["ranks"])
+        return timetable_of(run)
 
-    machines, counts = [], (4, 8, 16)
-    runs = {name: {m: paced(name, m) for m in counts} for name in SCHEDULES}
-    slow = {name: paced(name, 8, "--link-ms", "60") for name in ("gpipe", "1f1b")}
-    drawn = runs["1f1b"][4]["ranks"]
-    for run in (*(run for several in runs.values() for run in several.values()), *slow.values()):
-        del run["ranks"]
-    return {**machines[0].machine(), "schedules": runs, "link_ms_60": slow, "drawn": drawn}
+    drawn = []
+    return {
+        "schedules": {name: {m: paced(name, m) for m in (4, 8, 16)} for name in SCHEDULES},
+        "link_ms_60": {name: paced(name, 8, "--link-ms", "60") for name in ("gpipe", "1f1b")},
+        "drawn": drawn,
+    }
 
 
-UNTIED = (
-    "--workload",
-    "configs/tiny_untied.json",
-)  # lesson 08's default; a tied matrix would have two owners
-PACED = ("--pace", "lessons/07_pipeline/pace.json")
 RULES = {
     "none": (),
     "stash": (),
@@ -843,32 +567,17 @@ def rule_flags(rule):
     return "--set", f"versions={rule.removesuffix('_12')}", *RULES[rule]
 
 
-def timetable_of(run):
-    """Its rows by name; the spans apart."""
-    found = run.record["timetable"]
-    return {
-        "command": run.command,
-        "rows": {
-            row["name"]: {key: value for key, value in row.items() if key != "name"} for row in found["rows"]
-        },
-    }
-
-
 def lesson_08():
-    """The whole run with what it prints. Each rule of weight versions on 4 stages, and lesson 07's 1F1B, paced by lessons/07_pipeline/pace.json: a step's time,
-    bytes of all ranks, how many updates behind the weights were. Two steps of 4 micro-batches, drawn: [action, begin, end, expected begin, expected end].
-    """
-    whole = Run("08_weight_versions", 0)
+    first = whole("08_weight_versions", 0)
 
     def paced(rule):
         run = Run("08_weight_versions", 0, *rule_flags(rule), "--steps", "8", *PACED)
-        ranks = [
-            {"bytes": rank["measured_bytes"], "predicted": rank["predicted_bytes"]}
-            for rank in run.record["ranks"]
-        ]
         return {
             **timetable_of(run),
-            "ranks": ranks,
+            "ranks": [
+                {"bytes": rank["measured_bytes"], "predicted": rank["predicted_bytes"]}
+                for rank in run.record["ranks"]
+            ],
             "updates_behind": run.record["timetable"]["updates_behind"],
         }
 
@@ -876,9 +585,7 @@ def lesson_08():
     flush = timetable_of(Run("07_pipeline", 4, *UNTIED, "--steps", "8", *PACED))
     drawn = Run("08_weight_versions", 0, "--set", "batch.global=4", "--steps", "12", *PACED)
     return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {**curve(whole), "said": whole.said},
+        **first,
         "rules": rules,
         "flush": flush,
         "drawn": {**timetable_of(drawn), "microbatches": 4, "ranks": drawn.record["timetable"]["ranks"]},
@@ -886,14 +593,14 @@ def lesson_08():
 
 
 STEPS, MICRO_BATCHES = 200, 12  # of the runs below
+SMALL = ("--steps", str(STEPS * MICRO_BATCHES))  # of one micro-batch each
 
 
-def losses_of(machines, *flags):
+def losses_of(*flags):
     """A run of 200 steps, or of 2,400 with one micro-batch each, whose losses are means over 12."""
     run = Run(*flags)
     loss = run.record["steps"]["loss"]
     every = len(loss) // STEPS
-    machines.append(run.machine())
     return {
         "command": run.command,
         "workload_hash": run.record["workload_hash"],
@@ -902,47 +609,30 @@ def losses_of(machines, *flags):
     }
 
 
-def rules_and_twins(machines, *more):
+def rules_and_twins(*more):
     """Each rule of weight versions on 4 stages, and the twins without staleness: lesson 00 with as many updates."""
-    flags = ("--steps", str(STEPS), *more)
+    flags, twin = ("--steps", str(STEPS), *more), ("00_one_device", 0, *UNTIED)
     return {
-        **{rule: losses_of(machines, "08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
-        "small_steps": losses_of(
-            machines,
-            "00_one_device",
-            0,
-            *UNTIED,
-            "--steps",
-            str(STEPS * MICRO_BATCHES),
-            *more,
-            "--set",
-            "batch.global=1",
-        ),
-        "one_device": losses_of(machines, "00_one_device", 0, *UNTIED, *flags),
+        **{rule: losses_of("08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
+        "small_steps": losses_of(*twin, *SMALL, *more, "--set", "batch.global=1"),
+        "one_device": losses_of(*twin, *flags),
     }
 
 
 def lesson_08_losses():
-    """200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many
-    updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate."""
-    machines, runs = [], {}
-    for key, rate in RATES.items():
+    def at(rate):
         more = ("--set", f"optim.lr={rate}")
-        runs[key] = {
-            **rules_and_twins(machines, *more),
-            "1f1b": losses_of(machines, "07_pipeline", 4, *UNTIED, "--steps", str(STEPS), *more),
-        }
-    return {**machines[0], "steps": STEPS, "micro_batches": MICRO_BATCHES, "rates": runs}
+        flush = ("07_pipeline", 4, *UNTIED, "--steps", str(STEPS), *more)
+        return {**rules_and_twins(*more), "1f1b": losses_of(*flush)}
+
+    rates = {key: at(rate) for key, rate in RATES.items()}
+    return {"steps": STEPS, "micro_batches": MICRO_BATCHES, "rates": rates}
 
 
 def lesson_08_seeds():
-    """The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of the data."""
-    machines = []
-    seeds = {
-        str(seed): rules_and_twins(machines, "--set", "optim.lr=0.001", "--seed", str(seed))
-        for seed in (2, 3)
-    }
-    return {**machines[0], "steps": STEPS, "micro_batches": MICRO_BATCHES, "seeds": seeds}
+    rate = ("--set", "optim.lr=0.001", "--seed")
+    seeds = {seed: rules_and_twins(*rate, seed) for seed in ("2", "3")}
+    return {"steps": STEPS, "micro_batches": MICRO_BATCHES, "seeds": seeds}
 
 
 SAVED_IN = "runs/09_checkpoint_and_faults/cost"  # removed before each run
@@ -950,65 +640,31 @@ SAVING = {"off": ("--save-async", "off"), "on": ()}  # a record's key, as the co
 
 
 def lesson_09():
-    """Its story as run.sh prints it. 65 steps on two ranks that save every 10 steps, and wait for the disk or write from a copy: seconds that a save blocks the
-    run, and until it is durable; bytes of a checkpoint."""
-    said = subprocess.run(
-        [ROOT / "lessons/09_checkpoint_and_faults/run.sh"],
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=True,
-    ).stdout.splitlines()
-    rounds, exact, sizes = {key: [] for key in SAVING}, {}, {}
+    said = said_by([ROOT / "lessons/09_checkpoint_and_faults/run.sh"]).splitlines()
+    runs = {key: {"rounds": []} for key in SAVING}
+    saving = ("09_checkpoint_and_faults", 2, "--steps", "65", "--save-every", "10")
     for _ in range(3):
         for key, flags in SAVING.items():
             shutil.rmtree(ROOT / SAVED_IN, ignore_errors=True)
-            load = busy_cores()
-            run = Run(
-                "09_checkpoint_and_faults",
-                2,
-                "--steps",
-                "65",
-                "--save-every",
-                "10",
-                *flags,
-                "--checkpoints",
-                SAVED_IN,
-            )
-            saves = run.record["saves"]
-            rounds[key].append(
-                {
-                    "load_before": load,
-                    "blocked": [save["blocked"] for save in saves],
-                    "durable": [save["seconds"] for save in saves],
-                }
-            )
-            exact[key] = run.exact()
-            newest = max((ROOT / SAVED_IN).glob("step-*"))
-            sizes[key] = {path.name: path.stat().st_size for path in sorted(newest.iterdir())}
-    return {
-        **run.machine(),
-        "workload": run.record["workload"],
-        "said": said,
-        "runs": {key: {**exact[key], "files": sizes[key], "rounds": rounds[key]} for key in SAVING},
-    }
+            load, run = busy_cores(), Run(*saving, *flags, "--checkpoints", SAVED_IN)
+            saves, newest = run.record["saves"], max((ROOT / SAVED_IN).glob("step-*"))
+            times = {
+                "load_before": load,
+                "blocked": [save["blocked"] for save in saves],
+                "durable": [save["seconds"] for save in saves],
+            }
+            runs[key] = {
+                **run.exact(),
+                "files": {path.name: path.stat().st_size for path in sorted(newest.iterdir())},
+                "rounds": [*runs[key]["rounds"], times],
+            }
+    return {"workload": run.record["workload"], "said": said, "runs": runs}
 
 
 TIMELINE_IN = "runs/09_checkpoint_and_faults/timeline"
 TIMELINE = (
-    "--steps",
-    "8",
-    "--save-every",
-    "4",
-    "--trace",
-    "--set",
-    "model.width=512",
-    "--set",
-    "model.layers=4",
-    "--set",
-    "batch.global=2",
-    "--set",
-    "batch.sequence=32",
+    *("--steps", "8", "--save-every", "4", "--trace"),
+    *sets(("model.width=512", "model.layers=4", "batch.global=2", "batch.sequence=32")),
 )  # short steps, and a file that outlasts one
 SLOW_WRITE = 1000  # microseconds before each write into a rank's file
 
@@ -1035,24 +691,10 @@ def timed_calls(hidden, *flags):
     paths = [hidden, *(f"{hidden}/rank-000{rank}.safetensors" for rank in (0, 1))]
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log"
-        under = [
-            "strace",
-            "-f",
-            "-q",
-            "--seccomp-bpf",
-            "-ttt",
-            "-T",
-            "-y",
-            "-o",
-            log,
-            "-e",
-            "signal=none",
-            *(word for path in paths for one in (path, ROOT / path) for word in ("-P", one)),
-            "-e",
-            "trace=pwrite64,fsync,rename",
-            "-e",
-            f"inject=pwrite64:delay_enter={SLOW_WRITE}",
-        ]
+        seen = [word for path in paths for one in (path, ROOT / path) for word in ("-P", one)]
+        under = ["strace", "-f", "-q", "--seccomp-bpf", "-ttt", "-T", "-y", "-o", log]
+        under += ["-e", "signal=none", *seen, "-e", "trace=pwrite64,fsync,rename"]
+        under += ["-e", f"inject=pwrite64:delay_enter={SLOW_WRITE}"]
         run = Run(*flags, under=under)
         apart = time.time() - time.monotonic()  # strace has the one clock, a trace the other
         calls = calls_of(log.read_text())
@@ -1091,16 +733,7 @@ def timeline_of(mode):
         "written": [writes[0][0], writes[-1][1]],
         "flushed": moments_of("fsync", mine)[0],
         "named": moments_of("rename", hidden)[0],
-        "machine": run.machine(),
     }
-
-
-def lesson_09_timeline():
-    """The first checkpoint of a run on two ranks, with and without --save-async: rank 0's steps, and its
-    file's writes, flush and name, in ms from the step before. strace delays each write, as a slower disk
-    would."""
-    drawn = {mode: timeline_of(mode) for mode in SAVING}
-    return {**machine_of(drawn), "write_delay_microseconds": SLOW_WRITE, "drawn": drawn}
 
 
 READ_IN = "runs/09_checkpoint_and_faults/reads"
@@ -1137,43 +770,36 @@ def held_by(run, rank, entries, whole):
 
 
 def lesson_09_reads():
-    """A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that
-    each rank of other runs holds, and so reads, that go on from it; the first lines of checkpoint show --entries.
-    """
     shutil.rmtree(ROOT / READ_IN, ignore_errors=True)
     writer = Run("04_zero3", 4, *READ_FLAGS, "--checkpoints", f"{READ_IN}/written")
-    saved = f"{READ_IN}/written/step-000001"
+    checkpoint, saved_at = "build/cpu/bin/checkpoint", f"{READ_IN}/written/step-000001"
     files = {
         path.name: {"bytes": path.stat().st_size, "entries": entries_of(path)}
-        for path in sorted((ROOT / saved).glob("rank-*"))
+        for path in sorted((ROOT / saved_at).glob("rank-*"))
     }
-    show = ["build/cpu/bin/checkpoint", "show", saved, "--entries"]
-    said = subprocess.run(show, cwd=ROOT, text=True, capture_output=True, check=True).stdout.splitlines()
-    ends = {}
+    show = [checkpoint, "show", saved_at, "--entries"]
+    shown, ends = said_by(show).splitlines()[:10], {}
     for tensor, _, _, end, *_ in (entry for file in files.values() for entry in file["entries"]):
         ends[tensor] = max(end, ends.get(tensor, 0))
-    whole = [[tensor, 0, end] for tensor, end in ends.items()]
-    readers = []
-    for lesson, ranks in READERS:
+    every = [[tensor, 0, end] for tensor, end in ends.items()]
+
+    def reader(lesson, ranks):
         folder = f"{READ_IN}/{lesson}"
-        run = Run(lesson, ranks, *READ_FLAGS, "--resume", saved, "--checkpoints", folder)
+        run = Run(lesson, ranks, *READ_FLAGS, "--resume", saved_at, "--checkpoints", folder)
         taken_over = ROOT / folder / "step-000001"
-        subprocess.run(
-            [ROOT / "build/cpu/bin/checkpoint", "diff", ROOT / saved, taken_over],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )  # all of it, to the bit
+        said_by([checkpoint, "diff", ROOT / saved_at, taken_over])  # all of it, to the bit
         paths = sorted(taken_over.glob("rank-*"))
-        holds = [held_by(run, rank, entries_of(path), whole) for rank, path in enumerate(paths)]
-        readers.append({"command": run.command, "lesson": lesson, "world": ranks, "holds": holds})
+        holds = [held_by(run, rank, entries_of(path), every) for rank, path in enumerate(paths)]
+        return {"command": run.command, "lesson": lesson, "world": ranks, "holds": holds}
+
     return {
-        "commit": writer.machine()["commit"],
+        "commit": writer.record["commit"],
         "command": writer.command,
         "lesson": "04_zero3",
         "world": 4,
         "files": files,
-        "readers": readers,
-        "shown": {"command": " ".join(show), "said": said[:10]},
+        "readers": [reader(*one) for one in READERS],
+        "shown": {"command": " ".join(show), "said": shown},
     }
 
 
@@ -1203,31 +829,12 @@ ZERO_SETTINGS = {
 
 
 def zero_settings():
-    """Bytes, operations and losses of lessons 01 to 04 in several settings, two steps on two ranks."""
-
     def run_of(lesson, settings):
-        return Run(
-            lesson,
-            2,
-            *FOUR_BLOCKS,
-            "--steps",
-            "2",
-            *(word for one in settings.split() for word in ("--set", one)),
-        )
+        run = Run(lesson, 2, *FOUR_BLOCKS, "--steps", "2", *sets(settings.split()))
+        return {"lesson": lesson, "settings": settings, **run.exact()}
 
-    runs = {
-        lesson: {settings: run_of(lesson, settings) for settings in several}
-        for lesson, several in ZERO_SETTINGS.items()
-    }
-    return {
-        **runs["04_zero3"][""].machine(),
-        "world": 2,
-        "runs": [
-            {"lesson": lesson, "settings": settings, **run.exact()}
-            for lesson, several in runs.items()
-            for settings, run in several.items()
-        ],
-    }
+    rows = [run_of(lesson, one) for lesson, several in ZERO_SETTINGS.items() for one in several]
+    return {"world": 2, "runs": rows}
 
 
 PAPER = (
@@ -1239,125 +846,69 @@ PAPER = (
 
 
 def plan_of(lesson, world, workload, settings=()):
-    """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order."""
-    sets = [word for one in settings for word in ("--set", one)]
-    words = [
-        f"lessons/{lesson}/run.sh",
-        "--plan",
-        "--world",
-        str(world),
-        "--device",
-        "cuda",
-        "--workload",
-        f"configs/{workload}.json",
-        *sets,
+    """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order; what is not on the device is no
+    part of the total."""
+    file = f"configs/{workload}.json"
+    words = [f"lessons/{lesson}/run.sh", "--plan", "--world", str(world), "--device", "cuda"]
+    plan = printed(CPU_BIN, lesson, file, world, settings)
+    rank = plan["ranks"][0]
+    at = [
+        (one["purpose"] if one["place"] == "device" else one["place"], one["bytes"])
+        for one in rank["buffers"]
     ]
-    plan = printed(ROOT / "build/cpu/bin", lesson, f"configs/{workload}.json", world, settings)
-    rank, purposes, buffers = plan["ranks"][0], {}, {}
-    for one in rank["buffers"]:
-        purpose = (
-            one["purpose"] if one["place"] == "device" else one["place"]
-        )  # which is no part of the total
-        purposes[purpose] = purposes.get(purpose, 0) + one["bytes"]
-        buffers.setdefault(one["name"], []).append(one["bytes"])
     return {
-        "command": " ".join(words),
-        "bytes": {**purposes, "total": rank["bytes"]["device"]},
-        "buffers": buffers,
+        "command": " ".join([*words, "--workload", file, *sets(settings)]),
+        "bytes": {**summed(at), "total": rank["bytes"]["device"]},
+        "buffers": listed((one["name"], one["bytes"]) for one in rank["buffers"]),
         "operations": operations_of(plan),
     }
 
 
+MODELS = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
+
+
 def zero_plans():
-    """What --plan says of lessons 01 to 04: GPT-2 on 1 to 1024 GPUs, the ZeRO paper's example, and settings of ZeRO-2 and ZeRO-3."""
-    worlds = [2**i for i in range(11)]
-    models = ("gpt2_124m", "gpt2_355m", "gpt2_774m", "gpt2_1558m")
-    plans = {
-        model: {lesson: {n: plan_of(lesson, n, model) for n in worlds} for lesson in ZERO} for model in models
-    }
-    many = ("bucket=500000000", "bucket=50000000")
+    def one(lesson, world, model):
+        plan = plan_of(lesson, world, model)
+        return plan if world <= 2 else {key: plan[key] for key in ("command", "bytes")}
+
+    def settings_of(lesson, several):
+        return {
+            model: {setting: plan_of(lesson, 2, model, (setting,)) for setting in several}
+            for model in MODELS[1::2]
+        }
+
     keys = ("prefetch=0", "prefetch=2", "prefetch=4", "reshard_after_forward=off", "persist_below=100000")
     return {
         "commit": sources(),
         "models": {
-            model: {
-                lesson: {
-                    n: {"command": plan["command"], "bytes": plan["bytes"]} if n > 2 else plan
-                    for n, plan in one.items()
-                }
-                for lesson, one in lessons.items()
-            }
-            for model, lessons in plans.items()
+            model: {lesson: {2**i: one(lesson, 2**i, model) for i in range(11)} for lesson in ZERO}
+            for model in MODELS
         },
-        "zero2": {
-            model: {setting: plan_of("03_zero2", 2, model, (setting,)) for setting in many}
-            for model in models[1::2]
-        },
-        "zero3": {
-            model: {setting: plan_of("04_zero3", 2, model, (setting,)) for setting in keys}
-            for model in models[1::2]
-        },
+        "zero2": settings_of("03_zero2", ("bucket=500000000", "bucket=50000000")),
+        "zero3": settings_of("04_zero3", keys),
         "paper": {lesson: plan_of(lesson, 64, "gpt2_1558m", PAPER) for lesson in ZERO},
     }
 
 
-def zero_trace():
-    """A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward."""
-    drawn = {lesson: typical_spans(lesson) for lesson in ("02_zero1", "03_zero2", "04_zero3")}
-    return {**machine_of(drawn), "lessons": drawn}
-
-
-ROWS = (
-    "--workload",
-    "configs/tiny_rows.json",
-)  # lesson 10's default: a micro-batch of 4 rows, which 2 and 4 ranks share
-
-
 def lesson_10():
-    """The whole run with what it prints. 20 steps on 2 and 4 ranks, tokens split and whole, and of lesson 00 that computes in as many parts: losses, bytes,
-    operations, hashes of the weights; lesson 00 as one device."""
-    whole, steps = Run("10_tensor_parallel", 0, screen=True), ("--steps", "20")
+    first = on_screen("10_tensor_parallel")
     shapes = [(n, tokens) for n in (2, 4) for tokens in ("split", "whole")]
     ranks = {
-        f"{n} {tokens}": Run("10_tensor_parallel", n, "--set", f"tokens={tokens}", *steps, save=True)
+        f"{n} {tokens}": Run("10_tensor_parallel", n, "--set", f"tokens={tokens}", *STEPS_20, save=True)
         for n, tokens in shapes
     }
-    parts = {
-        f"{n} {tokens}": Run(
-            "00_one_device", 0, "--tensor-ranks", str(n), "--tokens", tokens, *ROWS, *steps, save=True
-        )
-        for n, tokens in shapes
-    }
-    device = Run("00_one_device", 0, *ROWS, *steps, save=True)
+    device = ("00_one_device", 0)
     return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {
-            "command": whole.command,
-            "loss": rounded(whole.record["steps"]["loss"]),
-            "validation_loss": whole.record["validation_loss"],
-            "said": whole.said,
-        },
+        **first,
         "plan": {"command": ranks["2 split"].command, "said": ranks["2 split"].said},
         "ranks": {shape: run.exact() for shape, run in ranks.items()},
-        "parts": {shape: run.exact() for shape, run in parts.items()},
-        "one_device": device.exact(),
-    }
-
-
-def lesson_10_turns():
-    """25 timed steps of lesson 10 on two ranks next to lesson 00 and lesson 01, in turns: in each of them the ranks share micro-batches of 4 rows."""
-    runs = in_turns(
-        {
-            "one_device": ("00_one_device", 0, *ROWS, "--steps", "30"),
-            "data_parallel": ("01_data_parallel", 2, *ROWS, "--set", "batch.micro=2", "--steps", "30"),
-            "split": ("10_tensor_parallel", 2, "--steps", "30"),
-            "whole": ("10_tensor_parallel", 2, "--set", "tokens=whole", "--steps", "30"),
-            "lanes": ("10_tensor_parallel", 2, "--set", "lanes=2", "--set", "batch.micro=2", "--steps", "30"),
+        "parts": {
+            f"{n} {tokens}": saved(*device, "--tensor-ranks", str(n), "--tokens", tokens, *ROWS)
+            for n, tokens in shapes
         },
-        5,
-    )
-    return {**machine_of(runs), "runs": runs}
+        "one_device": saved(*device, *ROWS),
+    }
 
 
 MESHES = {
@@ -1384,15 +935,12 @@ def order_of_mesh(mesh):
 
 
 def lesson_11():
-    """The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same order: losses, hashes of the weights, bytes of all ranks, and messages along each
-    axis."""
-    whole, steps = Run("11_combined", 0, screen=True), ("--steps", "20")
+    first = on_screen("11_combined")
 
     def meshed(mesh, ranks, micro):
         stages, _, tensor = map(int, mesh.split("x"))
-        run = Run(
-            "11_combined", ranks, "--set", f"mesh={mesh}", "--set", f"batch.micro={micro}", *steps, save=True
-        )
+        settings = sets((f"mesh={mesh}", f"batch.micro={micro}"))
+        run = Run("11_combined", ranks, *settings, *STEPS_20, save=True)
         return {
             **run.exact(),
             "ranks": [
@@ -1409,26 +957,11 @@ def lesson_11():
         }
 
     def reference(mesh, micro):
-        return Run(
-            "00_one_device",
-            0,
-            *order_of_mesh(mesh),
-            *ROWS,
-            "--set",
-            f"batch.micro={micro}",
-            *steps,
-            save=True,
-        ).exact()
+        order = order_of_mesh(mesh)
+        return saved("00_one_device", 0, *order, *ROWS, "--set", f"batch.micro={micro}")
 
     return {
-        **whole.machine(),
-        "workload": whole.record["workload"],
-        "default": {
-            "command": whole.command,
-            "loss": rounded(whole.record["steps"]["loss"]),
-            "validation_loss": whole.record["validation_loss"],
-            "said": whole.said,
-        },
+        **first,
         "meshes": {
             mesh: {"run": meshed(mesh, *shape), "parts": reference(mesh, shape[1])}
             for mesh, shape in MESHES.items()
@@ -1480,96 +1013,310 @@ def gpu_trace(folders):
         "started": first["started"],
         "step": step,
         "lessons": {
-            lesson: {
-                "command": plain_command(said),
-                **spans(json.loads((folder / "trace.json").read_text())["traceEvents"], step),
-            }
+            lesson: {"command": plain_command(said), **spans(events_in(folder), step)}
             for lesson, (folder, said) in sorted(runs.items())
         },
     }
 
 
-TIMED = (
-    lesson_01_variants,
-    lesson_01_batch,
-    lesson_00,
-    lesson_05_link,
-    lesson_06_tokens,
-    lesson_06_window,
-    pipeline_pace,
-    lesson_08,
-    lesson_09,
-    lesson_09_timeline,
-    lesson_10_turns,
-)
-ALL = (
-    *TIMED,
-    screens,
-    lesson_01,
-    lesson_01_order,
-    lesson_01_lr,
-    lesson_02,
-    lesson_03,
-    lesson_04,
-    lesson_05,
-    lesson_05_delayed,
-    lesson_06,
-    lesson_07,
-    pipeline_order,
-    lesson_08_losses,
-    lesson_08_seeds,
-    lesson_09_reads,
-    lesson_10,
-    lesson_11,
-    side_by_side,
-    zero_order,
-    zero_settings,
-    zero_plans,
-    zero_trace,
-)
+@dataclasses.dataclass(frozen=True)
+class Record:
+    about: str
+    make: collections.abc.Callable
+    timed: bool = False  # its times are shown
+    runs: bool = True  # they say on what machine
 
 
-def text_of(value):
+WORLDS = (1, 2, 3, 4)
+RECORDS = {
+    "lesson_01_variants": Record(
+        "Buckets and overlap: 25 timed steps of each variant in a round, in turns.",
+        lambda: {
+            "variants": rows_in_turns(
+                ("bucket", "overlap"),
+                {
+                    (bucket, overlap): (
+                        *("01_data_parallel", 2, *FOUR_BLOCKS, "--steps", "30", "--set", "batch.micro=6"),
+                        *sets((f"bucket={bucket}", f"overlap={overlap}")),
+                    )
+                    for bucket in ("tensor", "unit", "model")
+                    for overlap in ("on", "off")
+                },
+                5,
+            )
+        },
+        timed=True,
+    ),
+    "lesson_01_batch": Record(
+        "One global batch cut into micro-batches of several sizes.",
+        lambda: {
+            "global": 12,
+            "runs": rows_in_turns(
+                ("micro", "accumulation"),
+                {
+                    (micro, 6 // micro): (
+                        *("01_data_parallel", 2, *FOUR_BLOCKS, "--steps", "25"),
+                        *("--set", f"batch.micro={micro}"),
+                    )
+                    for micro in (1, 2, 3, 6)
+                },
+                3,
+            ),
+        },
+        timed=True,
+    ),
+    "lesson_00": Record(
+        "The whole run with what it prints; activations kept or computed again.",
+        lambda: {
+            **whole("00_one_device", 0),
+            "activations": in_turns(
+                {
+                    mode: ("00_one_device", 0, "--steps", "25", "--set", f"activations={mode}")
+                    for mode in ("keep", "recompute_gelu", "recompute")
+                },
+                3,
+            ),
+        },
+        timed=True,
+    ),
+    "lesson_05_link": Record(
+        "Copies beside the device and one after the other, over a link without a limit and over a slow one: one micro-batch a rank, 25 timed steps, in turns.",
+        lambda: {
+            "runs": rows_in_turns(
+                ("link_mbps", "overlap"),
+                {
+                    (mbps, overlap): (
+                        *("05_offload", 2, "--steps", "30"),
+                        *sets(("batch.micro=6", f"overlap={overlap}")),
+                        *(("--link-mbps", str(mbps)) if mbps else ()),
+                    )
+                    for mbps in (0, 50)
+                    for overlap in ("on", "off")
+                },
+                3,
+            )
+        },
+        timed=True,
+    ),
+    "lesson_06_tokens": Record(
+        "Seconds per step by how many micro-batches a step has: exact and delayed updates over a disk of 200 MB/s, and lesson 05, which has no disk. One rank, 15 timed\n"
+        "    steps, in turns. `forward_seconds`: of the first micro-batch without the head, the median of lesson 05's traced steps.\n"
+        "    ",
+        lesson_06_tokens,
+        timed=True,
+    ),
+    "lesson_06_window": Record(
+        "Seconds per step by buffers of the window, over a disk of 2000 MB/s, one rank, 15 timed steps, in turns; and what happens in one and in three buffers in a step of\n"
+        "    usual length: [buffer, what, piece, begin, end].",
+        lesson_06_window,
+        timed=True,
+    ),
+    "pipeline_pace": Record(
+        "Lesson 07 on 4 stages, paced by lessons/07_pipeline/pace.json: makespan and idle share of the median of 7 steps, beside what the simulator makes of\n"
+        "    the same costs; on a slow link too, whose messages take as long as a forward.",
+        pipeline_pace,
+        timed=True,
+    ),
+    "lesson_08": Record(
+        "The whole run with what it prints. Each rule of weight versions on 4 stages, and lesson 07's 1F1B, paced by lessons/07_pipeline/pace.json: a step's time,\n"
+        "    bytes of all ranks, how many updates behind the weights were. Two steps of 4 micro-batches, drawn: [action, begin, end, expected begin, expected end].\n"
+        "    ",
+        lesson_08,
+        timed=True,
+    ),
+    "lesson_09": Record(
+        "Its story as run.sh prints it. 65 steps on two ranks that save every 10 steps, and wait for the disk or write from a copy: seconds that a save blocks the\n"
+        "    run, and until it is durable; bytes of a checkpoint.",
+        lesson_09,
+        timed=True,
+    ),
+    "lesson_09_timeline": Record(
+        "The first checkpoint of a run on two ranks, with and without --save-async: rank 0's steps, and its\n"
+        "    file's writes, flush and name, in ms from the step before. strace delays each write, as a slower disk\n"
+        "    would.",
+        lambda: {
+            "write_delay_microseconds": SLOW_WRITE,
+            "drawn": {mode: timeline_of(mode) for mode in SAVING},
+        },
+        timed=True,
+    ),
+    "lesson_10_turns": Record(
+        "25 timed steps of lesson 10 on two ranks next to lesson 00 and lesson 01, in turns: in each of them the ranks share micro-batches of 4 rows.",
+        lambda: {
+            "runs": in_turns(
+                {
+                    "one_device": ("00_one_device", 0, *ROWS, "--steps", "30"),
+                    "data_parallel": (
+                        *("01_data_parallel", 2, *ROWS, "--set", "batch.micro=2", "--steps", "30"),
+                    ),
+                    "split": ("10_tensor_parallel", 2, "--steps", "30"),
+                    "whole": ("10_tensor_parallel", 2, "--set", "tokens=whole", "--steps", "30"),
+                    "lanes": ("10_tensor_parallel", 2, *sets(("lanes=2", "batch.micro=2")), "--steps", "30"),
+                },
+                5,
+            )
+        },
+        timed=True,
+    ),
+    "screens": Record("What runs show where nothing else is asked of them, and with --brief.", screens),
+    "lesson_01": Record("The whole run with what it prints.", lambda: whole("01_data_parallel", 2)),
+    "lesson_01_order": Record(
+        "20 steps of lesson 01 on 1, 2, 3, 4 ranks and of lesson 00 with as many virtual ranks: losses and hashes of the weights.",
+        lambda: {
+            "ranks": {n: saved("01_data_parallel", n) for n in WORLDS},
+            "virtual": {n: saved("00_one_device", 0, "--virtual-ranks", str(n)) for n in WORLDS},
+            "virtual_4_every_micro_batch": saved(
+                *("00_one_device", 0, "--virtual-ranks", "4", "--reduce-every", "micro_batch")
+            ),
+        },
+    ),
+    "lesson_01_lr": Record(
+        "The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without warm-up.",
+        lesson_01_lr,
+    ),
+    "lesson_02": Record("The whole run with what it prints.", lambda: whole("02_zero1", 2)),
+    "lesson_03": Record("The whole run with what it prints.", lambda: whole("03_zero2", 2)),
+    "lesson_04": Record("The whole run with what it prints.", lambda: whole("04_zero3", 2)),
+    "lesson_05": Record(
+        "The whole run with what it prints; bytes of its other settings.",
+        lambda: {
+            **whole("05_offload", 2),
+            **{
+                name: Run("05_offload", 2, "--set", setting, "--steps", "4").exact()
+                for name, setting in (("sharded", "parameters=sharded"), ("delayed", "update=delayed"))
+            },
+        },
+    ),
+    "lesson_05_delayed": Record(
+        "Whole runs, exact and one update behind: by learning rate, and by how many steps are exact first.",
+        lesson_05_delayed,
+    ),
+    "lesson_06": Record("The whole run with what it prints.", lambda: whole("06_infinity", 2)),
+    "lesson_07": Record("The whole run with what it prints.", lambda: whole("07_pipeline", 4)),
+    "pipeline_order": Record(
+        "20 steps of lesson 07 by every schedule on 1 to 4 stages, and on 2 stages of 2 replicas; lesson 00 in the same order of sums. Bytes of all ranks.",
+        pipeline_order,
+    ),
+    "lesson_08_losses": Record(
+        "200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many\n"
+        "    updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate.",
+        lesson_08_losses,
+    ),
+    "lesson_08_seeds": Record(
+        "The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of the data.",
+        lesson_08_seeds,
+    ),
+    "lesson_09_reads": Record(
+        "A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that\n"
+        "    each rank of other runs holds, and so reads, that go on from it; the first lines of checkpoint show --entries.\n"
+        "    ",
+        lesson_09_reads,
+        runs=False,
+    ),
+    "lesson_10": Record(
+        "The whole run with what it prints. 20 steps on 2 and 4 ranks, tokens split and whole, and of lesson 00 that computes in as many parts: losses, bytes,\n"
+        "    operations, hashes of the weights; lesson 00 as one device.",
+        lesson_10,
+    ),
+    "lesson_11": Record(
+        "The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same order: losses, hashes of the weights, bytes of all ranks, and messages along each\n"
+        "    axis.",
+        lesson_11,
+    ),
+    "side_by_side": Record(
+        "20 steps of each lesson as lessons/all.sh runs them, and of lesson 00 in each one's order of sums: bytes by place, bytes moved in a step, hashes of the weights.",
+        side_by_side,
+    ),
+    "zero_order": Record(
+        "20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in both orders of sums.",
+        lambda: {
+            "order_of": ZERO,
+            "orders": {
+                order: {
+                    n: saved("00_one_device", 0, "--virtual-ranks", str(n), "--reduce-every", order)
+                    for n in WORLDS
+                }
+                for order in ("step", "micro_batch")
+            },
+            "lessons": {lesson: {n: saved(lesson, n) for n in WORLDS} for lesson in ZERO},
+        },
+    ),
+    "zero_settings": Record(
+        "Bytes, operations and losses of lessons 01 to 04 in several settings, two steps on two ranks.",
+        zero_settings,
+    ),
+    "zero_plans": Record(
+        "What --plan says of lessons 01 to 04: GPT-2 on 1 to 1024 GPUs, the ZeRO paper's example, and settings of ZeRO-2 and ZeRO-3.",
+        zero_plans,
+        runs=False,
+    ),
+    "zero_trace": Record(
+        "A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward.",
+        lambda: {"lessons": {lesson: typical_spans(lesson) for lesson in list(ZERO)[1:]}},
+    ),
+}
+
+
+def keep(name, value):
     """JSON whose innermost lists stand on one line."""
     scalar = r'(?:"[^"\\]*"|[-+.\deE]+|null|true|false)'
     text = json.dumps(value, indent=1)
-    return (
-        re.sub(
-            rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]",
-            lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]",
-            text,
-        )
-        + "\n"
+    text = re.sub(
+        rf"\[\s+({scalar}(?:,\n\s+{scalar})*)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ",", m[1]) + "]", text
     )
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+
+
+ASKED = {
+    "names": {"nargs": "*", "metavar": "RECORD", "help": "default: all of them"},
+    "--timed": {"action": "store_true", "help": "those with times"},
+    "--gpu-trace": {
+        "type": pathlib.Path,
+        "nargs": "+",
+        "metavar": "FOLDER",
+        "help": "only gpu_trace.json, from runs' folders (--trace --out FOLDER)",
+    },
+    "--gpu-profile": {
+        "type": pathlib.Path,
+        "nargs": "+",
+        "metavar": "FOLDER",
+        "help": "only gpu_profile.json, from runs' folders (--profile --out FOLDER)",
+    },
+    "--as": {
+        "dest": "name",
+        "choices": ("gpu_profile", "gpu_profile_one"),
+        "default": "gpu_profile",
+        "help": "which record --gpu-profile writes",
+    },
+}
+
+
+ASKED = {
+    "names": {"nargs": "*", "metavar": "RECORD", "help": "default: all of them"},
+    "--timed": {"action": "store_true", "help": "those with times"},
+    "--gpu-trace": {
+        "type": pathlib.Path,
+        "nargs": "+",
+        "metavar": "FOLDER",
+        "help": "only gpu_trace.json, from runs' folders (--trace --out FOLDER)",
+    },
+    "--gpu-profile": {
+        "type": pathlib.Path,
+        "nargs": "+",
+        "metavar": "FOLDER",
+        "help": "only gpu_profile.json, from runs' folders (--profile --out FOLDER)",
+    },
+    "--as": {
+        "dest": "name",
+        "choices": ("gpu_profile", "gpu_profile_one"),
+        "default": "gpu_profile",
+        "help": "which record --gpu-profile writes",
+    },
+}
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", metavar="RECORD", help="default: all of them")
-    parser.add_argument("--timed", action="store_true", help="those with times")
-    parser.add_argument(
-        "--gpu-trace",
-        type=pathlib.Path,
-        nargs="+",
-        metavar="FOLDER",
-        help="only gpu_trace.json, from runs' folders (--trace --out FOLDER)",
-    )
-    parser.add_argument(
-        "--gpu-profile",
-        type=pathlib.Path,
-        nargs="+",
-        metavar="FOLDER",
-        help="only gpu_profile.json, from runs' folders (--profile --out FOLDER)",
-    )
-    parser.add_argument(
-        "--as",
-        dest="name",
-        choices=("gpu_profile", "gpu_profile_one"),
-        default="gpu_profile",
-        help="which record --gpu-profile writes",
-    )
+    parser = parser_of(__doc__, ASKED)
     args = parser.parse_args()
     if args.name != "gpu_profile" and not args.gpu_profile:
         parser.error("--as names what --gpu-profile writes")
@@ -1579,26 +1326,24 @@ def main():
             wide := [folder for folder, run in zip(args.gpu_profile, found["runs"]) if run["world"] != 1]
         ):
             sys.exit(f"error: {wide[0]}/record.json: --as gpu_profile_one is of runs on one GPU")
-        (RESULTS / f"{args.name}.json").write_text(text_of(found))
-        return
+        return keep(args.name, found)
     if args.gpu_trace:
-        (RESULTS / "gpu_trace.json").write_text(text_of(gpu_trace(args.gpu_trace)))
-        return
+        return keep("gpu_trace", gpu_trace(args.gpu_trace))
     os.environ.setdefault("STAGECRAFT_COMMIT", sources())
-    unknown = set(args.names) - {make.__name__ for make in ALL}
-    if unknown:
-        parser.error(f"{unknown.pop()} is none of {', '.join(make.__name__ for make in ALL)}")
-    for make in TIMED if args.timed else ALL:
-        if args.names and make.__name__ not in args.names:
+    if unknown := set(args.names) - set(RECORDS):
+        parser.error(f"{unknown.pop()} is none of {', '.join(RECORDS)}")
+    for name, record in RECORDS.items():
+        if name not in (args.names or RECORDS) or args.timed > record.timed:
             continue
-        load = busy_cores()
-        if make in TIMED and load > IDLE:
+        load, Run.first = busy_cores(), None
+        if record.timed and load > IDLE:
             print(
-                f"note: {load} cores are busy: times of {make.__name__} are those of a busy machine",
-                file=sys.stderr,
+                f"note: {load} cores are busy: times of {name} are those of a busy machine", file=sys.stderr
             )
-        result = {"about": make.__doc__, "load_before": load, **make()}
-        (RESULTS / f"{make.__name__}.json").write_text(text_of(result))
+        found = record.make()
+        where = Run.first.machine() if record.runs else {}
+        keep(name, {"about": record.about, "load_before": load, **where, **found})
+    return None
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ os.environ.pop(
 import deepspeed
 import torch
 import torch.distributed as dist
-from torch_gpt2 import Block, Trainer, arguments, completed, groups_of, loss_of, serve
+from harness import parser_of
+from torch_gpt2 import ASKED, Block, Trainer, completed, groups_of, loss_of, serve
 
 DEFAULT_BUCKET = 50_000_000
 
@@ -116,16 +117,9 @@ class DeepSpeedTrainer(Trainer):
         """Each by itself: what backward finds, block by block, is summed and copied meanwhile. Stage 3 gathers where a block begins, outside of its graph."""
         if self.args.stage == 3:
             deepspeed.utils.set_z3_leaf_modules(self.model, [Block])
-        if self.args.mode == "eager":
-            return
-        options = {
-            "fullgraph": True,
-            "dynamic": False,
-            "mode": None if self.args.mode == "default" else self.args.mode,
-        }
-        self.model.loss_of = torch.compile(loss_of, **options)
+        self.model.loss_of = self.compiled(loss_of)
         for block in self.model.blocks:
-            block.forward = torch.compile(block.forward, **options)
+            block.forward = self.compiled(block.forward)
 
     def step(self):
         self.static.copy_(next(self.batches), non_blocking=True)
@@ -151,22 +145,24 @@ class DeepSpeedTrainer(Trainer):
         }
 
 
+OWN = {
+    "--stage": {"type": int, "choices": (1, 2, 3), "default": 2, "help": "of ZeRO"},
+    "--offload": {"action": "store_true", "help": "states and AdamW on the host"},
+    "--nvme": {
+        "metavar": "DIR",
+        "help": "states on a disk (ZeRO-Infinity): stage 3, best; needs libaio and its header",
+    },
+    "--settings": {"choices": ("best", "defaults"), "default": "best"},
+    "--bucket": {
+        "type": int,
+        "default": DEFAULT_BUCKET,
+        "help": "numbers that are summed, or gathered ahead, at once (best)",
+    },
+}
+
+
 def read_arguments():
-    parser = arguments(__doc__)
-    parser.add_argument("--stage", type=int, choices=(1, 2, 3), default=2, help="of ZeRO")
-    parser.add_argument("--offload", action="store_true", help="states and AdamW on the host")
-    parser.add_argument(
-        "--nvme",
-        metavar="DIR",
-        help="states on a disk (ZeRO-Infinity): stage 3, best; needs libaio and its header",
-    )
-    parser.add_argument("--settings", choices=("best", "defaults"), default="best")
-    parser.add_argument(
-        "--bucket",
-        type=int,
-        default=DEFAULT_BUCKET,
-        help="numbers that are summed, or gathered ahead, at once (best)",
-    )
+    parser = parser_of(__doc__, {**ASKED, **OWN})
     args = parser.parse_args()
     if args.variant == "bf16":
         parser.error("--variant: DeepSpeed has an fp32 master (autocast)")

@@ -13,7 +13,6 @@ ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--sha
 torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py --workload configs/gpt2_355m.json --rows 16
 """
-import argparse
 import contextlib
 import datetime
 import itertools
@@ -30,6 +29,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from harness import parser_of
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -227,12 +227,15 @@ class Trainer:
         self.batches = self.endless_batches(rank, args.rows)
 
     def compiled(self, model):
-        """One graph of model and loss."""
+        """One graph, of a model and its loss, or of a part of it."""
         if self.args.mode == "eager":
             return model
-        return torch.compile(
-            model, fullgraph=True, dynamic=False, mode=None if self.args.mode == "default" else self.args.mode
-        )
+        return torch.compile(model, **self.options())
+
+    def options(self):
+        """Of torch.compile."""
+        mode = None if self.args.mode == "default" else self.args.mode
+        return {"fullgraph": True, "dynamic": False, "mode": mode}
 
     def distributed(self, model, rank):
         """The graph is cut at the buckets' edges (not with --one-graph), so that gradients are summed behind backward."""
@@ -254,16 +257,10 @@ class Trainer:
         """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What is compiled is a
         block, and the head with the loss: gathering stands between them."""
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-        options = {
-            "fullgraph": True,
-            "dynamic": False,
-            "mode": None if self.args.mode == "default" else self.args.mode,
-        }
-        if self.args.mode != "eager":
-            model.loss_of = torch.compile(loss_of, **options)
+        model.loss_of = self.compiled(loss_of)
         for block in model.blocks:
             if self.args.mode != "eager":
-                block.compile(**options)
+                block.compile(**self.options())
             fully_shard(block, mp_policy=policy)
         return fully_shard(model, mp_policy=policy)
 
@@ -375,30 +372,25 @@ class Trainer:
         }
 
 
-def arguments(about):
-    """Those of every peer; completed() fills in what the workload says."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", default="configs/gpt2_355m.json", help="model, sequence and optimizer")
-    parser.add_argument("--rows", type=int, help="rows a step and rank (default: batch.micro)")
-    for key in ("layers", "heads", "width", "vocab", "context", "sequence"):
-        parser.add_argument(f"--{key}", type=int, help="instead of the workload's")
-    parser.add_argument("--variant", choices=("autocast", "bf16", "fp32"), default="autocast")
-    parser.add_argument(
-        "--mode",
-        default="default",
-        choices=("eager", "default", *REPLAYED, "max-autotune-no-cudagraphs"),
-        help="of torch.compile",
-    )
-    parser.add_argument("--attention", choices=("auto", "cudnn", "flash"), default="auto")
-    parser.add_argument(
-        "--attention-only", action="store_true", help="print which backend is the faster, and exit"
-    )
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument(
-        "--tokens", metavar="FILE", help="token file that is trained on (default: random tokens)"
-    )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    return parser
+ASKED = {  # of every peer; completed() fills in what the workload says
+    "--workload": {"default": "configs/gpt2_355m.json", "help": "model, sequence and optimizer"},
+    "--rows": {"type": int, "help": "rows a step and rank (default: batch.micro)"},
+    **{
+        f"--{key}": {"type": int, "help": "instead of the workload's"}
+        for key in ("layers", "heads", "width", "vocab", "context", "sequence")
+    },
+    "--variant": {"choices": ("autocast", "bf16", "fp32"), "default": "autocast"},
+    "--mode": {
+        "default": "default",
+        "choices": ("eager", "default", *REPLAYED, "max-autotune-no-cudagraphs"),
+        "help": "of torch.compile",
+    },
+    "--attention": {"choices": ("auto", "cudnn", "flash"), "default": "auto"},
+    "--attention-only": {"action": "store_true", "help": "print which backend is the faster, and exit"},
+    "--ranks": {"type": int, "default": 1},
+    "--tokens": {"metavar": "FILE", "help": "token file that is trained on (default: random tokens)"},
+    "--device": {"choices": ("cuda", "cpu"), "default": "cuda"},
+}
 
 
 def completed(args):
@@ -411,21 +403,27 @@ def completed(args):
     return args
 
 
+OWN = {
+    "--bucket-mb": {"type": int, "default": 25, "help": "of DistributedDataParallel"},
+    "--wire": {
+        "choices": ("same", "bf16"),
+        "default": "same",
+        "help": "numbers in which ranks sum gradients",
+    },
+    "--shard": {
+        "choices": ("none", "optimizer", "all"),
+        "default": "none",
+        "help": "optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast",
+    },
+    "--one-graph": {
+        "action": "store_true",
+        "help": "of several ranks too: gradients are summed after backward",
+    },
+}
+
+
 def read_arguments():
-    parser = arguments(__doc__)
-    parser.add_argument("--bucket-mb", type=int, default=25, help="of DistributedDataParallel")
-    parser.add_argument(
-        "--wire", choices=("same", "bf16"), default="same", help="numbers in which ranks sum gradients"
-    )
-    parser.add_argument(
-        "--shard",
-        choices=("none", "optimizer", "all"),
-        default="none",
-        help="optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast",
-    )
-    parser.add_argument(
-        "--one-graph", action="store_true", help="of several ranks too: gradients are summed after backward"
-    )
+    parser = parser_of(__doc__, {**ASKED, **OWN})
     args = parser.parse_args()
     if args.shard != "none" and (
         args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
@@ -450,14 +448,9 @@ class Ranks:
             self.made = tempfile.TemporaryDirectory(prefix="torch_gpt2_")
             self.folder = self.made.name
             self.children = [self.start(rank) for rank in range(1, args.ranks)]
-        device = {"device_id": torch.device("cuda", self.rank)} if args.device == "cuda" else {}
-        dist.init_process_group(
-            "nccl" if args.device == "cuda" else "gloo",
-            init_method=f"file://{self.folder}/group",
-            rank=self.rank,
-            world_size=args.ranks,
-            **device,
-        )
+        device = torch.device("cuda", self.rank) if args.device == "cuda" else None
+        place = {"init_method": f"file://{self.folder}/group", "rank": self.rank, "world_size": args.ranks}
+        dist.init_process_group("nccl" if device else "gloo", device_id=device, **place)
         self.commands = dist.FileStore(f"{self.folder}/commands", args.ranks)
         self.commands.set_timeout(HOUR)
 

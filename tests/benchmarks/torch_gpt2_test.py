@@ -14,7 +14,10 @@ import types
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = HERE.parents[1] / ".deps/oracle/bin/python"
-SHAPE = {"layers": 2, "heads": 2, "width": 16, "vocab": 130, "context": 12}
+SHAPE = {"layers": 3, "heads": 2, "width": 16, "vocab": 130, "context": 12}
+PARAMETERS = 2 * 16 + 3 * (12 * 16**2 + 13 * 16) + 256 * 16 + 12 * 16  # ln_f; three blocks; wte, once; wpe
+FLAGS = [word for key, value in {**SHAPE, "sequence": 8}.items() for word in (f"--{key}", str(value))]
+TINY = HERE.parents[1] / "configs/tiny.json"
 
 
 def check(holds, what):
@@ -50,7 +53,6 @@ def written_out(torch, model, tokens, targets):
 def is_gpt2():
     import torch
 
-    sys.path.insert(0, str(HERE))
     from torch_gpt2 import Gpt2
 
     torch.manual_seed(1)
@@ -76,115 +78,81 @@ def token_file(folder, tokens):
     return path
 
 
-def answers():
-    shape = [x for key, value in SHAPE.items() for x in (f"--{key}", str(value))]
-    command = [
-        sys.executable,
-        HERE / "torch_gpt2.py",
-        "--workload",
-        HERE.parents[1] / "configs/tiny.json",
-        *shape,
-        "--sequence",
-        "8",
-        "--rows",
-        "2",
-        "--device",
-        "cpu",
-        "--mode",
-        "eager",
-    ]
-    said = subprocess.run(
-        command, input='{"warm_up": 1, "steps": 3}\n' * 2, capture_output=True, text=True, check=False
-    )
+def run(script, *flags, asks=({"warm_up": 1, "steps": 8},)):
+    """A peer on the CPU that is asked some things."""
+    command = [sys.executable, HERE / script, *FLAGS, "--device", "cpu", "--mode", "eager", *flags]
+    text = "".join(json.dumps(ask) + "\n" for ask in asks)
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def answers_of(script, *flags, **asks):
+    """What it says of itself, and its answers."""
+    said = run(script, *flags, **asks)
     check(said.returncode == 0, said.stderr)
-    ready, first, second = map(json.loads, said.stdout.splitlines())
-    check(
-        ready["ready"] and ready["parameters"] == 256 * 16 + 12 * 16 + 2 * (12 * 16**2 + 13 * 16) + 2 * 16,
-        f"{ready}",
-    )
-    check(
-        all(
-            len(a["seconds"]) == 3 and a["began"] + sum(a["seconds"]) <= a["ended"] + 1e-3
-            for a in (first, second)
-        ),
-        f"{first} {second}",
-    )
+    ready, *answers = map(json.loads, said.stdout.splitlines())
+    check(ready["ready"] and ready["parameters"] == PARAMETERS, f"{ready}")
+    return ready, answers
+
+
+def losses(script, *flags):
+    """Of a step of 8 rows that all ranks share."""
+    ready, (answer,) = answers_of(script, *flags)
+    check(answer["tokens"] == 8 * 8, f"the ranks share 8 rows: {answer}")
+    return ready, answer["losses"]
+
+
+def workload_in(folder):
+    """eps is so large that an update is as long as the clipped gradient, which AdamW would hide otherwise; every gradient is clipped."""
+    workload = json.loads(TINY.read_text())
+    workload["optim"].update({"eps": 1.0, "lr": 4.0, "clip": 0.05, "weight_decay": 0.0})
+    path = pathlib.Path(folder) / "workload.json"
+    path.write_text(json.dumps(workload))
+    tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 9 steps can learn from
+    return ["--workload", path, "--tokens", tokens]
+
+
+def apart(a, b):
+    """By how much two runs' losses differ at most."""
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def answers():
+    same = ("torch_gpt2.py", "--workload", TINY, "--rows", "2")
+    _, (first, second) = answers_of(*same, asks=[{"warm_up": 1, "steps": 3}] * 2)
+    for a in (first, second):
+        good = len(a["seconds"]) == 3 and a["began"] + sum(a["seconds"]) <= a["ended"] + 1e-3
+        check(good, f"{first} {second}")
     check(first["losses"] != second["losses"], "it learns on")
     with tempfile.TemporaryDirectory() as folder:
         tokens = token_file(folder, [7] * 4096)
-        said = subprocess.run(
-            [*command, "--tokens", tokens],
-            input='{"warm_up": 60, "steps": 3}\n',
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        check(said.returncode == 0, said.stderr)
-        same = json.loads(said.stdout.splitlines()[-1])["losses"]
-        check(
-            same[-1] < first["losses"][-1] - 1,
-            f"a file of one token is soon learned: {same}, {first['losses']}",
-        )
+        _, (one,) = answers_of(*same, "--tokens", tokens, asks=[{"warm_up": 60, "steps": 3}])
+        learned = one["losses"][-1] < first["losses"][-1] - 1
+        check(learned, f"a file of one token is soon learned: {one}, {first['losses']}")
 
 
 def splits():
-    """Two ranks learn the same whatever they split; FSDP2's bf16 is rounded elsewhere than autocast's. eps is so large that an
-    update is as long as the clipped gradient, which AdamW would hide otherwise."""
-    workload = json.loads((HERE.parents[1] / "configs/tiny.json").read_text())
-    workload["optim"].update({"eps": 1.0, "lr": 4.0, "clip": 0.05, "weight_decay": 0.0})
-    shape = [x for key, value in SHAPE.items() for x in (f"--{key}", str(value))]
+    """Two ranks learn the same whatever they split; FSDP2's bf16 is rounded elsewhere than autocast's."""
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "workload.json"
-        path.write_text(json.dumps(workload))
-        tokens = token_file(folder, [i % 10 for i in range(4096)])  # that 8 steps can learn from
-        command = [
-            sys.executable,
-            HERE / "torch_gpt2.py",
-            "--workload",
-            path,
-            *shape,
-            "--sequence",
-            "8",
-            "--rows",
-            "2",
-            "--device",
-            "cpu",
-            "--mode",
-            "eager",
-            "--ranks",
-            "2",
-            "--tokens",
-            tokens,
-        ]
-        losses = {}
+        same, found = ["--ranks", "2", "--rows", "4", *workload_in(folder)], {}
         for shard in ("none", "optimizer", "all"):
-            said = subprocess.run(
-                [*command, "--shard", shard],
-                input='{"warm_up": 1, "steps": 8}\n',
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            check(said.returncode == 0, said.stderr)
-            ready, answer = map(json.loads, said.stdout.splitlines())
-            check(ready["shard"] == shard and answer["tokens"] == 2 * 2 * 8, f"{ready} {answer}")
-            losses[shard] = answer["losses"]
-    check(losses["optimizer"] == losses["none"], f"who holds AdamW's states changes nothing: {losses}")
-    learned = losses["none"][0] - losses["none"][-1]
-    check(
-        0.1 < learned
-        and all(abs(a - b) < 0.05 * learned for a, b in zip(losses["all"], losses["none"], strict=True)),
-        f"{losses}",
-    )
+            ready, found[shard] = losses("torch_gpt2.py", *same, "--shard", shard)
+            check(ready["shard"] == shard, f"{ready}")
+    none = found["none"]
+    check(found["optimizer"] == none, f"who holds AdamW's states changes nothing: {found}")
+    check(0.1 < none[0] - none[-1] and apart(found["all"], none) < 0.05 * (none[0] - none[-1]), f"{found}")
 
 
-if __name__ == "__main__":
+def main(*tests):
+    """With the Python that has PyTorch."""
     if not PYTHON.exists():
         print("skipped: .deps/oracle is not installed (common/setup/setup.sh --oracle)")
         sys.exit(77)
     if pathlib.Path(sys.prefix).resolve() != PYTHON.parents[1].resolve():
         os.execv(PYTHON, [PYTHON, *sys.argv])
-    is_gpt2()
-    answers()
-    splits()
+    for test in tests:
+        test()
     print("passed")
+
+
+if __name__ == "__main__":
+    main(is_gpt2, answers, splits)

@@ -10,9 +10,10 @@ whole model, the tied matrix counted once. Run by tests/benchmarks/gpu.py; by ha
 
 import torch
 import torch.distributed as dist
+from harness import parser_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch_gpt2 import Trainer, arguments, completed, optimizer_of, serve
+from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
@@ -134,11 +135,15 @@ class PipelineTrainer(Trainer):
         }
 
 
+OWN = {
+    "--micro-batches": {"type": int, "required": True, "help": "a step, of --rows rows each"},
+    "--split": {"required": True, "help": "blocks of each rank: 14,10"},
+    "--schedule": {"choices": sorted(SCHEDULES), "default": "1f1b"},
+}
+
+
 def read_arguments():
-    parser = arguments(__doc__)
-    parser.add_argument("--micro-batches", type=int, required=True, help="a step, of --rows rows each")
-    parser.add_argument("--split", required=True, help="blocks of each rank: 14,10")
-    parser.add_argument("--schedule", choices=sorted(SCHEDULES), default="1f1b")
+    parser = parser_of(__doc__, {**ASKED, **OWN})
     args = completed(parser.parse_args())
     args.split = [int(blocks) for blocks in args.split.split(",")]
     if (

@@ -14,6 +14,7 @@ import functools
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from harness import parser_of
 from torch import nn
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.device_mesh import init_device_mesh
@@ -26,7 +27,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch_gpt2 import Trainer, arguments, completed, optimizer_of, serve
+from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
 
 CUTS = ("tp", "sp", "async")
 
@@ -195,9 +196,7 @@ class TensorTrainer(Trainer):
             enable_symm_mem_for_group(mesh.get_group().group_name)
         if args.mode != "eager":
             for block in [self.forward.blocks] if args.one_graph else self.forward.blocks:
-                block.compile(
-                    fullgraph=True, dynamic=False, mode=None if args.mode == "default" else args.mode
-                )
+                block.compile(**self.options())
         self.shards = LocalParts(self.forward)
         self.optim = optimizer_of(self.shards, args.optim, split=False)
         self.batches = self.endless_batches(0, args.rows)
@@ -226,10 +225,14 @@ class TensorTrainer(Trainer):
         }
 
 
+OWN = {
+    "--cut": {"choices": CUTS, "default": "tp"},
+    "--one-graph": {"action": "store_true", "help": "of all blocks, instead of one each"},
+}
+
+
 def read_arguments():
-    parser = arguments(__doc__)
-    parser.add_argument("--cut", choices=CUTS, default="tp")
-    parser.add_argument("--one-graph", action="store_true", help="of all blocks, instead of one each")
+    parser = parser_of(__doc__, {**ASKED, **OWN})
     args = completed(parser.parse_args())
     wrong = [
         name

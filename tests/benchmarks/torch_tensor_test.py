@@ -2,13 +2,9 @@
 """The peer of lesson 10 on the CPU: two ranks with cut matrices have the losses of torch_gpt2.py on one, from the same weights and rows.
 
 Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77)."""
-import os
-import pathlib
-import sys
 import tempfile
 
-from torch_gpt2_test import HERE, PYTHON, check
-from torch_pipeline_test import losses, run, workload_in
+from torch_gpt2_test import TINY, apart, check, losses, main, run, workload_in
 
 
 def learn_as_one_rank():
@@ -29,22 +25,15 @@ def learn_as_one_rank():
                 "torch_tensor.py", *same, "--ranks", "2", "--cut", cut, "--variant", variant
             )
             check(ready["cut"] == cut, f"{ready}")
-            apart = max(abs(a - b) for a, b in zip(found, one, strict=True))
-            check(apart < allowed, f"{variant}, {cut}: {apart} apart: {found}, {one}")
+            far = apart(found, one)
+            check(far < allowed, f"{variant}, {cut}: {far} apart: {found}, {one}")
 
 
 def refuses():
-    workload = ["--workload", HERE.parents[1] / "configs/tiny.json"]
+    workload = ["--workload", TINY]
     said = run("torch_tensor.py", *workload, "--ranks", "3", "--cut", "sp")
     check(said.returncode == 2 and "divide heads, width, sequence" in said.stderr, f"{said}")
 
 
 if __name__ == "__main__":
-    if not PYTHON.exists():
-        print("skipped: .deps/oracle is not installed (common/setup/setup.sh --oracle)")
-        sys.exit(77)
-    if pathlib.Path(sys.prefix).resolve() != PYTHON.parents[1].resolve():
-        os.execv(PYTHON, [PYTHON, *sys.argv])
-    learn_as_one_rank()
-    refuses()
-    print("passed")
+    main(learn_as_one_rank, refuses)

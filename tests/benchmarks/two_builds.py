@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 
-import whole_runs
+from harness import arguments_of_runs, out, record_of, write
 
 WORKLOADS = {"cuda": "configs/gpt2_124m.json", "cpu": "tests/workloads/four_blocks.json"}  # by device
 # name: (program, ranks, micro-batch, rows of a step, own settings)
@@ -35,49 +35,34 @@ CASES = {
 class Builds:
     def __init__(self, args, folder):
         self.args, self.folder, self.runs = args, folder, 0
-        self.programs = {"old": args.old, "new": args.bin}
 
     def run(self, case, build, *flags):
+        """Of `build`, a folder of programs."""
         program, ranks, micro, rows, own = CASES[case]
         self.runs += 1
-        bin_folder = self.programs[build]
-        tree = bin_folder.parents[2]  # of TREE/build/PRESET/bin
-        sizes = f"--set batch.micro={micro} --set batch.global={rows} {own}"
-        return whole_runs.record_of(
-            [
-                bin_folder / program,
-                "--strategy",
-                tree / f"lessons/{program}/config.json",
-                "--workload",
-                tree / WORKLOADS[self.args.device],
-                *sizes.split(),
-                "--device",
-                self.args.device,
-                *flags,
-            ],
-            self.folder / f"run_{self.runs}",
-            ranks,
-        )
-
-    def seconds(self, case, build):
-        record = self.run(case, build, "--steps", self.args.steps)
-        # A step of lesson 08 ends when its results arrive: single ones say little.
-        return statistics.mean(record["steps"]["seconds"][self.args.warm_up :]), record
+        tree = build.parents[2]  # of TREE/build/PRESET/bin
+        words = ["--strategy", tree / f"lessons/{program}/config.json"]
+        words += ["--workload", tree / WORKLOADS[self.args.device]]
+        words += f"--set batch.micro={micro} --set batch.global={rows} {own}".split()
+        words += ["--device", self.args.device, *flags]
+        return record_of([build / program, *words], self.folder / f"run_{self.runs}", ranks)
 
     def bits(self, case, build):
         weights = self.folder / "weights.safetensors"
         ops = ["--ops", "deterministic"] if self.args.device == "cuda" else []  # on the CPU all are
-        record = self.run(case, build, *ops, "--steps", 6, "--save", weights)
-        digest = hashlib.sha256(json.dumps([record["steps"]["loss"], record["steps"]["grad_norm"]]).encode())
+        steps = self.run(case, build, *ops, "--steps", 6, "--save", weights)["steps"]
+        digest = hashlib.sha256(json.dumps([steps["loss"], steps["grad_norm"]]).encode())
         digest.update(weights.read_bytes())
         return digest.hexdigest()
 
     def compare(self, case):
-        turns = {"old": [], "new": []}
-        for turn in range(self.args.rounds):
+        args, turns = self.args, {"old": [], "new": []}
+        builds = {"old": args.old, "new": args.bin}
+        for turn in range(args.rounds):
             for build in (("old", "new"), ("new", "old"))[turn % 2]:
-                seconds, record = self.seconds(case, build)
-                turns[build].append(seconds)
+                record = self.run(case, builds[build], "--steps", args.steps)
+                # A step of lesson 08 ends when its results arrive: single ones say little.
+                turns[build].append(statistics.mean(record["steps"]["seconds"][args.warm_up :]))
                 if build == "new":
                     as_planned = record["as_predicted"]
         rates = [old / new for old, new in zip(turns["old"], turns["new"])]
@@ -86,28 +71,29 @@ class Builds:
             "rates": rates,
             "seconds": turns,
             "as_predicted": as_planned,
-            "equal_bits": self.bits(case, "old") == self.bits(case, "new"),
+            "equal_bits": self.bits(case, args.old) == self.bits(case, args.bin),
         }
 
 
+ASKED = {
+    "--old": {"type": lambda text: pathlib.Path(text).resolve(), "required": True},
+    **out(),
+    "--device": {"choices": sorted(WORKLOADS), "default": "cuda"},
+    "--rounds": {"type": int, "default": 3},
+    "--steps": {"type": int, "default": 80},
+    "--warm-up": {"type": int, "default": 30},
+    "-k": {"metavar": "WORD", "default": "", "help": "only cases whose name contains it"},
+}
+
+
 def main():
-    parser = whole_runs.parser_of(__doc__)
-    parser.add_argument("--old", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--device", choices=sorted(WORKLOADS), default="cuda")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--warm-up", type=int, default=30)
-    parser.add_argument("-k", metavar="WORD", default="", help="only cases whose name contains it")
-    args = whole_runs.read_arguments(parser)
-    args.old = args.old.resolve()
-    result = {}
+    args, result = arguments_of_runs(__doc__, ASKED), {}
     with tempfile.TemporaryDirectory() as name:
         builds = Builds(args, pathlib.Path(name))
         for case in CASES:
             if args.k in case:
                 result[case] = builds.compare(case)
-                args.out.write_text(json.dumps(result, indent=1) + "\n")
+                write(args.out, result)
     for case, found in result.items():
         print(
             f"{case:12} {found['rate']:.3f} of the older build's rate, as planned {found['as_predicted']}, equal bits {found['equal_bits']}"

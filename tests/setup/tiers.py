@@ -43,10 +43,16 @@ TOOLS = {
         "tests/benchmarks/*.py",
         "tests/benchmarks/comm_sweep.cpp",
     ],
-    "choose_records": ["tests/benchmarks/choosing.py", "docs/results/*.json", *PLANS],
+    "choose_records": [
+        "tests/benchmarks/choosing.py",
+        "tests/benchmarks/harness.py",
+        "docs/results/*.json",
+        *PLANS,
+    ],
     "docs_(plans|meshes)": [
         "tests/benchmarks/plans.py",
         "tests/benchmarks/meshes.py",
+        "tests/benchmarks/harness.py",
         "docs/results/plans.json",
         "docs/results/meshes.json",
         *PLANS,
