@@ -1,0 +1,90 @@
+// Plans hold what they held at commit cebaddd, to the byte: 200 shapes, each with the bytes of every buffer
+// name. frozen_plans.txt was written there once; nothing writes it again. A plan and what a run takes come
+// from one declaration, so this file, the published formulas and the allocator are what would notice a wrong
+// size.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/config/workload_table.h"
+#include "common/run/surroundings.h"
+#include "lessons/plans.h"
+
+namespace sc::test {
+namespace {
+
+/// Columns: lesson and settings, ranks and device, workload, buffers ("purpose, place, name = bytes; ...").
+struct Frozen {
+  std::vector<std::string> lesson, run, workload;
+  std::string buffers;
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+std::vector<Frozen> frozen_plans() {
+  std::vector<Frozen> all;
+  std::ifstream file("tests/lessons/frozen_plans.txt");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream columns(line);
+    std::string lesson, run, workload, buffers;
+    std::getline(columns, lesson, '\t'), std::getline(columns, run, '\t');
+    std::getline(columns, workload, '\t'), std::getline(columns, buffers, '\t');
+    all.push_back({words_of(lesson), words_of(run), words_of(workload), buffers});
+  }
+  return all;
+}
+
+/// "4 rank=1 cuda nccl fused": ranks, which one, and on what.
+RunShape shape_of(const Frozen& frozen, const Plans& plans) {
+  RunShape shape;
+  const FieldSet fields = workload_fields().bind(shape.workload);
+  set_all(fields, frozen.workload);
+  resolve_dtypes(shape.workload.precision);
+  const WorldSize world{std::stoi(frozen.run[0])};
+  divide(shape, world, plans.division(world));
+  shape.rank = Rank{std::stoi(frozen.run[1])};
+  const std::map<std::string, CommBackend> backends = {{"local", CommBackend::local},
+                                                       {"mpi", CommBackend::mpi},
+                                                       {"nccl", CommBackend::nccl},
+                                                       {"staged", CommBackend::staged}};
+  shape.comm = backends.at(frozen.run[2]);
+  if (shape.comm == CommBackend::nccl || shape.comm == CommBackend::staged) {
+    shape.device = DeviceKind::cuda;
+    shape.ops = OpsBackend::fused;
+  }
+  return shape;
+}
+
+std::string buffers_of(const Frozen& frozen) {
+  const StrategyPlans strategy =
+      lesson_plans_of(frozen.lesson[0], {frozen.lesson.begin() + 1, frozen.lesson.end()});
+  const RunShape shape = shape_of(frozen, *strategy.plans);
+  MemoryPlan plan = strategy.plans->memory_plan(shape);
+  detail::plan_surroundings(shape, plan);
+  std::string text;
+  for (const auto& [buffer, bytes] : plan.by_name())
+    text += std::string(name_of(buffer.purpose)) + ", " + std::string(name_of(buffer.place)) + ", " +
+            buffer.name + " = " + std::to_string(bytes.value()) + "; ";
+  return text;
+}
+
+TEST(FrozenPlans, HoldWhatTheyHeld) {
+  const std::vector<Frozen> all = frozen_plans();
+  ASSERT_EQ(all.size(), 200U);
+  for (const Frozen& frozen : all) {
+    std::string what;
+    for (const auto* words : {&frozen.lesson, &frozen.run, &frozen.workload})
+      for (const std::string& word : *words) what += word + " ";
+    EXPECT_EQ(buffers_of(frozen), frozen.buffers) << what;
+  }
+}
+
+}  // namespace
+}  // namespace sc::test
