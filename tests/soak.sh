@@ -7,8 +7,8 @@
 #     --list        the parts, and when each last passed
 #   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all parts
 # A part that passes leaves its date in docs/records/soak.json, and sums of what it found in order in tests/setup/soaked.txt: what they name
-# tests/run.sh and .ci/run leave out until it changes. `mutants` takes files without such a sum, 40 minutes at a time. ThreadSanitizer sees the ranks that are threads (Local); under mpirun ranks are
-# processes, and Open MPI was built without it.
+# tests/run.sh and .ci/run leave out until it changes. `mutants` takes files without such a sum, 40 minutes at a time. ThreadSanitizer sees
+# the ranks that are threads (Local); under mpirun ranks are processes, and Open MPI was built without it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
@@ -82,7 +82,7 @@ part() {
       check_format --all
       single_files --all
       common/setup/tidy.sh --all
-      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && python_sources; } | xargs python3 -B tests/setup/tiers.py record file
+      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && own_files '*.py'; } | xargs python3 -B tests/setup/tiers.py record file
       ;;
     address) all_sanitized cpu-asan -LE '^processes$' ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;

@@ -71,8 +71,9 @@ run_ctest() {
   return "$status"
 }
 
-own_sources() {
-  { git ls-files -co --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh' 2>/dev/null || true; } |
+# own_files PATTERN...: those that git knows or would add; none where this is no work tree.
+own_files() {
+  { git ls-files -co --exclude-standard -- "$@" 2>/dev/null || true; } |
     while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
 }
 
@@ -83,21 +84,19 @@ single_files() {
   python3 -B tests/setup/single_files.py "$@"
 }
 
-python_sources() { git ls-files -co --exclude-standard -- '*.py'; }
-
 # check_format [--all]: Python only where it changed since the last soak: black takes its time.
 check_format() {
   local -a files scripts
-  mapfile -t files < <(own_sources)
+  mapfile -t files < <(own_files '*.h' '*.cpp' '*.cu' '*.cuh')
   ((${#files[@]})) || { say "no file to check (not a git work tree)"; return 0; }
   clang-format-14 --version | head -n 1
   printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(cores)" clang-format-14 --dry-run -Werror ||
     { say "fix: clang-format-14 -i on the files above"; return 1; }
   say "${#files[@]} files"
-  mapfile -t scripts < <(python_sources | if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
+  mapfile -t scripts < <(own_files '*.py' | if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
   ((${#scripts[@]} == 0)) || black --quiet --check "${scripts[@]}" || { say "fix: black ."; return 1; }
   say "${#scripts[@]} of Python"
-  mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' '*.sbatch' .ci/run)
+  mapfile -t scripts < <(own_files '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"
   say "${#scripts[@]} scripts"
 }

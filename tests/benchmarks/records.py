@@ -1291,30 +1291,6 @@ ASKED = {
 }
 
 
-ASKED = {
-    "names": {"nargs": "*", "metavar": "RECORD", "help": "default: all of them"},
-    "--timed": {"action": "store_true", "help": "those with times"},
-    "--gpu-trace": {
-        "type": pathlib.Path,
-        "nargs": "+",
-        "metavar": "FOLDER",
-        "help": "only gpu_trace.json, from runs' folders (--trace --out FOLDER)",
-    },
-    "--gpu-profile": {
-        "type": pathlib.Path,
-        "nargs": "+",
-        "metavar": "FOLDER",
-        "help": "only gpu_profile.json, from runs' folders (--profile --out FOLDER)",
-    },
-    "--as": {
-        "dest": "name",
-        "choices": ("gpu_profile", "gpu_profile_one"),
-        "default": "gpu_profile",
-        "help": "which record --gpu-profile writes",
-    },
-}
-
-
 def main():
     parser = parser_of(__doc__, ASKED)
     args = parser.parse_args()

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <map>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -41,7 +41,8 @@ std::vector<Frozen> frozen_plans() {
   return all;
 }
 
-/// "4 rank=1 cuda nccl fused": ranks, which one, and on what.
+/// Of the words "4 1 nccl": so many ranks, which of them, and how they communicate, which says where they
+/// are.
 RunShape shape_of(const Frozen& frozen, const Plans& plans) {
   RunShape shape;
   const FieldSet fields = workload_fields().bind(shape.workload);
@@ -50,11 +51,9 @@ RunShape shape_of(const Frozen& frozen, const Plans& plans) {
   const WorldSize world{std::stoi(frozen.run[0])};
   divide(shape, world, plans.division(world));
   shape.rank = Rank{std::stoi(frozen.run[1])};
-  const std::map<std::string, CommBackend> backends = {{"local", CommBackend::local},
-                                                       {"mpi", CommBackend::mpi},
-                                                       {"nccl", CommBackend::nccl},
-                                                       {"staged", CommBackend::staged}};
-  shape.comm = backends.at(frozen.run[2]);
+  for (const CommBackend backend :
+       {CommBackend::local, CommBackend::mpi, CommBackend::nccl, CommBackend::staged})
+    if (name_of(backend) == frozen.run.at(2)) shape.comm = backend;
   if (shape.comm == CommBackend::nccl || shape.comm == CommBackend::staged) {
     shape.device = DeviceKind::cuda;
     shape.ops = OpsBackend::fused;

@@ -88,7 +88,8 @@ class StartTest(support.ProcessTest):
     def folder_of_another_user(self):
         if os.geteuid() != 0:
             self.skipTest("only root can be another user")
-        if not all(folder.stat().st_mode & 0o001 for folder in pathlib.Path(support.ROOT).resolve().parents):
+        root = pathlib.Path(support.ROOT).resolve()
+        if not all(folder.stat().st_mode & 0o001 for folder in (root, *root.parents)):
             self.skipTest("another user cannot reach this repository")
         folder = support.new_path("own")
         os.chmod(support.scratch, 0o755)

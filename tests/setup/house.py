@@ -27,6 +27,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+LINE = re.compile(r"^.*\S", re.M)  # that is not blank
 COLUMNS = ["statements", "lines", "function", "members", "empty", "forwards", "outside", "diff"]
 NOISE = re.compile(
     r"""//[^\n]*|/\*.*?\*/                                 # comments, strings, characters
@@ -159,7 +160,7 @@ def counted(text):
     data = [piece for _, _, pieces in classes(plain) for piece in pieces if "std::function" in piece]
     return {
         "statements": statements(plain),
-        "lines": len(re.findall(r"^.*\S", text, re.M)),
+        "lines": len(LINE.findall(text)),
         "function": sum(len(data_names(piece)) for piece in data),
         "empty": sum("override" in tail and not body for _, _, tail, body in functions(plain)),
         "forwards": sum(forwards(parameters, body) for _, parameters, _, body in functions(plain)),
@@ -207,21 +208,19 @@ def measure(commit, top):  # {row: {column: number}} of the commit, laid out in 
         input=git("archive", commit, "lessons", "common", "pipedream", "tests", "docs"),
         check=True,
     )
-    rows = {row: {"statements": sum(map(statements_of, paths))} for row, paths in places_in(folder).items()}
-    for path in folder.rglob("main.cpp"):
-        if path.parent.parent.name == "lessons":
-            path.unlink()
-    places = {row: paths for row, paths in places_in(folder).items() if "Python" not in row}
-    paths = {path for row in places.values() for path in row}
-    for path in paths:
+    places = places_in(folder)
+    rows = {row: {"statements": sum(map(statements_of, paths))} for row, paths in places.items()}
+    programs = set((folder / "lessons").glob("*/main.cpp"))  # statements alone are counted of these
+    cpp = [path for path in places["product, C++"] + places["tests, C++"] if path not in programs]
+    for path in cpp:
         path.write_text(NOISE.sub(lambda match: " " if match[0][0] == "/" else match[0], path.read_text()))
-    subprocess.run(["clang-format-14", "--style=file", "-i", *paths], check=True)
-    texts = {row: "\n".join(path.read_text() for path in places[row]) for row in places}
+    subprocess.run(["clang-format-14", "--style=file", "-i", *cpp], check=True)
+    texts = {
+        row: "\n".join(p.read_text() for p in paths if p not in programs) for row, paths in places.items()
+    }
     for row, text in texts.items():
-        rows[row] = counted(text) | rows[row]
-    for row, paths in places_in(folder).items():
-        if "Python" in row:
-            rows[row]["lines"] = sum(len(re.findall(r"^.*\S", path.read_text(), re.M)) for path in paths)
+        of_row = {"lines": len(LINE.findall(text))} if "Python" in row else counted(text) if text else {}
+        rows[row] = of_row | rows[row]
     lessons = sorted(row for row in rows if re.match(r"\d\d_", row))
     found = {name: rest for name, *rest in classes(bare(texts["lessons 00 to 11"]))}
     for before, name in zip([None, *lessons], lessons):
