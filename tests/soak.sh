@@ -91,7 +91,7 @@ part() {
       tests/mutate/base.sh --faults --record
       tests/mutate/pipedream.sh --faults --record
       ;;
-    mutants) tests/mutate/base.sh --changed --record --minutes 40 ;;
+    mutants) tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
     mutants_pipedream) tests/mutate/pipedream.sh --record ;;
     fuzz) tests/fuzz/run.sh --seconds 75 ;; # ten minutes in all. An input that breaks a rule lies in build/fuzz/found afterwards
     kills)

@@ -25,15 +25,18 @@ changes, are tried.
   --changed         only patches, or mutants of files, that differ from what the last soak saw, or whose tests do (tests/setup/soaked.txt)
   --record          notes there what was noticed: patches, and files of whose mutants --least died; not with --sample or --only
   --minutes N       begins no further file's mutants after that
+  --jobs N          so many mutants at once, each in a copy of its own; default 1
 
 The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
 exit: 0, 1 too many survive (or a patch does), 64 usage, 70 the unchanged copy fails its own tests
 """
 import argparse
+import concurrent.futures
 import glob
 import json
 import os
 import pathlib
+import queue
 import random
 import re
 import shutil
@@ -125,9 +128,9 @@ def sample(mutants, count):
 class Copy:
     """A copy of the work tree in which one thing at a time is changed."""
 
-    def __init__(self, work, paths, build, timeout):
+    def __init__(self, work, paths, timeout):
         self.root = pathlib.Path(work).resolve()
-        self.build, self.timeout = build, timeout
+        self.timeout = timeout
         listed = subprocess.run(
             ["git", "ls-files", "-co", "--exclude-standard", "-z", "--", *paths],
             capture_output=True,
@@ -165,16 +168,23 @@ class Copy:
         (self.root / name).write_text(text)
 
 
-def try_mutants(options, copy, mutants):
-    verdicts = []
+def try_mutants(options, copies, mutants):
+    """Their verdicts, in order; as many at once as there are copies."""
     accepted, left = read_reasons(options.accept)
-    for number, mutant in enumerate(mutants, start=1):
+    free = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def verdict_of(mutant):
         source = pathlib.Path(mutant.path).read_text()
-        change = f"{source.split(chr(10))[mutant.line].strip()} -> {mutated(source, mutant).split(chr(10))[mutant.line].strip()}"
+        damaged = mutated(source, mutant)
+        lines = [text.split("\n")[mutant.line].strip() for text in (source, damaged)]
+        change = f"{lines[0]} -> {lines[1]}"
         if f"{mutant.path}:{change}" in accepted:
             verdict = "equivalent"
         else:
-            copy.write(mutant.path, mutated(source, mutant))
+            copy = free.get()
+            copy.write(mutant.path, damaged)
             verdict = (
                 "does not compile"
                 if not copy.run(options.build)
@@ -183,16 +193,13 @@ def try_mutants(options, copy, mutants):
                 else "killed"
             )
             copy.write(mutant.path, source)
-        verdicts.append(
-            {
-                "place": mutant.name(),
-                "change": change,
-                "verdict": verdict,
-                "reason": left.get(f"{mutant.path}:{change}", ""),
-            }
-        )
-        print(f"{number}/{len(mutants)} {verdict}: {mutant.name()}: {change}", flush=True)
-    return verdicts
+            free.put(copy)
+        print(f"{verdict}: {mutant.name()}: {change}", flush=True)
+        reason = left.get(f"{mutant.path}:{change}", "")
+        return {"place": mutant.name(), "change": change, "verdict": verdict, "reason": reason}
+
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        return list(pool.map(verdict_of, mutants))
 
 
 def read_reasons(path):
@@ -313,6 +320,7 @@ def parse():
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--accept")
     parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--changed", action="store_true")
     parser.add_argument("--record", action="store_true")
     return parser.parse_args()
@@ -329,18 +337,20 @@ def main():
             print("nothing changed since the last soak (tests/setup/soaked.txt)")
             return 0
     chosen = drawn(tried, options.sample)
-    copy = Copy(options.work, options.copy, options.build, options.timeout)
-    copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
-    if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
-        print(
-            "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
-            + str(copy.root),
-            file=sys.stderr,
-        )
-        return 70
-    copy.timeout = options.timeout
+    works = [options.work] + [f"{options.work}_{job}" for job in range(2, options.jobs + 1)]
+    copies = [Copy(work, options.copy, options.timeout) for work in works]
+    for copy in copies:
+        copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
+        if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
+            print(
+                "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
+                + str(copy.root),
+                file=sys.stderr,
+            )
+            return 70
+        copy.timeout = options.timeout
     if options.patches:
-        return try_patches(options, copy, patches, chosen)
+        return try_patches(options, copies[0], patches, chosen)
     mutants = [
         m
         for name in options.files
@@ -353,7 +363,7 @@ def main():
         if time.monotonic() - begin > 60 * options.minutes:
             print(f"{len(left)} mutants are left, from {name} on: run it again")
             break
-        found = try_mutants(options, copy, [m for m in left if m.path == name])
+        found = try_mutants(options, copies, [m for m in left if m.path == name])
         left, verdicts = [m for m in left if m.path != name], verdicts + found
         if (
             options.record

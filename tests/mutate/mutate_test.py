@@ -67,7 +67,7 @@ def judges():
         check("survived: sum.py:2:11: c = a * 1 -> c = a / 1" in result.stdout, result.stdout)
         check((folder / "sum.py").read_text().endswith("c + b\n"), "the original is untouched")
         (folder / "accept").write_text("# equal\nsum.py:c = a * 1 -> c = a / 1   division by one\n")
-        accepted = run(folder, *commands, "--accept", "accept", "sum.py")
+        accepted = run(folder, *commands, "--jobs", "2", "--accept", "accept", "sum.py")
         check(accepted.returncode == 0 and "1 accepted as equivalent" in accepted.stdout, accepted.stdout)
         (folder / "left").write_text("survives sum.py:c = a * 1 -> c = a / 1   nobody divides\n")
         left = run(folder, *commands, "--accept", "left", "sum.py")
