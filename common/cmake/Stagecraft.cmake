@@ -153,7 +153,7 @@ endfunction()
 function(sc_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O1
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O0
   sc_link(${name} ${ARG_DEPENDS})
   sc_in_bin(${name} tests)  # where tests/benchmarks looks
   if(NOT STAGECRAFT_CUDA)

@@ -23,6 +23,7 @@ struct GptConfig {
   [[nodiscard]] std::int64_t head_dim() const { return width / heads; }
   /// Units of the flat-vector model: embeddings, blocks, final norm (and an untied head).
   [[nodiscard]] std::int64_t num_units() const { return layers + 2; }
+  bool operator==(const GptConfig&) const = default;
 };
 
 enum class Activations { keep, recompute_gelu, recompute };

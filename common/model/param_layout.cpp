@@ -1,6 +1,7 @@
 #include "common/model/param_layout.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
@@ -113,6 +114,25 @@ UnitLayout place(std::vector<ParamTensor> tensors, std::int64_t world) {
   return unit;
 }
 
+std::vector<UnitLayout> units_of(const GptConfig& config, WorldSize world, std::int64_t persist_below,
+                                 const TensorCut& cut) {
+  std::vector<UnitLayout> units;
+  const Tensors tensors(config, cut);
+  const auto add = [&](std::vector<ParamTensor> of_unit) {
+    for (ParamTensor& t : of_unit)
+      if (real_numel(t, config) < persist_below) t.segment = Segment::whole;
+    units.push_back(place(std::move(of_unit), to_int(world)));
+  };
+  add(tensors.embeddings());
+  for (std::int64_t i = 0; i < config.layers; ++i) add(tensors.block(i));
+  add(tensors.last());
+  for (std::size_t u = 1; u < units.size(); ++u) {
+    units[u].sharded_begin = units[u - 1].sharded_begin + units[u - 1].sharded_size;
+    units[u].whole_begin = units[u - 1].whole_begin + units[u - 1].whole_size;
+  }
+  return units;
+}
+
 void check(const GptConfig& c, WorldSize world, const TensorCut& cut) {
   const auto refuse = [](const char* what, const char* fix) {
     throw InputError(ExitCode::usage, "model", what, fix);
@@ -150,19 +170,16 @@ ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t 
                          const TensorCut& cut)
     : config_(config), world_(world), persist_below_(persist_below), cut_(cut) {
   check(config, world, cut);
-  const Tensors tensors(config, cut);
-  const auto add = [&](std::vector<ParamTensor> of_unit) {
-    for (ParamTensor& t : of_unit)
-      if (real_numel(t, config) < persist_below) t.segment = Segment::whole;
-    units_.push_back(place(std::move(of_unit), to_int(world)));
-  };
-  add(tensors.embeddings());
-  for (std::int64_t i = 0; i < config.layers; ++i) add(tensors.block(i));
-  add(tensors.last());
-  for (std::size_t u = 1; u < units_.size(); ++u) {
-    units_[u].sharded_begin = units_[u - 1].sharded_begin + units_[u - 1].sharded_size;
-    units_[u].whole_begin = units_[u - 1].whole_begin + units_[u - 1].whole_size;
+  // Every function of a plan asks for the layout of the same model.
+  thread_local std::tuple<GptConfig, WorldSize, std::int64_t, TensorCut> last;
+  thread_local std::shared_ptr<const std::vector<UnitLayout>> units_of_last;
+  if (const auto asked = std::tuple(config, world, persist_below, cut);
+      units_of_last == nullptr || asked != last) {
+    units_of_last =
+        std::make_shared<const std::vector<UnitLayout>>(units_of(config, world, persist_below, cut));
+    last = asked;
   }
+  units_ = units_of_last;
 }
 
 const ParamTensor* ParamLayout::find(int unit, std::string_view name) const {
@@ -173,12 +190,12 @@ const ParamTensor* ParamLayout::find(int unit, std::string_view name) const {
 }
 
 Elements ParamLayout::arena_size(Segment segment) const {
-  return Elements(units_.back().begin(segment) + units_.back().size(segment));
+  return Elements(units_->back().begin(segment) + units_->back().size(segment));
 }
 
 Elements ParamLayout::parameters() const {
   std::int64_t n = 0;
-  for (const UnitLayout& u : units_) {
+  for (const UnitLayout& u : *units_) {
     for (const ParamTensor& t : u.tensors) n += real_numel(t, config_);
   }
   return Elements(n);

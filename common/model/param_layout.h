@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,10 +90,10 @@ class ParamLayout {
 
   [[nodiscard]] const GptConfig& config() const { return config_; }
   [[nodiscard]] WorldSize world() const { return world_; }
-  [[nodiscard]] int num_units() const { return static_cast<int>(units_.size()); }  // L + 2
+  [[nodiscard]] int num_units() const { return static_cast<int>(units_->size()); }  // L + 2
   [[nodiscard]] int num_blocks() const { return num_units() - 2; }
   [[nodiscard]] int last_unit() const { return num_units() - 1; }
-  [[nodiscard]] const UnitLayout& unit(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] const UnitLayout& unit(int unit) const { return (*units_)[static_cast<std::size_t>(unit)]; }
   /// Null if there is no such tensor.
   [[nodiscard]] const ParamTensor* find(int unit, std::string_view name) const;
 
@@ -125,7 +126,7 @@ class ParamLayout {
   WorldSize world_;
   std::int64_t persist_below_;
   TensorCut cut_;
-  std::vector<UnitLayout> units_;
+  std::shared_ptr<const std::vector<UnitLayout>> units_;  // copies of a layout share them
 };
 
 }  // namespace sc

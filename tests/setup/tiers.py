@@ -70,7 +70,7 @@ TOOLS = {
 # Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
 # Not in tests/run.sh: what pages tell a reader to type, which other tests have run in other words.
-PAGES = "docs_(commands|notebooks|refusals)"
+PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
 # Exercises are built by their label; .ci/run does it where one changed.
 EXERCISE = "exercise_.*|exercises_score"
 READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
