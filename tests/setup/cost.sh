@@ -18,6 +18,7 @@ mkdir -p "$logs"
 scratch=$(mktemp -d)
 chmod 755 "$scratch" # tests are other users, too
 trap 'rm -rf "$scratch"' EXIT
+commit=$(git rev-parse --short=12 HEAD) # a commit made meanwhile is not what was measured
 
 for name in "${which[@]}"; do
   case $name in
@@ -27,6 +28,7 @@ for name in "${which[@]}"; do
     *) die "$exit_usage" "$name" "is none of first, run, ci" "tests/setup/cost.sh run" ;;
   esac
   git clone -q "$root" "$scratch/$name"
+  git -C "$scratch/$name" checkout -q --detach "$commit"
   TIMEFORMAT='%R %U %S' status=0
   # Nothing of this folder's setup: neither what it installed nor what it compiled.
   { time (CDPATH='' cd "$scratch/$name" && env -u LIBTORCH_ROOT CCACHE_DIR="$scratch/ccache-$name" "$command" >"$logs/$name.log" 2>&1 </dev/null); } 2>"$logs/$name.time" || status=$?
@@ -35,11 +37,10 @@ for name in "${which[@]}"; do
   say "$name: exit $status, $(cat "$logs/$name.time") seconds: on the clock, user, sys"
   ((status == 0)) || exit 1
 done
-python3 -B - "$logs" "${which[@]}" <<'PY'
-import json, os, pathlib, re, subprocess, sys, xml.etree.ElementTree as tree
-logs, names, file = pathlib.Path(sys.argv[1]), sys.argv[2:], pathlib.Path("docs/results/cost.json")
+python3 -B - "$logs" "$commit" "${which[@]}" <<'PY'
+import json, os, pathlib, re, sys, xml.etree.ElementTree as tree
+logs, commit, names, file = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:], pathlib.Path("docs/results/cost.json")
 found = json.loads(file.read_text()) if file.exists() else {"commands": {}}
-commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 for name in names:
     wall, user, system = map(float, (logs / f"{name}.time").read_text().split())
     stages = dict((what, int(seconds)) for what, seconds in re.findall(r"^== (.+): (\d+) s,", (logs / f"{name}.log").read_text(), re.M))
