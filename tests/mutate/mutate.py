@@ -184,16 +184,18 @@ def try_mutants(options, copies, mutants):
             verdict = "equivalent"
         else:
             copy = free.get()
-            copy.write(mutant.path, damaged)
-            verdict = (
-                "does not compile"
-                if not copy.run(options.build)
-                else "survived"
-                if copy.run(options.test)
-                else "killed"
-            )
-            copy.write(mutant.path, source)
-            free.put(copy)
+            try:
+                copy.write(mutant.path, damaged)
+                verdict = (
+                    "does not compile"
+                    if not copy.run(options.build)
+                    else "survived"
+                    if copy.run(options.test)
+                    else "killed"
+                )
+                copy.write(mutant.path, source)
+            finally:
+                free.put(copy)  # an error ends the run; without its copy the others would wait for ever
         print(f"{verdict}: {mutant.name()}: {change}", flush=True)
         reason = left.get(f"{mutant.path}:{change}", "")
         return {"place": mutant.name(), "change": change, "verdict": verdict, "reason": reason}
