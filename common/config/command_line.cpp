@@ -34,8 +34,6 @@ void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector
   std::vector<std::string> names;
   for (const Flag& flag : flags) names.push_back("--" + flag.name);
   const std::string name = word.substr(0, word.find('='));
-  if (std::ranges::count(names, name) > 0)
-    refuse(name, "its argument holds a line break", "without it; or as a word of its own, without =");
   if (const std::string ours = ours_for(name); !ours.empty())
     refuse(name, "it is a flag of other programs", ours);
   const std::string near = nearest(name, names);

@@ -1,6 +1,7 @@
 #include "common/model/param_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -170,16 +171,16 @@ ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t 
                          const TensorCut& cut)
     : config_(config), world_(world), persist_below_(persist_below), cut_(cut) {
   check(config, world, cut);
-  // Every function of a plan asks for the layout of the same model.
-  thread_local std::tuple<GptConfig, WorldSize, std::int64_t, TensorCut> last;
-  thread_local std::shared_ptr<const std::vector<UnitLayout>> units_of_last;
-  if (const auto asked = std::tuple(config, world, persist_below, cut);
-      units_of_last == nullptr || asked != last) {
-    units_of_last =
-        std::make_shared<const std::vector<UnitLayout>>(units_of(config, world, persist_below, cut));
-    last = asked;
-  }
-  units_ = units_of_last;
+  // Functions of a plan, and ranks that are alike, ask for the same few layouts over and over.
+  using Asked = std::tuple<GptConfig, WorldSize, std::int64_t, TensorCut>;
+  thread_local std::array<std::pair<Asked, std::shared_ptr<const std::vector<UnitLayout>>>, 16> known;
+  thread_local std::size_t next = 0;
+  const Asked asked(config, world, persist_below, cut);
+  for (const auto& [key, units] : known)
+    if (units != nullptr && key == asked) units_ = units;
+  if (units_ != nullptr) return;
+  units_ = std::make_shared<const std::vector<UnitLayout>>(units_of(config, world, persist_below, cut));
+  known.at(next++ % known.size()) = {asked, units_};
 }
 
 const ParamTensor* ParamLayout::find(int unit, std::string_view name) const {

@@ -842,10 +842,15 @@ TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
               4 * static_cast<double>(model.vocab_padded() * model.width) / rates.node_link, 1e-6);
 }
 
+const std::vector<Checked>& checked() {
+  static const std::vector<Checked> all = check(measured());
+  return all;
+}
+
 // The rates that predict a step follow from all others: one that took ten times as long is predicted as it
 // was.
 TEST(Predict, ATimedStepDoesNotPredictItself) {
-  const std::vector<Checked> before = check(measured());
+  const std::vector<Checked>& before = checked();
   for (const std::string lesson : {"00_one_device", "10_tensor_parallel"}) {
     Measured changed = measured();
     std::size_t i = 0;
@@ -858,7 +863,7 @@ TEST(Predict, ATimedStepDoesNotPredictItself) {
 }
 
 TEST(Predict, EveryTimedStepIsPredicted) {
-  const std::vector<Checked> all = check(measured());
+  const std::vector<Checked>& all = checked();
   EXPECT_GT(all.size(), 40U);
   for (const Checked& row : all)
     EXPECT_LT(std::abs(row.error()), 0.25) << row.step.record << " " << row.step.run;
@@ -867,7 +872,7 @@ TEST(Predict, EveryTimedStepIsPredicted) {
 // The quoted runs have 1,024 tokens a step, or another machine's host.
 TEST(Predict, EveryTimedStepOfTwoGpusWithinATenth) {
   std::int64_t rows = 0;
-  for (const Checked& row : check(measured())) {
+  for (const Checked& row : checked()) {
     if (row.step.gpus != 2 || row.step.record == "quoted") continue;
     EXPECT_LT(std::abs(row.error()), 0.1) << row.step.record << " " << row.step.run << " " << row.step.lesson;
     ++rows;

@@ -9,6 +9,7 @@
 #include "tests/lessons/offload_support.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/harness.h"
+#include "tests/support/pairwise.h"
 
 namespace sc {
 namespace {
@@ -37,6 +38,7 @@ class InfinityWorlds : public InfinityTest, public ::testing::WithParamInterface
 
 TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
   const int world = GetParam();
+  test::Lot lot(world - 1, 3);
   for (const std::int64_t micro : {1, 3}) {
     const Workload w = offloaded_workload(micro, world);
     const test::RankResult expected = offloaded_reference(w, world);
@@ -45,7 +47,7 @@ TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
         for (const std::int64_t buffers : {1, 2, 3, 5}) {
           InfinityOptions o = options(999, buffers);
           o.parameters = parameters, o.grads_at = grads;
-          expect_equal(expected, world, w, o);
+          if (lot.draws()) expect_equal(expected, world, w, o);
         }
       }
     }
@@ -55,6 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
 
 TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
   const int world = GetParam();
+  test::Lot lot(world - 1, 3);
   for (const std::int64_t micro : {1, 3}) {
     Workload w = offloaded_workload(micro, world);
     w.optim.clip = micro == 1 ? 1e-3 : 0;
@@ -64,7 +67,7 @@ TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
         for (const std::int64_t resident : {1, 3, 4}) {
           InfinityOptions o = options(300, 2);
           o.parameters = parameters, o.grads_at = grads, o.resident = resident;
-          expect_equal(expected, world, w, o);
+          if (lot.draws()) expect_equal(expected, world, w, o);
         }
   }
 }
@@ -72,6 +75,7 @@ TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
 // This rank's slice of the parameters too lies on the host, or on the disk, and comes with every gather.
 TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
+  test::Lot lot(world - 1, 3);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t micro : {1, 3}) {
       Workload w = offloaded_workload(micro, world);
@@ -84,8 +88,8 @@ TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
             InfinityOptions o = options(999, buffers);
             o.parameters = ParametersOn::sharded, o.params_at = params, o.prefetch = prefetch;
             o.grads_at = prefetch == 0 ? GradsAt::host : GradsAt::device;
-            expect_equal(expected, world, w, o);
-            if (prefetch == 1) expect_equal(expected, world, w, o, test::delayed);
+            if (lot.draws()) expect_equal(expected, world, w, o);
+            if (prefetch == 1 && lot.draws()) expect_equal(expected, world, w, o, test::delayed);
           }
         }
       }

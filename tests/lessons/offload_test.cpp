@@ -18,6 +18,7 @@
 #include "tests/lessons/offload_support.h"
 #include "tests/support/harness.h"
 #include "tests/support/no_plans.h"
+#include "tests/support/pairwise.h"
 
 namespace sc {
 namespace {
@@ -131,6 +132,7 @@ TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
 // Begun before the norm is known; and again where it clips.
 TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
   const int world = GetParam();
+  test::Lot lot(world - 1, 3);
   for (const std::int64_t micro : {1, 3}) {
     Workload w = offloaded_workload(micro, world);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -143,14 +145,17 @@ TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
         const test::RankResult expected = offloaded_reference(w, world);
         for (const ParametersOn parameters : kParameters)
           for (const std::int64_t resident : {0, 2})
-            expect_offload_equals(expected, world, w,
-                                  {{.parameters = parameters,
-                                    .update = UpdateKind::early,
-                                    .resident = resident,
-                                    .piece = 300}});
-        expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}},
-                              test::delayed);
-        expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}, false});
+            if (lot.draws())
+              expect_offload_equals(expected, world, w,
+                                    {{.parameters = parameters,
+                                      .update = UpdateKind::early,
+                                      .resident = resident,
+                                      .piece = 300}});
+        if (lot.draws())
+          expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}},
+                                test::delayed);
+        if (lot.draws())
+          expect_offload_equals(expected, world, w, {{.update = UpdateKind::early, .piece = 600}, false});
       }
     }
   }

@@ -153,7 +153,8 @@ TEST(ParamLayout, DecayRangesAreTheMatricesAndNothingElse) {
 // a granule at most.
 TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   const GptConfig odd{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};
-  for (const GptConfig& config : {odd, kXl}) {
+  const GptConfig like_xl{.layers = 48, .heads = 25, .width = 200, .context = 128, .vocab = 5025};
+  for (const GptConfig& config : {odd, like_xl}) {
     const ParamLayout whole(config, WorldSize{1});
     for (const int ranks : {1, 2, 3, 4, 5}) {
       for (int unit : {0, 1, whole.last_unit()}) {

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <initializer_list>
+#include <random>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -128,6 +131,25 @@ class Choose {
   PairwiseRow row_;
   std::vector<int> counts_;
   std::ostringstream text_;
+};
+
+/// Of the settings that a test tries in several worlds (or with several buffers): each in one of them, drawn
+/// by lot, the same every time. With STAGECRAFT_SETTINGS=all, which tests/soak.sh sets, each in all of them.
+class Lot {
+ public:
+  /// which  of `of`, from 0
+  Lot(unsigned which, unsigned of) : which_(which), of_(of) {}
+  /// Whether the next setting is tried here.
+  [[nodiscard]] bool draws() {
+    const bool here = random_() % of_ == which_;
+    return here || all_;
+  }
+
+ private:
+  unsigned which_, of_;
+  const char* settings_ = std::getenv("STAGECRAFT_SETTINGS");
+  bool all_ = settings_ != nullptr && std::string_view(settings_) == "all";
+  std::mt19937 random_{1};
 };
 
 }  // namespace sc::test
