@@ -31,7 +31,7 @@ std::string options(std::string_view flag, const std::vector<std::int64_t>& valu
 }
 
 std::string fixes(const BatchConfig& batch, const BatchRanks& ranks) {
-  const std::int64_t d = ranks.world / (ranks.stages * ranks.tensor);
+  const std::int64_t d = ranks.mesh.size(Axis::data);
   const std::int64_t unit = batch.micro * d;
   const auto globals =
       nearest_two(batch.global, batch.global + unit, [unit](std::int64_t n) { return n % unit == 0; });
@@ -39,7 +39,7 @@ std::string fixes(const BatchConfig& batch, const BatchRanks& ranks) {
       nearest_two(batch.micro, batch.global / d, [&](std::int64_t n) { return batch.global % (n * d) == 0; });
   auto worlds = nearest_two(d, batch.global / batch.micro,
                             [&](std::int64_t n) { return batch.global % (batch.micro * n) == 0; });
-  for (std::int64_t& world : worlds) world *= ranks.stages * ranks.tensor;
+  for (std::int64_t& world : worlds) world *= ranks.mesh.of_a_replica();
   return "one of" + options("--set batch.global=", globals) + options("--set batch.micro=", micros) +
          options(ranks.ranks_flag + " ", worlds);
 }
@@ -53,18 +53,17 @@ std::string equation(const BatchConfig& batch, std::int64_t data_parallel) {
 }  // namespace
 
 BatchPlan plan_batch(const BatchConfig& batch, const BatchRanks& ranks, const Origins& origins) {
-  const std::int64_t apart = ranks.stages * ranks.tensor;  // ranks with the same rows
-  if (ranks.world % apart != 0) {
-    const auto worlds =
-        nearest_two(ranks.world, ranks.world + apart, [apart](std::int64_t n) { return n % apart == 0; });
-    const std::string of_tensor =
-        ranks.tensor == 1 ? "" : fmt::format(" of {} tensor ranks each", ranks.tensor);
-    throw InputError(
-        ExitCode::usage, fmt::format("{} {}", ranks.ranks_flag, ranks.world),
-        fmt::format("{} ranks cannot be shared by {} stages{}", ranks.world, ranks.stages, of_tensor),
-        "one of" + options(ranks.ranks_flag + " ", worlds));
+  const std::int64_t world = to_int(ranks.mesh.world()), tensor = ranks.mesh.size(Axis::tensor);
+  if (!ranks.mesh.is_whole()) {
+    const std::int64_t apart = ranks.mesh.of_a_replica();  // ranks with the same rows
+    const auto worlds = nearest_two(world, world + apart, [apart](std::int64_t n) { return n % apart == 0; });
+    const std::string of_tensor = tensor == 1 ? "" : fmt::format(" of {} tensor ranks each", tensor);
+    throw InputError(ExitCode::usage, fmt::format("{} {}", ranks.ranks_flag, world),
+                     fmt::format("{} ranks cannot be shared by {} stages{}", world,
+                                 ranks.mesh.size(Axis::stages), of_tensor),
+                     "one of" + options(ranks.ranks_flag + " ", worlds));
   }
-  BatchPlan plan{batch.global, batch.micro, ranks.world / apart, 1, ""};
+  BatchPlan plan{batch.global, batch.micro, ranks.mesh.size(Axis::data), 1, ""};
   plan.accumulation = ceil_div(plan.global, plan.micro * plan.data_parallel);
   if (plan.global == plan.accumulation * plan.micro * plan.data_parallel) return plan;
   const std::string what = equation(batch, plan.data_parallel);
@@ -73,7 +72,7 @@ BatchPlan plan_batch(const BatchConfig& batch, const BatchRanks& ranks, const Or
                      what + ", which is not whole", fixes(batch, ranks));
   }
   plan.note = fmt::format("{}, rounded up to {}; a real run of {} ranks would refuse this batch", what,
-                          plan.accumulation, ranks.world);
+                          plan.accumulation, world);
   return plan;
 }
 

@@ -66,11 +66,11 @@ class Checks {
   }
 
   void stages(const RunFacts& facts) const {
-    if (facts.stages <= w_.model.layers) return;
+    if (facts.mesh.size(Axis::stages) <= w_.model.layers) return;
     refuse({"model.layers"},
-           fmt::format("{} stages cannot share model.layers {}: a stage has at least one block", facts.stages,
-                       w_.model.layers),
-           fmt::format("--set model.layers={}", facts.stages));
+           fmt::format("{} stages cannot share model.layers {}: a stage has at least one block",
+                       facts.mesh.size(Axis::stages), w_.model.layers),
+           fmt::format("--set model.layers={}", facts.mesh.size(Axis::stages)));
   }
 
  private:
@@ -96,9 +96,7 @@ BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts) {
   checks.size();
   checks.device(facts);
   checks.stages(facts);
-  return plan_batch(config.workload.batch,
-                    {facts.world, facts.stages, facts.tensor, facts.plan_only, facts.ranks_flag},
-                    config.origins);
+  return plan_batch(config.workload.batch, {facts.mesh, facts.plan_only, facts.ranks_flag}, config.origins);
 }
 
 DeviceChoice plan_device(const Workload& workload, DeviceChoice asked) {

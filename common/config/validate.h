@@ -12,12 +12,10 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 /// What a run adds to its configuration.
 struct RunFacts {
-  std::int64_t world = 1;                   // ranks that share a step's rows, virtual ones too
-  std::int64_t stages = 1;                  // pipeline stages; 1 without a pipeline
-  std::int64_t tensor = 1;                  // ranks that share every matrix
+  Mesh mesh;                                // of the ranks that share a step's rows, virtual ones too
   DeviceChoice device = DeviceChoice::cpu;  // decided: `automatic` skips what depends on it
   bool plan_only = false;                   // --plan: nothing is trained
-  std::string ranks_flag = "-n";            // what changes `world`
+  std::string ranks_flag = "-n";            // what changes their number
 };
 
 /// Checks everything before anything is allocated and returns the step's arithmetic.

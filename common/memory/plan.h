@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/mesh.h"
 #include "common/base/types.h"
 #include "common/config/workload.h"
 #include "common/memory/purpose.h"
@@ -25,42 +26,22 @@ constexpr std::string_view name_of(CommBackend backend) {
 /// that share micro-batches have equal plans.
 struct RunShape {
   Workload workload;
-  WorldSize world{1};
+  Mesh mesh;
   Rank rank{0};
-  std::int64_t stages = 1;  // of a pipeline
-  std::int64_t tensor = 1;  // ranks that share every matrix; with stages they divide the world
   DeviceKind device = DeviceKind::cpu;
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
   int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
   bool cudnn_attention =
       true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
+
+  /// Where this rank is on the axis.
+  [[nodiscard]] std::int64_t at(Axis axis) const { return mesh.at(axis, rank); }
 };
-
-/// How many ranks share a step's micro-batches, and which of them this one is. Who has much to say to each
-/// other is near:
-/// rank = (stage x data_ranks + data_rank) x tensor + tensor_rank.
-inline std::int64_t data_ranks(const RunShape& shape) {
-  return to_int(shape.world) / (shape.stages * shape.tensor);
-}
-inline std::int64_t tensor_rank(const RunShape& shape) { return to_int(shape.rank) % shape.tensor; }
-inline std::int64_t data_rank(const RunShape& shape) {
-  return to_int(shape.rank) / shape.tensor % data_ranks(shape);
-}
-inline std::int64_t stage_of(const RunShape& shape) {
-  return to_int(shape.rank) / (data_ranks(shape) * shape.tensor);
-}
-
-/// Ranks that share micro-batches, `tensor` apart, have nearly equal plans: the first of the index-th set of
-/// such, in order.
-inline Rank first_of_set(const RunShape& shape, std::int64_t index) {
-  const std::int64_t block = data_ranks(shape) * shape.tensor;
-  return Rank{static_cast<int>(index / shape.tensor * block + index % shape.tensor)};
-}
 
 /// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
 inline std::int64_t micro_batches_of(const RunShape& shape) {
-  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * data_ranks(shape));
+  return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * shape.mesh.size(Axis::data));
 }
 
 /// Bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end, so

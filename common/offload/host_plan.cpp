@@ -81,7 +81,7 @@ std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const std::int64_t world = to_int(shape.world);
+  const std::int64_t world = to_int(shape.mesh.world());
   const Elements whole = layout.arena_size(), slice(whole.value() / world);
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype) {
@@ -131,9 +131,9 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
   const std::int64_t micro = micro_batches_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    plan.add({CommKind::all_gather, precision.dtype, size, shape.world}, {OpPurpose::parameters, unit},
+    plan.add({CommKind::all_gather, precision.dtype, size, shape.mesh.world()}, {OpPurpose::parameters, unit},
              gathers_of(layout, options, micro, unit));
-    plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.world},
+    plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.mesh.world()},
              {OpPurpose::gradients, unit}, micro);
   }
   for (const Piece& piece : cut_pieces(layout, shape.rank, options.piece, options.resident)) {
@@ -142,14 +142,14 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
              {OpPurpose::gradients, piece.unit});
     plan.add({CommKind::to_device, precision.dtype, size, WorldSize{1}}, {OpPurpose::parameters, piece.unit});
   }
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   const int scalars = options.update == UpdateKind::early ? 2 : 1;  // a guess, and the truth
   plan.add({CommKind::to_host, DType::f64, Elements(4), WorldSize{1}}, {OpPurpose::scalars}, scalars);
   return plan;
 }
 
 Contents contents_of_device(const RunShape& shape, const HostOptions& options) {
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout(shape.workload.model, shape.mesh.world());
   Contents contents{.parameters = Extent::slice, .states = Extent::slice};
   contents.most_gradients = 2 + kGradPool;
   if (options.parameters == ParametersOn::sharded) contents.most_parameters = 2 + pool_of(layout, options);
@@ -160,7 +160,7 @@ Facts facts_of_host(const RunShape& shape, const HostOptions& options) {
   Facts facts{.links = {.copy_mbps = options.link_mbps},
               .smaller = {"parameters=sharded", "parameters=sharded prefetch=0"},
               .no_graph = "the host computes in the middle of a step, and a graph cannot wait for it"};
-  const Elements slice = layout_of(shape).arena_size() / to_int(shape.world);
+  const Elements slice = layout_of(shape).arena_size() / to_int(shape.mesh.world());
   if (options.update == UpdateKind::delayed)
     facts.pending = bytes_of(slice, shape.workload.precision.grad_dtype);
   if (options.update == UpdateKind::delayed && options.warm_steps >= shape.workload.steps)
@@ -175,12 +175,12 @@ int adam_threads(const HostOptions& options, WorldSize world) {
 }
 
 std::string updates_in_words(const RunShape& shape, const HostOptions& options) {
-  const int threads = adam_threads(options, shape.world),
-            all = threads * static_cast<int>(to_int(shape.world));
+  const int threads = adam_threads(options, shape.mesh.world()),
+            all = threads * static_cast<int>(to_int(shape.mesh.world()));
   std::string text = fmt::format("the host's AdamW: {} thread{} a rank", threads, threads == 1 ? "" : "s");
   if (options.adam_threads > 0 && all > usable_cores())
     text += fmt::format("; with {} ranks more than the {} cores here, so that they take turns",
-                        to_int(shape.world), usable_cores());
+                        to_int(shape.mesh.world()), usable_cores());
   text += "\n";
   if (options.update == UpdateKind::early)
     text += "update=early: a piece is updated as its gradient lands, and again where the norm clips it\n";

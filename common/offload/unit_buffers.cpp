@@ -77,7 +77,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
       leaving_(kGradBuffers),
       scratch_(kGradBuffers) {
   const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t world = to_int(context.shape.world), units = layout.num_units();
+  const std::int64_t world = to_int(context.shape.mesh.world()), units = layout.num_units();
   const Elements whole = layout.arena_size(), slice = whole / world;
   const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
     return context.ledger.zeros(purpose, name, {n}, dtype);

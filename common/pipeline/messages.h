@@ -39,9 +39,7 @@ class Messages {
   Ticket receive(at::Tensor& t, const pipedream::Action& action);
   /// Of this replica, and of this tensor rank.
   [[nodiscard]] Rank rank_of_stage(int stage) const {
-    const RunShape& shape = context_.shape;
-    const std::int64_t each = data_ranks(shape) * shape.tensor;
-    return Rank{static_cast<int>(stage * each + to_int(shape.rank) % each)};
+    return context_.shape.mesh.moved(context_.shape.rank, Axis::stages, stage);
   }
 
   RunContext& context_;

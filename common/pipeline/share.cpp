@@ -36,9 +36,9 @@ void refuse_on_gpus(const RunShape& shape, const StageOptions& options) {
 
 Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Schedule proven, bool sharded)
     : schedule(std::move(proven)),
-      stage(static_cast<int>(stage_of(shape))),
-      replica(static_cast<int>(data_rank(shape))),
-      replicas(static_cast<int>(data_ranks(shape))),
+      stage(static_cast<int>(shape.at(Axis::stages))),
+      replica(static_cast<int>(shape.at(Axis::data))),
+      replicas(static_cast<int>(shape.mesh.size(Axis::data))),
       parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
       layout(shape.workload.model, WorldSize{replicas}, cut_of(shape)),
       first(stage == 0),

@@ -34,20 +34,17 @@ void plan_messages(const RunShape& shape, const Share& share, const std::vector<
   for (const pipedream::Action& action : actions) {
     if (!pipedream::is_message(action.kind)) continue;
     plan.add({pipedream::is_send(action.kind) ? CommKind::send : CommKind::recv, w.precision.dtype,
-              Elements(share.message), shape.world},
+              Elements(share.message), shape.mesh.world()},
              share.what(action));
   }
 }
 
 void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
-  const auto add = [&](CommKind kind, DType dtype, std::int64_t elements, int ranks, std::int64_t stride,
-                       const What& what) {
-    plan.add({kind, dtype, Elements(elements), WorldSize{ranks}, static_cast<int>(stride)}, what);
-  };
+  const RankSet data = shape.mesh.group(shape.rank, {Axis::data});
   const auto over_replicas = [&](int unit, std::int64_t elements) {
     const auto of = [&](CommKind kind, DType dtype, OpPurpose purpose) {
-      add(kind, dtype, elements, share.replicas, shape.tensor, {purpose, unit});
+      plan.add({kind, dtype, Elements(elements), WorldSize{data.count}, data.stride}, {purpose, unit});
     };
     if (share.shards == 1) return of(CommKind::all_reduce, precision.grad_dtype, OpPurpose::gradients);
     of(CommKind::reduce_scatter, precision.grad_dtype, OpPurpose::gradients);
@@ -66,8 +63,10 @@ void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan) {
   const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
                      begin = share.shards > 1 ? share.replica * slice : 0,
                      tied = std::min(share.tied, begin + slice) - begin;
-  add(CommKind::all_reduce, precision.grad_dtype, std::max<std::int64_t>(0, tied), 2,
-      (share.schedule.stages - 1) * share.replicas * shape.tensor, {OpPurpose::gradients, 0});
+  const auto apart = static_cast<int>((share.schedule.stages - 1) * shape.mesh.stride(Axis::stages));
+  plan.add({CommKind::all_reduce, precision.grad_dtype, Elements(std::max<std::int64_t>(0, tied)),
+            WorldSize{2}, apart},
+           {OpPurpose::gradients, 0});
 }
 
 }  // namespace sc

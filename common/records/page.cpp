@@ -198,7 +198,7 @@ Json data_of(const Page& page) {
   data["format"] = 1;
   data["lesson"] = page.record.lesson;
   data["question"] = page.question;
-  data["mesh"] = {{"stages", page.stages}, {"tensor", page.tensor}};
+  for (const AxisName& of : kAxes) data["mesh"].push_back({of.name, page.mesh.size(of.axis)});
   data["steps"] = steps_of(record);
   record.erase("steps");
   if (record.contains("timetable")) record["timetable"].erase("ranks");

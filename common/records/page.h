@@ -35,7 +35,7 @@ struct Page {
   const RunRecord& record;
   const ParamLayout& layout;
   const std::vector<std::string>& ranks;  // text_of() of each
-  std::int64_t stages = 1, tensor = 1;    // as RunShape has them
+  Mesh mesh;
 };
 /// The page.
 ///   Errors  std::runtime_error: `frame` is not the template

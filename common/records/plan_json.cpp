@@ -36,7 +36,7 @@ Json json_of(const MemoryPlan& plan) {
 
 // Elements of each unit as ranks that cut it evenly hold it: padded for as many as share the data.
 Json units_of(const RunShape& shape) {
-  const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(data_ranks(shape))});
+  const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(shape.mesh.size(Axis::data))});
   Json json = Json::array();
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     std::int64_t parameters = 0;
@@ -57,17 +57,17 @@ Json with_names(Json operations, const CommPlan& plan, int last_unit) {
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                              const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes) {
-  const int world = static_cast<int>(to_int(shape.world)),
+  const int world = static_cast<int>(to_int(shape.mesh.world())),
             last_unit = static_cast<int>(shape.workload.model.layers) + 1;
   Json json = {{"lesson", lesson},
                {"device", shape.device == DeviceKind::cpu ? "cpu" : "cuda"},
                {"communication", name_of(shape.comm)},
                {"world", world},
-               {"stages", shape.stages},
+               {"stages", shape.mesh.size(Axis::stages)},
                {"micro_batches", micro_batches_of(shape)},
                {"units", units_of(shape)},
                {"ranks", Json::array()}};
-  if (shape.tensor > 1) json["tensor"] = shape.tensor;
+  if (shape.mesh.size(Axis::tensor) > 1) json["tensor"] = shape.mesh.size(Axis::tensor);
   if (!notes.empty()) json["notes"] = notes;
   for (const RankPlan& plan : ranks) {
     Json bytes = Json::object();

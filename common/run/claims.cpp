@@ -29,9 +29,9 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
   found.peak_total = books_.ledger.peak_total();
   found.operations = operations;
   if (!as_predicted(memory_, operations_, found)) {
-    throw ClaimError(
-        fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), step,
-                    format_predicted_measured(memory_, operations_, found, shape_.world, shape_.rank)));
+    throw ClaimError(fmt::format(
+        "rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank), step,
+        format_predicted_measured(memory_, operations_, found, shape_.mesh.world(), shape_.rank)));
   }
   books_.gpu == nullptr ? check_witness(step) : check_gpu_allocator(step);
 }
@@ -58,7 +58,8 @@ std::string Claims::brief() const { return format_brief(memory_, operations_, me
 
 std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";
-  std::string text = format_predicted_measured(memory_, operations_, *measured_, shape_.world, shape_.rank);
+  std::string text =
+      format_predicted_measured(memory_, operations_, *measured_, shape_.mesh.world(), shape_.rank);
   if (!allocator_) return text;
   return text + format_allocator(*allocator_);
 }

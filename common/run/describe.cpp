@@ -97,7 +97,7 @@ std::string describe_versions() {
 
 std::string describe_model(const RunShape& shape) {
   const GptConfig& m = shape.workload.model;
-  const ParamLayout layout(m, shape.world);
+  const ParamLayout layout(m, shape.mesh.world());
   return fmt::format(
       "GPT of {} parameters (P = {} as stored): {} blocks, {} heads, width {}, context {}, vocabulary {} "
       "(stored "
@@ -110,14 +110,14 @@ std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
   const std::int64_t T = shape.workload.batch.sequence;
   return fmt::format("{} rows of {} tokens a step = {} a micro-batch x {} micro-batch{} x {} {} rank{}",
                      b.global, T, b.micro, b.accumulation, b.accumulation == 1 ? "" : "es", b.data_parallel,
-                     b.data_parallel > to_int(shape.world) ? "virtual" : "data-parallel",
+                     b.data_parallel > to_int(shape.mesh.world()) ? "virtual" : "data-parallel",
                      b.data_parallel == 1 ? "" : "s");
 }
 
 namespace {
 
 std::string ranks_text(const RunShape& shape) {
-  return fmt::format("{} rank{}", to_int(shape.world), to_int(shape.world) == 1 ? "" : "s");
+  return fmt::format("{} rank{}", to_int(shape.mesh.world()), to_int(shape.mesh.world()) == 1 ? "" : "s");
 }
 
 std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
@@ -149,7 +149,7 @@ std::string describe_run(const std::string& lesson, const RunShape& shape, const
       fmt::format("{} thread{}{}", shape.threads, shape.threads == 1 ? "" : "s", alone ? "" : " each");
   const std::string machine = fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores,
                                           h.cores == 1 ? "" : "s", human_bytes(h.memory), libtorch_version());
-  const std::string where = gpu.empty() ? "the CPU" : to_int(shape.world) == 1 ? "a GPU" : "GPUs";
+  const std::string where = gpu.empty() ? "the CPU" : to_int(shape.mesh.world()) == 1 ? "a GPU" : "GPUs";
   return fmt::format("{}\n  where    {} on {} ({}{}), {}\n", lesson, ranks_text(shape), where, started,
                      threads, machine) +
          (gpu.empty() ? "" : "  GPU      " + gpu + "\n") + shape_lines(shape, batch);

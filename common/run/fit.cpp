@@ -16,7 +16,7 @@ namespace {
 // What a rank may hold. Another world has as large a share of its ranks on this machine.
 Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
   if (run.sharing == 0) return run.cap;
-  return run.cap / ceil_div(to_int(shape.world) * run.sharing, to_int(run.shape.world));
+  return run.cap / ceil_div(to_int(shape.mesh.world()) * run.sharing, to_int(run.shape.mesh.world()));
 }
 
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& stages) {
@@ -49,7 +49,7 @@ std::int64_t micro_batches(const RunShape& shape) {
 std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   std::vector<RunShape> shapes;
   RunShape shape = run.shape;
-  const std::int64_t ranks = data_ranks(run.shape) * run.division(run.shape.world).virtual_ranks,
+  const std::int64_t ranks = run.shape.mesh.size(Axis::data) * run.virtual_ranks,
                      global = shape.workload.batch.global;
   for (std::int64_t micro = shape.workload.batch.micro - 1; micro >= 1; --micro) {
     shape.workload.batch.micro = micro;
@@ -71,17 +71,16 @@ std::vector<RunShape> more_recomputed(const RunShape& from) {
 
 // Worlds from `from` on whose stages have a block each and whose ranks share the step's micro-batches evenly.
 std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
-                                    const std::function<Division(WorldSize)>& division) {
+                                    const std::function<Mesh(WorldSize)>& mesh) {
   std::vector<RunShape> shapes;
   RunShape larger = shape;
   larger.comm = detail::comm_backend(shape.device, shape.comm == CommBackend::staged, true);
   const GptConfig& model = shape.workload.model;
   const std::int64_t most = std::max({micro_batches(shape), model.layers, model.heads});
   for (std::int64_t world = from; world <= most; ++world) {
-    const WorldSize ranks{static_cast<int>(world)};
-    divide(larger, ranks, division(ranks));
-    if (larger.stages > shape.workload.model.layers || world % (larger.stages * larger.tensor) != 0) continue;
-    if (micro_batches(shape) % data_ranks(larger) == 0) shapes.push_back(larger);
+    larger.mesh = mesh(WorldSize{static_cast<int>(world)});
+    if (larger.mesh.size(Axis::stages) > shape.workload.model.layers || !larger.mesh.is_whole()) continue;
+    if (micro_batches(shape) % larger.mesh.size(Axis::data) == 0) shapes.push_back(larger);
   }
   return shapes;
 }
@@ -93,7 +92,7 @@ std::string settings(const RunShape& changed, const RunShape& from) {
   if (w.batch.micro != from.workload.batch.micro) text += fmt::format(" --set batch.micro={}", w.batch.micro);
   if (w.activations != from.workload.activations)
     text += " --set activations=" + workload_fields().bind(w).find("activations")->get();
-  if (changed.world != from.world) text += fmt::format(" -n {}", to_int(changed.world));
+  if (changed.mesh.world() != from.mesh.world()) text += fmt::format(" -n {}", to_int(changed.mesh.world()));
   return text;
 }
 
@@ -138,17 +137,18 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
   const std::size_t before = changes.size();
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
   for (const StrategyPlans& strategy : run.strategies) {
-    const auto division = [&](WorldSize world) { return strategy.plans->division(world); };
+    const auto mesh = [&](WorldSize world) { return strategy.plans->mesh(world); };
     for (const RunShape& shape :
-         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.world)), division)) {
-      if (to_int(shape.world) >= fewer_than) break;
+         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh)) {
+      if (to_int(shape.mesh.world()) >= fewer_than) break;
       const std::vector<MemoryPlan> stages =
           or_none([&] { return detail::plans_of_world(*strategy.plans, shape); });
       if (stages.empty() || !fits(run, shape, stages)) continue;
-      changes.push_back({fmt::format("{} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2),
-                                     to_int(shape.world), settings_of(strategy), settings(from, run.shape)),
-                         largest_of(stages).total()});
-      fewer_than = to_int(shape.world);
+      changes.push_back(
+          {fmt::format("{} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2),
+                       to_int(shape.mesh.world()), settings_of(strategy), settings(from, run.shape)),
+           largest_of(stages).total()});
+      fewer_than = to_int(shape.mesh.world());
     }
   }
   return changes.size() > before;
@@ -181,7 +181,7 @@ std::vector<Change> changes_that_fit(const LimitedRun& run) {
     add_first(run, both, changes);
   }
   if (!run.one_rank_only)
-    add_first(run, larger_worlds(run.shape, to_int(run.shape.world) + 1, run.division), changes);
+    add_first(run, larger_worlds(run.shape, to_int(run.shape.mesh.world()) + 1, run.mesh), changes);
   add_strategies(run, changes);
   return changes;
 }

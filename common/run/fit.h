@@ -21,7 +21,8 @@ struct LimitedRun {
   std::vector<StrategyPlans> smaller =
       {};  // this strategy with settings that take less, what costs least first
   std::vector<StrategyPlans> strategies = {};  // that divide more
-  std::function<Division(WorldSize)> division = [](WorldSize) { return Division{}; };
+  std::int64_t virtual_ranks = 1;              // for each rank
+  std::function<Mesh(WorldSize)> mesh = [](WorldSize world) { return Mesh(world); };
   bool one_rank_only = false;
   /// All that ranks would hold, one of each that are alike.
   std::function<std::vector<MemoryPlan>(const RunShape&)> plans;

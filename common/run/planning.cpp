@@ -46,8 +46,7 @@ RunShape shape_of_plan(const Plans& plans, const CommandLine& line, const Worklo
                        std::int64_t world, DeviceKind device) {
   RunShape shape;
   shape.workload = workload;
-  const WorldSize ranks{static_cast<int>(world)};
-  divide(shape, ranks, plans.division(ranks));
+  shape.mesh = plans.mesh(WorldSize{static_cast<int>(world)});
   shape.device = device;
   shape.comm = comm_backend(device, line.share_gpu, world > 1);
   shape.ops = ops_backend(shape.device, line.ops);
@@ -83,10 +82,7 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
                      "-n 1, and " + program.ranks_flag + " " + std::to_string(world) +
                          " to add gradients as that world would");
   }
-  const Division division = plans.division(WorldSize{static_cast<int>(world)});
-  const RunFacts facts{.world = world * division.virtual_ranks,
-                       .stages = division.stages,
-                       .tensor = division.tensor,
+  const RunFacts facts{.mesh = plans.mesh(WorldSize{static_cast<int>(world * plans.virtual_ranks())}),
                        .device = computes_on,
                        .plan_only = line.plan,
                        .ranks_flag = program.ranks_flag};
@@ -109,17 +105,17 @@ MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
 
 namespace {
 
-// Of so many ranks what the first one, `rank`, holds and sends.
-RankPlan plan_from(int rank, int count, const Plans& plans, RunShape shape) {
-  shape.rank = Rank{rank};
-  return {plan_of_run(plans, shape), plans.comm_plan(shape), {rank, count, static_cast<int>(shape.tensor)}};
+// Of these ranks what the first one holds and sends.
+RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
+  shape.rank = Rank{ranks.first};
+  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
 }
 
 }  // namespace
 
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   return of_world(shape, [&](const RunShape& rank) {
-    return plan_from(static_cast<int>(to_int(rank.rank)), static_cast<int>(data_ranks(rank)), plans, rank);
+    return plan_of_set(rank.mesh.group(rank.rank, kAlike), plans, rank);
   });
 }
 
@@ -130,7 +126,7 @@ std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape) 
   for (std::size_t i = 0; i < found.size(); ++i) {
     const RankSet set = found[i].ranks;
     const auto from = [&](int place) {
-      return plan_from(set.first + place * set.stride, set.count - place, plans, shape);
+      return plan_of_set({set.first + place * set.stride, set.count - place, set.stride}, plans, shape);
     };
     int like = 0, unlike = set.count;
     while (unlike - like > 1) {

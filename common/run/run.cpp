@@ -74,8 +74,8 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
   if (line.brief) {
     std::cout << brief_plan(lesson.info.name, run, plans);
   } else {
-    std::cout << describe_plan(lesson.info.name, shape, run.batch) << format_plan_table(plans, shape.world)
-              << lesson.plans.predict(shape);
+    std::cout << describe_plan(lesson.info.name, shape, run.batch)
+              << format_plan_table(plans, shape.mesh.world()) << lesson.plans.predict(shape);
   }
   for (const std::string& note : notes_of(run, line)) std::cout << "  note: " << note << "\n";
   Bytes most, on_host, on_disk;

@@ -79,7 +79,7 @@ RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
   record.strategy = values_of(job.lesson.options);
   record.device = shape.device == DeviceKind::cuda ? "cuda" : "cpu";
   record.comm = name_of(shape.comm);
-  record.world = static_cast<int>(to_int(shape.world));
+  record.world = static_cast<int>(to_int(shape.mesh.world()));
   record.threads = shape.threads;
   record.versions = {
       {"LibTorch", libtorch_version()}, {"MPI", mpi_version()}, {"compiler", compiler_version()}};
@@ -149,7 +149,7 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
 
 void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
                       const Done& done, RecordingCommunicator& comm) {
-  const int world = static_cast<int>(to_int(shape_.world));
+  const int world = static_cast<int>(to_int(shape_.mesh.world()));
   const std::vector<std::string> ranks =
       gather_strings(comm, text_of(this_rank(shape_, memory, comm_plan, measured), world));
   if (job_.line.trace && !traced_.empty()) {
@@ -182,7 +182,7 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
     if (op.phase == Phase::train && job_.marks(op.step)) marks.operations.push_back(op);
   if (marked_.empty()) return marks;
   const GptConfig& model = shape_.workload.model;
-  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.world == WorldSize{1}};
+  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.mesh.world() == WorldSize{1}};
   marks.holdings =
       holdings_of(contents, held, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
@@ -193,10 +193,9 @@ void RunFiles::write_page() noexcept {
   const Path path = dir_ / "page.html";
   try {
     const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
-    atomic_write_file(
-        files_, path,
-        html_of({job_.lesson.info.question, record_, *layout_, page_ranks_, shape_.stages, shape_.tensor},
-                read_file(files_, frame)));
+    atomic_write_file(files_, path,
+                      html_of({job_.lesson.info.question, record_, *layout_, page_ranks_, shape_.mesh},
+                              read_file(files_, frame)));
     page_ = path;
   } catch (const InputError& error) {
     spdlog::warn("no page: {}", text_without_fix(error));

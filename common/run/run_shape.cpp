@@ -21,7 +21,7 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 RunShape shape_of_run(const TrainJob& job) {
   RunShape shape;
   shape.workload = job.config.workload;
-  divide(shape, job.launch.world, job.lesson.plans.division(job.launch.world));
+  shape.mesh = job.lesson.plans.mesh(job.launch.world);
   shape.rank = job.launch.rank;
   shape.device = job.device;
   shape.ops = job.ops;
@@ -62,7 +62,8 @@ LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap
           .cap = cap,
           .smaller = smaller_of(lesson, shape),
           .strategies = strategies_after(lesson.info),
-          .division = [&lesson](WorldSize world) { return lesson.plans.division(world); },
+          .virtual_ranks = lesson.plans.virtual_ranks(),
+          .mesh = [&lesson](WorldSize world) { return lesson.plans.mesh(world); },
           .one_rank_only = lesson.info.one_rank_only,
           .plans = [&lesson](const RunShape& changed) { return plans_of_world(lesson.plans, changed); }};
 }

@@ -177,7 +177,8 @@ std::int64_t tokens_to_show(const RunShape& shape, const Dataset& data) {
   constexpr std::int64_t kTokens = 80;
   constexpr double kMostOperations = 2.5e10;  // 2.5 s at 10 GFLOP/s
   const Workload& w = shape.workload;
-  const double parameters = static_cast<double>(ParamLayout(w.model, shape.world).parameters().value());
+  const double parameters =
+      static_cast<double>(ParamLayout(w.model, shape.mesh.world()).parameters().value());
   const double operations = 2.0 * static_cast<double>(kTokens * w.batch.sequence) * parameters;
   const bool small = operations <= kMostOperations;
   return shape.device == DeviceKind::cpu && small && data.validation().count() > 0 ? kTokens : 0;

@@ -48,7 +48,7 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
     for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
     return bytes.value() / size_of(DType::f32);
   };
-  const std::int64_t replicas = data_ranks(shape);
+  const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count;
   std::int64_t all = 0;
   for (const std::int64_t held : of_world(shape, elements)) all += replicas * held;
   const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
@@ -431,7 +431,7 @@ checkpoint::Manifest Saver::manifest(const Position& position) {
   manifest.scaler = position.scaler;
   manifest.skips_in_a_row = position.skips_in_a_row;
   manifest.lesson = job.lesson.info.name;
-  manifest.world = to_int(parts_.shape.world);
+  manifest.world = to_int(parts_.shape.mesh.world());
   manifest.workload = values_of(job.config.workload);
   manifest.workload_hash = workload_hash(job.config.workload);
   manifest.strategy = values_of(job.lesson.options);

@@ -49,20 +49,23 @@ std::string workload_flags(const TrainJob& job) {
 
 std::string format_header(const AnyLesson& lesson, const RunShape& shape, const BatchPlan& batch) {
   const GptConfig& model = shape.workload.model;
-  const auto parameters = static_cast<double>(ParamLayout(model, shape.world).parameters().value());
+  const auto parameters = static_cast<double>(ParamLayout(model, shape.mesh.world()).parameters().value());
   const auto counted = [](std::int64_t count, const std::string& what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
   std::string text =
       fmt::format("Lesson {}, {}, on {}: {}\n", lesson.info.name.substr(0, 2), title_of(lesson.info),
-                  counted(to_int(shape.world), "rank"), lesson.info.does);
+                  counted(to_int(shape.mesh.world()), "rank"), lesson.info.does);
   text +=
       fmt::format("  model {:.2f} M parameters, {} blocks      {} rows x {} tokens = {} x {} micro-batch{}",
                   parameters / 1e6, model.layers, batch.global, shape.workload.batch.sequence, batch.micro,
                   batch.accumulation, batch.accumulation == 1 ? "" : "es");
-  const bool shared = shape.stages > 1 || shape.tensor > 1;  // a replica is several ranks
-  if (shape.stages > 1) text += " through " + counted(shape.stages, "stage");
-  if (shape.tensor > 1) text += " on " + counted(shape.tensor, "tensor rank");
+  const bool shared =
+      shape.mesh.size(Axis::stages) > 1 || shape.mesh.size(Axis::tensor) > 1;  // a replica is several ranks
+  if (shape.mesh.size(Axis::stages) > 1)
+    text += " through " + counted(shape.mesh.size(Axis::stages), "stage");
+  if (shape.mesh.size(Axis::tensor) > 1)
+    text += " on " + counted(shape.mesh.size(Axis::tensor), "tensor rank");
   if (!shared || batch.data_parallel > 1)
     text += " x " + counted(batch.data_parallel, shared ? "replica" : "rank");
   return text + "\n";

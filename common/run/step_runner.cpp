@@ -21,7 +21,7 @@ Fault fault_of(const TrainJob& job) {
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {
   RunShape named = shape;
   named.rank = fault.rank();
-  return fault.nan_at(fault.rank(), step) && data_rank(shape) == data_rank(named);
+  return fault.nan_at(fault.rank(), step) && shape.at(Axis::data) == named.at(Axis::data);
 }
 
 StepRunner::StepRunner(const TrainJob& job, const StepParts& parts, Observer& observer)

@@ -19,13 +19,13 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
     plan.add(Purpose::workspace, "loss scaler", "4 + 2 x 8",
              Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
   }
-  plan_loader(shape.workload, data_ranks(shape), shape.device, plan);
-  plan_group(shape, shape.world, plan);
+  plan_loader(shape.workload, shape.mesh.size(Axis::data), shape.device, plan);
+  plan_group(shape, shape.mesh.world(), plan);
 }
 
 std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape) {
   RunShape divided = shape;
-  divide(divided, shape.world, strategy.division(shape.world));
+  divided.mesh = strategy.mesh(shape.mesh.world());
   return of_world(divided, [&](const RunShape& rank) {
     MemoryPlan plan = strategy.memory_plan(rank);
     plan_surroundings(rank, plan);

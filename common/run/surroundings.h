@@ -21,12 +21,16 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
 /// All that ranks hold, one of each that are alike, in the world of `shape`, which the strategy divides.
 std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape);
 
-/// f(shape of a rank), of one of each that are alike: every stage's, and every tensor rank's of it.
+/// Ranks that differ on these axes alone have plans that are nearly equal, and the first one's is the
+/// largest.
+inline constexpr std::initializer_list<Axis> kAlike = {Axis::data, Axis::context};
+
+/// f(shape of a rank), of the first of each set of ranks that are alike.
 template <class Of>
 auto of_world(RunShape shape, const Of& of) {
   std::vector<decltype(of(shape))> plans;
-  for (std::int64_t i = 0; i < shape.stages * shape.tensor; ++i) {
-    shape.rank = first_of_set(shape, i);
+  for (const Rank first : shape.mesh.firsts(kAlike)) {
+    shape.rank = first;
     plans.push_back(of(shape));
   }
   return plans;

@@ -87,7 +87,6 @@ int train(const TrainJob& job) {
   }
   const c10::InferenceMode inference;
   Holds holds(job);
-  const Division division = job.lesson.plans.division(job.launch.world);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = steps_with_times(job),
                        .gpu = {},
@@ -95,8 +94,7 @@ int train(const TrainJob& job) {
                        .by_copy = job.line.transport != Transport::nccl,
                        .link_ms = job.facts.links.message_ms,
                        .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
-                       .stages = static_cast<int>(division.stages),
-                       .tensor = static_cast<int>(division.tensor),
+                       .mesh = job.lesson.plans.mesh(job.launch.world),
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;

@@ -96,7 +96,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                    : continuation_of(job, shape_, on_.resume->manifest(), data_, on_.world.comm())),
       sampler_(data_, shape_.workload, {.step = job.first_step, .row = goes_on_.rows}),
       scalars_(make_scalars(shape_, on_.ledger)),
-      loader_(sampler_, on_.ledger, {.rank = data_rank(shape_), .ranks = data_ranks(shape_)}),
+      loader_(sampler_, on_.ledger, {.rank = shape_.at(Axis::data), .ranks = shape_.mesh.size(Axis::data)}),
       copies_(on_.gpu == nullptr ? make_host_copies(job.facts.links.copy_mbps) : make_gpu_copies(),
               on_.world.comm().shared_record()),
       context_{shape_,

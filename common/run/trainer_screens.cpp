@@ -69,7 +69,7 @@ void Trainer::announce_all() const {
             << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                            shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                            sampler_.steps_per_epoch())
-            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.world)
+            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
             << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
@@ -135,7 +135,7 @@ std::string Trainer::checks(Look look) const {
   if (observer_.steps().empty()) return "  nothing was trained, and so no claim was checked\n";
   if (claims_.measured() == nullptr) return "  " + claims_.report();
   return format_checks({claims_.memory(), claims_.operations()}, shape_.rank, claims_.allocator(),
-                       to_int(shape_.world) > 1 ? strategy_->replica_checks() : 0, look);
+                       to_int(shape_.mesh.world()) > 1 ? strategy_->replica_checks() : 0, look);
 }
 
 std::string Trainer::counted() const {

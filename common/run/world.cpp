@@ -60,7 +60,7 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
     : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch), leaving_(options.leaving) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
   connect(ledger, options);
-  board_->set_mesh(options.stages, options.tensor);
+  board_->set_mesh(options.mesh);
   start_watchdog(options.watchdog_seconds);
   comm_->barrier();  // all have joined
   if (to_int(launch.local_rank) == 0) board_->remove_file();

@@ -23,10 +23,10 @@ struct WorldOptions {
   std::int64_t trace_steps = 0;
   std::optional<int> gpu;  // index of this rank's GPU; empty: on the CPU
   bool share_gpu = false;
-  bool by_copy = true;         // between GPUs of one host: messages and sums of activations by copy engine
-  double link_ms = 0;          // on the CPU: messages arrive so much later
-  int last_unit = kNoUnit;     // of the model, for names of operations
-  int stages = 1, tensor = 1;  // what the ranks are to each other, for theirs
+  bool by_copy = true;      // between GPUs of one host: messages and sums of activations by copy engine
+  double link_ms = 0;       // on the CPU: messages arrive so much later
+  int last_unit = kNoUnit;  // of the model, for names of operations
+  Mesh mesh = {};           // of the ranks, for theirs
   /// The last thing before fail() ends the process without destructors. Never throws.
   std::function<void()> leaving = {};
 };

@@ -127,7 +127,7 @@ void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, const R
     unit = std::max(unit, found[2 * r + 1]);
     if (found[2 * r] == kNone) continue;
     other.rank = Rank{static_cast<int>(r)};
-    ranks.push_back(r), of_data_ranks.insert(data_rank(other));
+    ranks.push_back(r), of_data_ranks.insert(other.at(Axis::data));
   }
   std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
   if (ranks.size() == 1) who = fmt::format("it came from rank {}'s own micro-batches", ranks.front());

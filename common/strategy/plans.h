@@ -14,17 +14,6 @@
 
 namespace sc {
 
-/// What the ranks of a run are to each other.
-struct Division {
-  std::int64_t stages = 1;         // of a pipeline
-  std::int64_t virtual_ranks = 1;  // that each rank stands for where micro-batches are dealt
-  std::int64_t tensor = 1;         // ranks that share every matrix; with stages they divide the world
-};
-/// A world of this size, divided so.
-inline void divide(RunShape& shape, WorldSize world, const Division& division) {
-  shape.world = world, shape.stages = division.stages, shape.tensor = division.tensor;
-}
-
 /// What a rank on the CPU may have that is slower than it is.
 struct SlowLinks {
   double message_ms = 0;  // messages between ranks arrive so much later
@@ -64,7 +53,10 @@ class Plans {
   virtual ~Plans() = default;
   /// The settings by key. They are this object's, and it outlives them.
   [[nodiscard]] virtual FieldSet fields() = 0;
-  [[nodiscard]] virtual Division division(WorldSize /*world*/) const { return {}; }
+  /// What the ranks of a world of this size are to each other.
+  [[nodiscard]] virtual Mesh mesh(WorldSize world) const { return Mesh(world); }
+  /// For how many ranks each one stands where micro-batches are dealt.
+  [[nodiscard]] virtual std::int64_t virtual_ranks() const { return 1; }
   [[nodiscard]] virtual MemoryPlan memory_plan(const RunShape& shape) const = 0;
   /// Of every step from facts().planned_from on.
   [[nodiscard]] virtual CommPlan comm_plan(const RunShape& shape) const = 0;

@@ -9,11 +9,13 @@
 namespace sc {
 
 /// Every unit cut evenly over all ranks.
-inline ParamLayout layout_of(const RunShape& shape) { return ParamLayout(shape.workload.model, shape.world); }
+inline ParamLayout layout_of(const RunShape& shape) {
+  return ParamLayout(shape.workload.model, shape.mesh.world());
+}
 
 /// Of every matrix, what the tensor rank has.
 inline TensorCut cut_of(const RunShape& shape) {
-  return {static_cast<int>(tensor_rank(shape)), static_cast<int>(shape.tensor)};
+  return {static_cast<int>(shape.at(Axis::tensor)), static_cast<int>(shape.mesh.size(Axis::tensor))};
 }
 
 /// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.

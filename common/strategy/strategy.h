@@ -40,6 +40,12 @@ struct RunContext {
   std::int64_t first_step = 0;  // of the run: what is restored has been through so many
 };
 
+/// The ranks that differ from this one on these axes alone; null: this one alone does. Collective.
+inline std::unique_ptr<Communicator> group_of(const RunContext& context, std::initializer_list<Axis> axes) {
+  const RankSet ranks = context.shape.mesh.group(context.shape.rank, axes);
+  return ranks.count > 1 ? context.comm.split(ranks.first) : nullptr;
+}
+
 /// Device scalars of one optimizer step; nothing in it has been waited for by the host.
 struct StepResult {
   at::Tensor sums;       // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h. Undefined: no

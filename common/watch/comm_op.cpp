@@ -21,21 +21,6 @@ CommPlan CommPlan::without_names() const {
   return plan;
 }
 
-bool RankSet::contains(Rank rank) const {
-  const std::int64_t place = to_int(rank) - first;
-  return place >= 0 && place % stride == 0 && place / stride < count;
-}
-
-RankSet RankSet::of(const std::vector<Rank>& members) {
-  RankSet set{static_cast<int>(to_int(members[0])), static_cast<int>(members.size()), 1};
-  if (members.size() > 1) set.stride = static_cast<int>(to_int(members[1]) - to_int(members[0]));
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (set.stride < 1 || to_int(members[i]) != set.first + static_cast<std::int64_t>(i) * set.stride)
-      return {};
-  }
-  return set;
-}
-
 Bytes wire_bytes(const Operation& op, Rank rank) {
   const std::int64_t others = to_int(op.ranks) - 1;
   if (others == 0) return Bytes(0);

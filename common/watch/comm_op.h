@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/mesh.h"
 #include "common/base/types.h"
 
 namespace sc {
@@ -111,20 +112,6 @@ struct CommPlan {
   /// The same operations, alike ones together: what tables show.
   [[nodiscard]] CommPlan without_names() const;
   bool operator==(const CommPlan&) const = default;
-};
-
-/// Ranks of the world that are evenly spaced, as a stage's replicas are, or the two ends of a pipeline.
-struct RankSet {
-  int first = 0, count = 0, stride = 1;  // count 0: others than such a set can name
-  [[nodiscard]] bool contains(Rank rank) const;
-  [[nodiscard]] std::vector<std::int64_t> all() const {
-    std::vector<std::int64_t> ranks;
-    for (std::int64_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
-    return ranks;
-  }
-  /// Of a group's members, by their rank in it.
-  static RankSet of(const std::vector<Rank>& members);
-  bool operator==(const RankSet&) const = default;
 };
 
 /// Whom an operation meets.

@@ -22,7 +22,6 @@ struct alignas(64) ProgressBoard::Header {
   std::atomic<std::int32_t> reported;
   std::atomic<std::int64_t> stops_after_plus_one;
   std::atomic<std::int32_t> units;
-  std::atomic<std::int32_t> stages, tensor;
 };
 
 struct alignas(64) ProgressBoard::Slot {
@@ -171,21 +170,15 @@ void ProgressBoard::set_last_unit(int unit) { header().units = unit + 1; }
 
 int ProgressBoard::last_unit() const { return header().units - 1; }
 
-void ProgressBoard::set_mesh(int stages, int tensor) { header().stages = stages, header().tensor = tensor; }
+void ProgressBoard::set_mesh(const Mesh& mesh) { mesh_ = mesh; }
 
 std::string ProgressBoard::name_of(Rank rank) const {
-  const std::int64_t stages = std::max<std::int64_t>(1, header().stages),
-                     tensor = std::max<std::int64_t>(1, header().tensor),
-                     data = to_int(world_) / (stages * tensor), r = to_int(rank);
   std::string place;
   int axes = 0;
-  const auto on = [&](const char* axis, std::int64_t ranks, std::int64_t index) {
-    if (ranks > 1) place += (axes++ > 0 ? ", " : "") + std::string(axis) + " " + std::to_string(index);
-  };
-  on("stage", stages, r / (data * tensor));
-  on("data rank", data, r / tensor % data);
-  on("tensor rank", tensor, r % tensor);
-  return std::to_string(r) + (axes > 1 ? " (" + place + ")" : "");
+  for (const AxisName& of : kAxes)
+    if (mesh_.size(of.axis) > 1)
+      place += (axes++ > 0 ? ", " : "") + std::string(of.one) + " " + std::to_string(mesh_.at(of.axis, rank));
+  return std::to_string(to_int(rank)) + (axes > 1 ? " (" + place + ")" : "");
 }
 
 bool ProgressBoard::claim() {

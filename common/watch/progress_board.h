@@ -67,8 +67,8 @@ class ProgressBoard {
   /// The model's last unit, for names of operations; kNoUnit: nobody has said.
   void set_last_unit(int unit);
   [[nodiscard]] int last_unit() const;
-  /// What the ranks of the world are to each other: rank = (stage x data + data rank) x tensor + tensor rank.
-  void set_mesh(int stages, int tensor);
+  /// What the ranks of the world are to each other, for name_of() in this process.
+  void set_mesh(const Mesh& mesh);
   /// A rank with its place on the axes that have several, where there are two such: "5 (stage 1, data rank 0,
   /// tensor rank 1)"; else its number.
   [[nodiscard]] std::string name_of(Rank rank) const;
@@ -98,6 +98,7 @@ class ProgressBoard {
   [[nodiscard]] Slot& slot(Rank rank) const;
 
   WorldSize world_;
+  Mesh mesh_;
   std::string path_;
   std::size_t size_ = 0;
   std::unique_ptr<std::byte[]> memory_;  // of a board without a file

@@ -151,10 +151,6 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-Division ReferenceOrderPlans::division(WorldSize /*world*/) const {
-  return {.virtual_ranks = options_.virtual_ranks};
-}
-
 CommPlan ReferenceOrderPlans::comm_plan(const RunShape& /*shape*/) const { return {}; }
 
 }  // namespace sc

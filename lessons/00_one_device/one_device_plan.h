@@ -41,7 +41,7 @@ class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOr
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] std::int64_t virtual_ranks() const override { return options_.virtual_ranks; }
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;

@@ -7,7 +7,7 @@ namespace sc {
 DataParallel::DataParallel(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
-      layout_(context.shape.workload.model, context.shape.world),
+      layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()) {
   const Elements psi = layout_.arena_size();
@@ -39,7 +39,7 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   }
   hash_ = ledger.zeros(Purpose::workspace, "replica hashes", {1}, DType::i64);
   hashes_full_ =
-      ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.world)}, DType::i64);
+      ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.mesh.world())}, DType::i64);
 }
 
 }  // namespace sc

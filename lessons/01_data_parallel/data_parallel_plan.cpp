@@ -54,7 +54,7 @@ MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
   }
   plan_activation_buffers(shape, plan);
   plan.add(Purpose::workspace, "replica hashes", "8 (1 + N)",
-           Bytes((1 + to_int(shape.world)) * size_of(DType::i64)));
+           Bytes((1 + to_int(shape.mesh.world())) * size_of(DType::i64)));
   return plan;
 }
 
@@ -63,10 +63,10 @@ CommPlan DataParallelPlans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   for (const Bucket& bucket : make_buckets(layout, options_.bucket)) {
     plan.add({CommKind::all_reduce, shape.workload.precision.reduce_dtype, Elements(bucket.range.size()),
-              shape.world},
+              shape.mesh.world()},
              {OpPurpose::gradients, unit_of(layout, bucket)});
   }
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

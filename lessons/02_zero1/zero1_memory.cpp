@@ -7,7 +7,7 @@ namespace sc {
 Zero1::Zero1(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
-      layout_(context.shape.workload.model, context.shape.world),
+      layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
       reduced_(static_cast<std::size_t>(layout_.num_units())),
@@ -20,7 +20,7 @@ Zero1::Zero1(RunContext& context, const Options& options)
       layout_, context.ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype));
   // [anchor: one-slice]
   // 12 bytes a parameter of optimizer state in 16-bit training (8 in fp32), divided by the ranks.
-  const OptimizerState state(context, psi / to_int(context.shape.world));
+  const OptimizerState state(context, psi / to_int(context.shape.mesh.world()));
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank());
     s.params = s.of_unit(params_full_[unit].sharded);

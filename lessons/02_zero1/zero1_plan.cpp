@@ -26,7 +26,7 @@ MemoryPlan Zero1Plans::memory_plan(const RunShape& shape) const {
   };
   whole(Purpose::parameters, "params_full", precision.dtype);
   whole(Purpose::gradients, "grads_full", precision.grad_dtype);
-  plan_optimizer_state(shape, psi / to_int(shape.world), plan);
+  plan_optimizer_state(shape, psi / to_int(shape.mesh.world()), plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }
@@ -40,12 +40,12 @@ CommPlan Zero1Plans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
-    plan.add({CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size, shape.world},
+    plan.add({CommKind::reduce_scatter, shape.workload.precision.grad_dtype, size, shape.mesh.world()},
              {OpPurpose::gradients, unit});
-    plan.add({CommKind::all_gather, shape.workload.precision.dtype, size, shape.world},
+    plan.add({CommKind::all_gather, shape.workload.precision.dtype, size, shape.mesh.world()},
              {OpPurpose::parameters, unit});
   }
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

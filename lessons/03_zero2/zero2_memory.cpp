@@ -8,13 +8,13 @@ namespace sc {
 Zero2::Zero2(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
-      layout_(context.shape.workload.model, context.shape.world),
+      layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
       published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(kGradBuffers),
       scratch_(kGradBuffers) {
-  const Elements psi = layout_.arena_size(), slice = psi / to_int(context.shape.world);
+  const Elements psi = layout_.arena_size(), slice = psi / to_int(context.shape.mesh.world());
   const PrecisionConfig& precision = context.shape.workload.precision;
   const auto gradient = [&](const std::string& name, std::int64_t n) {
     return n == 0 ? at::Tensor() : context.ledger.zeros(Purpose::gradients, name, {n}, precision.grad_dtype);
@@ -29,7 +29,7 @@ Zero2::Zero2(RunContext& context, const Options& options)
     full.push_back(gradient(std::string("grads_full") + kGradBufferNames[buffer], sizes[buffer]));
     if (scratch && options.bucket == 0)
       scratch_[buffer] = gradient(std::string("grads_scratch") + kGradBufferNames[buffer],
-                                  sizes[buffer] / to_int(context.shape.world));
+                                  sizes[buffer] / to_int(context.shape.mesh.world()));
   }
   const at::Tensor grads_shard = gradient("grads_shard", slice.value());
   if (options.bucket > 0) bucket_.emplace(context, layout_, options.bucket, grads_shard, scratch);

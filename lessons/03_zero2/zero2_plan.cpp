@@ -30,7 +30,7 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const std::int64_t world = to_int(shape.world);
+  const std::int64_t world = to_int(shape.mesh.world());
   const Elements psi = layout.arena_size(), slice = psi / world;
   const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
                        DType dtype) {
@@ -48,7 +48,7 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
           Elements(sizes[buffer] / world), precision.grad_dtype);
   }
   if (options_.bucket > 0) {
-    const Elements bucket = largest_of(make_shard_buckets(layout, options_.bucket), shape.world);
+    const Elements bucket = largest_of(make_shard_buckets(layout, options_.bucket), shape.mesh.world());
     add(Purpose::communication, "grads_bucket", " bucket", bucket, precision.grad_dtype);
     if (needs_scratch(shape))
       add(Purpose::gradients, "grads_scratch", " bucket/N", bucket / world, precision.grad_dtype);
@@ -74,17 +74,18 @@ CommPlan Zero2Plans::comm_plan(const RunShape& shape) const {
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const Elements size(layout.unit(unit).sharded_size);
     if (options_.bucket == 0)
-      plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.world},
+      plan.add({CommKind::reduce_scatter, precision.grad_dtype, size, shape.mesh.world()},
                {OpPurpose::gradients, unit}, times);
-    plan.add({CommKind::all_gather, precision.dtype, size, shape.world}, {OpPurpose::parameters, unit});
+    plan.add({CommKind::all_gather, precision.dtype, size, shape.mesh.world()},
+             {OpPurpose::parameters, unit});
   }
   if (options_.bucket > 0) {
     for (const ShardBucket& b : make_shard_buckets(layout, options_.bucket))
       plan.add({CommKind::reduce_scatter, precision.grad_dtype,
-                Elements(b.range.size() * to_int(shape.world)), shape.world},
+                Elements(b.range.size() * to_int(shape.mesh.world())), shape.mesh.world()},
                {OpPurpose::gradients, unit_of(layout, b)}, times);
   }
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

@@ -6,7 +6,7 @@
 namespace sc {
 
 Sharing::Sharing(const RunShape& shape, const Zero3Options& options) {
-  const std::int64_t world = to_int(shape.world),
+  const std::int64_t world = to_int(shape.mesh.world()),
                      ranks = options.shard_ranks == 0 ? world : options.shard_ranks;
   if (world % ranks != 0) {
     std::string fit;

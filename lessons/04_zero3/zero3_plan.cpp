@@ -101,7 +101,7 @@ CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
       plan.add({CommKind::all_reduce, precision.grad_dtype, of / sharing.shards, replicas, sharing.shards},
                grads);
   }
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

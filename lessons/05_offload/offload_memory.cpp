@@ -14,7 +14,7 @@ NormIs norm_of(const RunShape& shape, UpdateKind update) {
 Offload::Offload(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
-      layout_(context.shape.workload.model, context.shape.world),
+      layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
       units_(context, layout_, options, {}),
@@ -70,7 +70,7 @@ Offload::Offload(RunContext& context, const Options& options)
   params_ = std::make_unique<ParamsInMemory>(std::move(destinations));
   optimizer_ =
       std::make_unique<HostOptimizer>(std::move(pieces), hyper_of(context.shape.workload.optim),
-                                      adam_threads(options, context.shape.world), *states_, *params_);
+                                      adam_threads(options, context.shape.mesh.world()), *states_, *params_);
 }
 
 }  // namespace sc

@@ -36,7 +36,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
       delivery_(options.params_at != ParamsAt::device   ? Delivery::by_gathers
                 : options.update == UpdateKind::delayed ? Delivery::once_a_step
                                                         : Delivery::from_window),
-      layout_(context.shape.workload.model, context.shape.world),
+      layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
       units_(context, layout_, options, kept_by(options)),
@@ -63,7 +63,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
   states_->wait_first();
   optimizer_ =
       std::make_unique<HostOptimizer>(pieces_, hyper_of(context.shape.workload.optim),
-                                      adam_threads(options, context.shape.world), *states_, *params_);
+                                      adam_threads(options, context.shape.mesh.world()), *states_, *params_);
 }
 
 // [anchor: states-on-the-disk]

@@ -21,6 +21,8 @@ struct PipelineParts {
   std::unique_ptr<Communicator> replicas = {}, ends = {};
   std::function<std::unique_ptr<Layers>(const Share&)> layers = {};  // empty: whole ones, GptLayers
 };
+/// With the groups that this share's rank is in. Collective.
+PipelineParts parts_of(const RunContext& context, Share share);
 
 class Pipeline : public Strategy {
  public:

@@ -5,20 +5,20 @@
 #include "pipeline.h"
 
 namespace sc {
-namespace {
 
-PipelineParts parts_of(const RunContext& context, const PipelineOptions& options) {
-  PipelineParts parts{.share = share_of(context.shape, options)};
-  const Share& share = parts.share;
-  if (share.replicas > 1) parts.replicas = context.comm.split(share.stage);
-  if (share.has_two_ends()) parts.ends = context.comm.split(share.is_an_end() ? share.replica : -1);
+PipelineParts parts_of(const RunContext& context, Share share) {
+  const RunShape& shape = context.shape;
+  PipelineParts parts{.share = std::move(share), .replicas = group_of(context, {Axis::data})};
+  // First and last stage share a tied matrix: a group for each rank of a stage.
+  if (parts.share.has_two_ends()) {
+    const Rank of_first_stage = shape.mesh.moved(shape.rank, Axis::stages, 0);
+    parts.ends = context.comm.split(parts.share.is_an_end() ? static_cast<int>(to_int(of_first_stage)) : -1);
+  }
   return parts;
 }
 
-}  // namespace
-
 Pipeline::Pipeline(RunContext& context, const Options& options)
-    : Pipeline(context, options, parts_of(context, options)) {}
+    : Pipeline(context, options, parts_of(context, share_of(context.shape, options))) {}
 
 Pipeline::Pipeline(RunContext& context, const Options& options, PipelineParts parts)
     : context_(context),

@@ -36,8 +36,8 @@ FieldTable<PipelineOptions> PipelinePlans::table() const {
   return table;
 }
 
-Division PipelinePlans::division(WorldSize world) const {
-  return {.stages = std::max<std::int64_t>(1, to_int(world) / options_.replicas)};
+Mesh PipelinePlans::mesh(WorldSize world) const {
+  return Mesh(world, {{Axis::stages, std::max<std::int64_t>(1, to_int(world) / options_.replicas)}});
 }
 
 Facts PipelinePlans::facts(const RunShape& /*shape*/) const {
@@ -66,7 +66,7 @@ CommPlan PipelinePlans::comm_plan(const RunShape& shape) const {
   const Share share = share_of(shape, options_);
   plan_messages(shape, share, share.actions(), plan);
   plan_sums(shape, share, plan);
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

@@ -51,7 +51,7 @@ class PipelinePlans final : public PlansWith<PipelinePlans, PipelineOptions> {
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
   [[nodiscard]] Contents contents(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Mesh mesh(WorldSize world) const override;
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] std::string predict(const RunShape& shape) const override;
 

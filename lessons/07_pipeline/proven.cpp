@@ -103,16 +103,20 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
 }  // namespace
 
 Share share_of(const RunShape& shape, const PipelineOptions& options) {
-  if (shape.stages > shape.workload.model.layers)  // refused before a schedule of that many is proven
-    cut_blocks(shape.workload, static_cast<int>(shape.stages), options.split, options.profile_in);
+  if (shape.mesh.size(Axis::stages) >
+      shape.workload.model.layers)  // refused before a schedule of that many is proven
+    cut_blocks(shape.workload, static_cast<int>(shape.mesh.size(Axis::stages)), options.split,
+               options.profile_in);
   Share share(shape, stage_options(options),
-              schedule_of(options, static_cast<int>(shape.stages), static_cast<int>(micro_batches_of(shape))),
+              schedule_of(options, static_cast<int>(shape.mesh.size(Axis::stages)),
+                          static_cast<int>(micro_batches_of(shape))),
               options.states == ReplicaStates::sharded);
   if (shape.device == DeviceKind::cuda && options.sends == Sends::blocking)
     refuse_setting("sends", "it is about ranks on the CPU, and these are GPUs",
                    "leave it out, or --device cpu");
   if (options.replicas != share.replicas)
-    refuse_setting("replicas", fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.world)),
+    refuse_setting("replicas",
+                   fmt::format("{} replicas on {} ranks", options.replicas, to_int(shape.mesh.world())),
                    "as many ranks as replicas at least: they divide the ranks");
   return share;
 }

@@ -38,7 +38,7 @@ void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& opt
 
 // What M micro-batches, S stages and the rule leave.
 std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
-  const std::int64_t M = micro_batches_of(shape), S = shape.stages;
+  const std::int64_t M = micro_batches_of(shape), S = shape.mesh.size(Axis::stages);
   if (M < S)
     refuse_setting(
         "batch.micro",
@@ -67,7 +67,7 @@ pipedream::Windows windows_of(const RunShape& shape, const VersionOptions& optio
   const bool two = options.versions == VersionRule::two_buffers;
   return translated("versions", [&] {
     return pipedream::Windows({.family = two ? pipedream::Family::two_bw : pipedream::Family::pipedream,
-                               .stages = static_cast<int>(shape.stages),
+                               .stages = static_cast<int>(shape.mesh.size(Axis::stages)),
                                .microbatches = static_cast<int>(micro_batches_of(shape)),
                                .versions = two ? VersionRule::stash : options.versions,
                                .update_every = static_cast<int>(update_every)});
@@ -91,7 +91,9 @@ Endless::Endless(const RunShape& shape, const VersionOptions& options)
       updates_a_step(microbatches / update_every),
       windows(windows_of(shape, options, update_every)),
       share(shape, stage_options(options), windows.proven()),
-      norm_lag(options.clip_norm == ClipNorm::lagged ? ceil_div(shape.stages - 1, update_every) : 0),
+      norm_lag(options.clip_norm == ClipNorm::lagged
+                   ? ceil_div(shape.mesh.size(Axis::stages) - 1, update_every)
+                   : 0),
       result_lag(ceil_div(2 * norm_lag * update_every, microbatches)) {}
 
 std::int64_t Endless::updates_after(int stage, std::int64_t done) const {

@@ -110,7 +110,7 @@ std::string WeightVersions::pending() {
   json of_stages = json::array();
   for (const std::string& text : gather_strings(context_.comm, json(own).dump()))
     of_stages.push_back(json::parse(text));
-  const std::int64_t waiting = context_.shape.stages - 1;
+  const std::int64_t waiting = context_.shape.mesh.size(Axis::stages) - 1;
   return json{{"put_off", fmt::format("{} micro-batch{} of step {}, on the way through the stages", waiting,
                                       waiting == 1 ? "" : "es", since_ + windows_ - 1)},
               {kName,
@@ -207,7 +207,8 @@ void WeightVersions::forward_again(const std::vector<Done>& last_window,
 
 // A stage is as many micro-batches behind as there are stages after it.
 bool WeightVersions::on_its_way(int stage, int microbatch) const {
-  return microbatch >= windows_ * endless_.microbatches - (context_.shape.stages - 1 - stage);
+  return microbatch >=
+         windows_ * endless_.microbatches - (context_.shape.mesh.size(Axis::stages) - 1 - stage);
 }
 
 }  // namespace sc

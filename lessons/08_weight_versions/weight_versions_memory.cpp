@@ -17,7 +17,7 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
       evaluated_(stage_.sums()),
       summed_(endless_.norm_lag + 1),
       results_left_(endless_.result_lag + 2),
-      forward_read_(context.shape.stages),
+      forward_read_(context.shape.mesh.size(Axis::stages)),
       tags_(static_cast<std::size_t>(endless_.share.slots.pools.weights)),
       since_(context.first_step) {
   const std::int64_t sums = endless_.numbers_of_sums(), results = endless_.numbers_of_results();
@@ -36,10 +36,11 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
            Endless::kResult);
   const BatchConfig& batch = context.shape.workload.batch;
   if (endless_.keeps_tokens())
-    tokens_ = Ring(context.ledger
-                       .zeros(Purpose::workspace, "tokens in flight",
-                              {context.shape.stages, batch.micro, batch.sequence}, DType::i64)
-                       .unbind());
+    tokens_ =
+        Ring(context.ledger
+                 .zeros(Purpose::workspace, "tokens in flight",
+                        {context.shape.mesh.size(Axis::stages), batch.micro, batch.sequence}, DType::i64)
+                 .unbind());
   context.timeline.keep_recent(kMeasuredSteps);
   stage_.warm_up(batch);
   warm_up();

@@ -48,8 +48,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   const BatchConfig& batch = shape.workload.batch;
   if (endless.keeps_tokens())
     plan.add(Purpose::workspace, "tokens in flight", "8 S B T",
-             bytes_of(Elements(shape.stages * batch.micro * batch.sequence), DType::i64));
-  plan_group(shape, shape.world, plan);
+             bytes_of(Elements(shape.mesh.size(Axis::stages) * batch.micro * batch.sequence), DType::i64));
+  plan_group(shape, shape.mesh.world(), plan);
   return plan;
 }
 
@@ -60,7 +60,7 @@ CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   const Endless endless(shape, options_);
   plan_messages(shape, endless.share,
                 endless.windows.window(endless.share.stage, pipedream::Windows::kSteady), plan);
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums},
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums},
            endless.updates_a_step);
   plan.add({CommKind::to_host, DType::f64, Elements(Endless::kResult), WorldSize{1}}, {OpPurpose::sums});
   return plan;
@@ -69,8 +69,6 @@ CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
 Contents WeightVersionsPlans::contents(const RunShape& shape) const {
   return contents_of(Endless(shape, options_).share);
 }
-
-Division WeightVersionsPlans::division(WorldSize world) const { return {.stages = to_int(world)}; }
 
 namespace {
 

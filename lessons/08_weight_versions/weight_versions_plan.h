@@ -29,7 +29,9 @@ class WeightVersionsPlans final : public PlansWith<WeightVersionsPlans, VersionO
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
   [[nodiscard]] Contents contents(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Mesh mesh(WorldSize world) const override {
+    return Mesh(world, {{Axis::stages, to_int(world)}});
+  }
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] std::string predict(const RunShape& shape) const override;
 

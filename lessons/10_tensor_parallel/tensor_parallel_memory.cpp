@@ -36,7 +36,7 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
       slices_.push_back(std::move(s));
     }
   }
-  const std::int64_t hashes = hashes_of(context.shape), ranks = to_int(context.shape.world);
+  const std::int64_t hashes = hashes_of(context.shape), ranks = to_int(context.shape.mesh.world());
   hashes_ = ledger.zeros(Purpose::workspace, "replica hashes", {hashes}, DType::i64);
   hashes_of_all_ = ledger.zeros(Purpose::workspace, "replica hashes", {ranks * hashes}, DType::i64);
 }

@@ -71,7 +71,7 @@ MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
   plan_part_buffers(shape, PartSizes(shape, layout, options_.tokens), options_.kept(), options_.lanes, plan);
   plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
   plan.add(Purpose::workspace, "replica hashes", "8 (L + 3) (1 + t)",
-           Bytes(hashes_of(shape) * (1 + to_int(shape.world)) * size_of(DType::i64)));
+           Bytes(hashes_of(shape) * (1 + to_int(shape.mesh.world())) * size_of(DType::i64)));
   return plan;
 }
 
@@ -83,7 +83,8 @@ CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
   const DType dtype = shape.workload.precision.dtype;
   const std::int64_t M = micro_batches_of(shape), last = layout.last_unit();
   const auto add = [&](CommKind kind, OpPurpose purpose, std::int64_t unit, std::int64_t times) {
-    plan.add({kind, dtype, Elements(s.N * s.d), shape.world}, {purpose, static_cast<int>(unit)}, M * times);
+    plan.add({kind, dtype, Elements(s.N * s.d), shape.mesh.world()}, {purpose, static_cast<int>(unit)},
+             M * times);
   };
   // Tokens of all ranks, of each a run; where each has all there is nothing to gather.
   const auto gathers = [&](OpPurpose purpose, std::int64_t unit, std::int64_t times) {
@@ -109,14 +110,14 @@ CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
   add(sum, OpPurpose::activation_gradients, last, 1);
   for (std::int64_t begin = 0; begin < s.N; begin += s.chunk) {
     plan.add({CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)),
-              shape.world},
+              shape.mesh.world()},
              {OpPurpose::sums, static_cast<int>(last)}, M);
   }
   if (s.split())
     plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, layout.arena_size(Segment::whole),
-              shape.world},
+              shape.mesh.world()},
              {OpPurpose::gradients});
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

@@ -27,7 +27,9 @@ class TensorParallelPlans final : public PlansWith<TensorParallelPlans, TensorPa
   using PlansWith::PlansWith;
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override { return {.tensor = to_int(world)}; }
+  [[nodiscard]] Mesh mesh(WorldSize world) const override {
+    return Mesh(world, {{Axis::tensor, to_int(world)}});
+  }
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
   [[nodiscard]] Contents contents(const RunShape& shape) const override;
 

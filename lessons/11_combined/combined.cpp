@@ -27,7 +27,7 @@ void Combined::wait_reduced() {
 // Each rank squares its slice of its part; what every tensor rank has, the first of them; the tied copy, the
 // first stage.
 bool Combined::squares(const Stage::Held& held) const {
-  const bool counted_here = held.segment == Segment::sharded || tensor_rank(context_.shape) == 0;
+  const bool counted_here = held.segment == Segment::sharded || context_.shape.at(Axis::tensor) == 0;
   return counted_here && Pipeline::squares(held);
 }
 

@@ -39,8 +39,7 @@ FieldTable<CombinedOptions> CombinedPlans::table() const {
 Mesh mesh_of(const CombinedOptions& options, WorldSize world) {
   const std::int64_t n = to_int(world);
   if (options.mesh == "auto") {
-    if (n % 4 == 0) return {2, n / 4, 2};
-    return n % 2 == 0 ? Mesh{1, n / 2, 2} : Mesh{1, n, 1};
+    return Mesh(world, {{Axis::stages, n % 4 == 0 ? 2 : 1}, {Axis::tensor, n % 2 == 0 ? 2 : 1}});
   }
   std::vector<std::int64_t> sizes;
   const char *at = options.mesh.data(), *end = at + options.mesh.size();
@@ -54,26 +53,18 @@ Mesh mesh_of(const CombinedOptions& options, WorldSize world) {
   if (at < end || sizes.size() != 3)
     refuse_setting("mesh", fmt::format("\"{}\" is not stages x data x tensor", options.mesh),
                    "mesh=2x1x2, or auto");
-  const Mesh mesh{sizes[0], sizes[1], sizes[2]};
-  if (mesh.stages * mesh.data * mesh.tensor != n) {
+  if (const std::int64_t ranks = sizes[0] * sizes[1] * sizes[2]; ranks != n) {
     const Mesh fits = mesh_of({}, world);
-    refuse_setting("mesh",
-                   fmt::format("{} makes {} ranks, and there are {}", options.mesh,
-                               mesh.stages * mesh.data * mesh.tensor, n),
-                   fmt::format("-n {}, or mesh={}x{}x{}", mesh.stages * mesh.data * mesh.tensor, fits.stages,
-                               fits.data, fits.tensor));
+    refuse_setting("mesh", fmt::format("{} makes {} ranks, and there are {}", options.mesh, ranks, n),
+                   fmt::format("-n {}, or mesh={}x{}x{}", ranks, fits.size(Axis::stages),
+                               fits.size(Axis::data), fits.size(Axis::tensor)));
   }
-  return mesh;
-}
-
-Division CombinedPlans::division(WorldSize world) const {
-  const Mesh mesh = mesh_of(options_, world);
-  return {.stages = mesh.stages, .tensor = mesh.tensor};
+  return Mesh(world, {{Axis::stages, sizes[0]}, {Axis::tensor, sizes[2]}});
 }
 
 Facts CombinedPlans::facts(const RunShape& shape) const {
   Facts facts;
-  if (shape.stages > 1 && shape.tensor > 1)
+  if (shape.mesh.size(Axis::stages) > 1 && shape.mesh.size(Axis::tensor) > 1)
     facts.no_graph =
         "a stage waits for messages and its tensor group for sums, and CUDA may keep one behind the other";
   facts.smaller = {"states=sharded", "tokens=split"};
@@ -86,17 +77,17 @@ PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& o
   stages.schedule = options.schedule, stages.chunks = options.chunks, stages.warmup = options.warmup;
   stages.split = options.split, stages.states = options.states;
   stages.verify_replicas = options.verify_replicas;
-  stages.replicas = data_ranks(shape);
+  stages.replicas = shape.mesh.size(Axis::data);
   return stages;
 }
 
 Share share_of(const RunShape& shape, const CombinedOptions& options) {
-  if (shape.tensor > 1 && options.schedule == "zb_h1")
+  if (shape.mesh.size(Axis::tensor) > 1 && options.schedule == "zb_h1")
     refuse_setting("schedule",
                    "zb_h1 puts gradients of weights off, and tensor ranks' messages hide behind them",
                    "schedule=1f1b, or a mesh with one tensor rank");
   Share share = share_of(shape, pipeline_options(shape, options));
-  if (options.tokens == TokenShare::split) share.message /= shape.tensor;
+  if (options.tokens == TokenShare::split) share.message /= shape.mesh.size(Axis::tensor);
   return share;
 }
 
@@ -113,7 +104,7 @@ BufferShape part_stage_shape(const Share& share) {
 
 Contents CombinedPlans::contents(const RunShape& shape) const {
   Contents contents = contents_of(share_of(shape, options_));
-  contents.cut = shape.tensor > 1;
+  contents.cut = shape.mesh.size(Axis::tensor) > 1;
   if (contents.cut) contents.parameters = contents.states = Extent::slice;
   return contents;
 }
@@ -122,13 +113,13 @@ MemoryPlan CombinedPlans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const Share share = share_of(shape, options_);
-  if (shape.tensor == 1) {
+  if (shape.mesh.size(Axis::tensor) == 1) {
     plan_stage(shape, share, plan);
   } else {
     plan_stage_states(shape, share, plan);
     plan_part_stage(shape, part_sizes_of(shape, share, options_), part_stage_shape(share), plan);
     plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
-    plan_group(shape, WorldSize{static_cast<int>(shape.tensor)}, plan, "t");
+    plan_group(shape, WorldSize{static_cast<int>(shape.mesh.size(Axis::tensor))}, plan, "t");
   }
   if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan, "R");
   if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan, "2");
@@ -145,7 +136,7 @@ class OfTensorGroup {
         share_(share),
         s_(sizes),
         plan_(plan),
-        group_{static_cast<int>(shape.tensor)},
+        group_{static_cast<int>(shape.mesh.size(Axis::tensor))},
         m_(micro_batches_of(shape)) {}
 
   void gathers(OpPurpose purpose, int unit, std::int64_t times) {
@@ -207,12 +198,12 @@ CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   plan_messages(shape, share, share.actions(), plan);
   const PartSizes sizes = part_sizes_of(shape, share, options_);
   OfTensorGroup tensor(shape, share, sizes, plan);
-  if (shape.tensor > 1)
+  if (shape.mesh.size(Axis::tensor) > 1)
     for (int position = share.stage; position < share.schedule.positions(); position += share.schedule.stages)
       tensor.position(position);
   plan_sums(shape, share, plan);
   if (sizes.split()) tensor.whole_grads();
-  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.world}, {OpPurpose::sums});
+  plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
 

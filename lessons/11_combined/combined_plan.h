@@ -8,12 +8,6 @@
 
 namespace sc {
 
-/// Ranks along each axis: rank = (stage x data + replica) x tensor + tensor rank.
-struct Mesh {
-  std::int64_t stages = 1, data = 1, tensor = 1;
-  bool operator==(const Mesh&) const = default;
-};
-
 struct CombinedOptions {
   std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
   std::string schedule = "1f1b";
@@ -42,7 +36,7 @@ class CombinedPlans final : public PlansWith<CombinedPlans, CombinedOptions> {
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
   [[nodiscard]] Contents contents(const RunShape& shape) const override;
-  [[nodiscard]] Division division(WorldSize world) const override;
+  [[nodiscard]] Mesh mesh(WorldSize world) const override { return mesh_of(options_, world); }
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:

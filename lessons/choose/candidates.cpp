@@ -99,8 +99,7 @@ bool has(const StrategyPlans& strategy, std::string_view setting) {
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload) {
   RunShape shape;
   shape.workload = workload;
-  const WorldSize ranks{static_cast<int>(gpus)};
-  divide(shape, ranks, plans.plans->division(ranks));
+  shape.mesh = plans.plans->mesh(WorldSize{static_cast<int>(gpus)});
   shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
   return shape;
 }
@@ -123,24 +122,26 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 
 std::string kind_of(const Mesh& mesh) {
   std::string kind;
-  for (const auto& [size, name] :
-       {std::pair(mesh.stages, "stages"), std::pair(mesh.data, "data"), std::pair(mesh.tensor, "tensor")})
-    if (size > 1) kind += (kind.empty() ? "" : " x ") + std::string(name);
+  for (const AxisName& of : kAxes)
+    if (mesh.size(of.axis) > 1)
+      kind += (kind.empty() ? "" : " x ") + std::string(of.axis == Axis::stages ? "stages" : of.name);
   return kind;
 }
 
 void add_mesh(const Mesh& mesh, std::int64_t layers, std::vector<Candidate>& all) {
   const auto add = [&](const std::vector<std::string>& schedule) {
-    std::vector<std::string> settings = {fmt::format("mesh={}x{}x{}", mesh.stages, mesh.data, mesh.tensor)};
+    std::vector<std::string> settings = {fmt::format("mesh={}x{}x{}", mesh.size(Axis::stages),
+                                                     mesh.size(Axis::data), mesh.size(Axis::tensor))};
     settings.insert(settings.end(), schedule.begin(), schedule.end());
     all.push_back(candidate_of("11_combined", settings));
     all.back().kind = kind_of(mesh);
   };
   add({});
-  if (mesh.stages == 1) return;
+  const std::int64_t stages = mesh.size(Axis::stages);
+  if (stages == 1) return;
   add({"warmup=1"});
   for (const std::int64_t chunks : {2, 4})
-    if (mesh.stages * chunks <= layers) add({"schedule=interleaved", fmt::format("chunks={}", chunks)});
+    if (stages * chunks <= layers) add({"schedule=interleaved", fmt::format("chunks={}", chunks)});
 }
 
 }  // namespace
@@ -155,8 +156,9 @@ std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const Gpt
   for (const std::int64_t tensor : divisors(gpus)) {
     if (tensor > std::min(model.heads, node) || node % tensor != 0) continue;
     for (const std::int64_t stages : divisors(gpus / tensor)) {
-      const Mesh mesh{stages, gpus / tensor / stages, tensor};
-      const int axes = (mesh.stages > 1) + (mesh.data > 1) + (mesh.tensor > 1);
+      const Mesh mesh(WorldSize{static_cast<int>(gpus)}, {{Axis::stages, stages}, {Axis::tensor, tensor}});
+      const auto axes =
+          std::ranges::count_if(kAxes, [&](const AxisName& of) { return mesh.size(of.axis) > 1; });
       if (stages <= model.layers && axes > 1) add_mesh(mesh, model.layers, all);
     }
   }

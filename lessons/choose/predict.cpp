@@ -20,7 +20,8 @@ double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, std
 // Whether what a stage sends, of a position's output to the next one or of its gradient back, goes to another
 // node.
 bool message_leaves(const RunShape& shape, const Operation& op, const Rates& rates) {
-  const std::int64_t world = to_int(shape.world), rank = to_int(shape.rank), stage = world / shape.stages,
+  const std::int64_t world = to_int(shape.mesh.world()), rank = to_int(shape.rank),
+                     stage = world / shape.mesh.size(Axis::stages),
                      way = op.purpose == OpPurpose::activations ? stage : world - stage;
   return rank / rates.node != (rank + way) % world / rates.node;
 }
@@ -92,7 +93,7 @@ double node_bytes(const RunShape& shape, const CommPlan& plan, const Rates& rate
 }
 
 double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& overlap, const Rates& rates) {
-  const auto world = static_cast<double>(to_int(shape.world)),
+  const auto world = static_cast<double>(to_int(shape.mesh.world())),
              m = static_cast<double>(micro_batches_of(shape));
   const double eager = overlap.updates == Updates::on_gpu ? 1 : rates.eager_host;
   const auto passes_of = [&](std::int64_t blocks) {
@@ -118,7 +119,7 @@ double step_seconds(const RunShape& shape, const CommPlan& plan, const Overlap& 
                       together(pass.backward,
                                each_gather + (overlap.reduces_in_each ? each_reduce : scatter) + once - tail,
                                rates);
-  const ParamLayout layout(shape.workload.model, shape.world);
+  const ParamLayout layout(shape.workload.model, shape.mesh.world());
   const auto parameters = static_cast<double>(layout.arena_size().value());
   if (overlap.updates == Updates::on_gpu)
     return first + others + last +

@@ -46,21 +46,22 @@ struct PartTimes {
 
 // By copy engine within a node, else through the network cards.
 double message(const MessageRate& rate, double bytes, const RunShape& shape, const Rates& rates) {
-  if (rates.leaves_node(shape.tensor, 1))
-    return rates.call(shape.tensor, 1, false) + bytes / rates.rate(shape.tensor, 1);
+  if (rates.leaves_node(shape.mesh.size(Axis::tensor), 1))
+    return rates.call(shape.mesh.size(Axis::tensor), 1, false) +
+           bytes / rates.rate(shape.mesh.size(Axis::tensor), 1);
   return rate.call_seconds + bytes / rate.bytes;
 }
 
 PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool kept, const Rates& rates) {
   const Workload& w = shape.workload;
-  const double t = number(shape.tensor), d = number(w.model.width), length = number(w.batch.sequence),
-               tokens = number(w.batch.micro) * length, e = number(size_of(w.precision.dtype)),
-               bytes = (t - 1) / t * tokens * d * e;
+  const double t = number(shape.mesh.size(Axis::tensor)), d = number(w.model.width),
+               length = number(w.batch.sequence), tokens = number(w.batch.micro) * length,
+               e = number(size_of(w.precision.dtype)), bytes = (t - 1) / t * tokens * d * e;
   const bool split = tokens_of == TokenShare::split, again = split && !kept;
   const auto product = [&](double flops_a_token) {
     return flops_a_token * (tokens / t + rates.part_start_tokens) / rates.flops;
   };
-  const CopyRates& copies = rates.by_copy(shape.tensor);
+  const CopyRates& copies = rates.by_copy(shape.mesh.size(Axis::tensor));
   const double gathered = message(copies.gather, bytes, shape, rates);
   const double sum = message(copies.sum, bytes, shape, rates) + (split ? 0 : gathered),  // or all_reduce
       gather = split ? gathered : 0;
@@ -111,7 +112,7 @@ struct StageParts {
 // A stage's passes with all its chunks. The head's forward is the beginning of backward.
 PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bool last,
                       const StageParts& parts, const Rates& rates) {
-  if (shape.tensor == 1) {
+  if (shape.mesh.size(Axis::tensor) == 1) {
     const PassTimes all = pass_times(shape.workload, blocks, last, rates);
     const double forward = pass_times(shape.workload, blocks, false, rates).forward;
     return {forward, all.forward + all.backward - forward};
@@ -127,7 +128,7 @@ PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bo
 double end_of_step(const RunShape& shape, const Share& share, double parameters, bool end, double backward,
                    const Rates& rates) {
   const Workload& w = shape.workload;
-  const std::int64_t r = share.replicas, t = shape.tensor, stages = share.schedule.stages;
+  const std::int64_t r = share.replicas, t = shape.mesh.size(Axis::tensor), stages = share.schedule.stages;
   const double size = number(size_of(w.precision.dtype)),
                one_way = number(r - 1) / number(r) * parameters * size;
   const bool sharded = share.shards > 1;
@@ -143,7 +144,7 @@ double end_of_step(const RunShape& shape, const Share& share, double parameters,
   if (t > 1) {
     const double whole = number(share.whole.size()) * size;
     seconds += rates.call(t, 1, true) + 2 * number(t - 1) / number(t) * whole / rates.rate(t, 1) +
-               rates.call(to_int(shape.world), 1, true);  // and the world's numbers
+               rates.call(to_int(shape.mesh.world()), 1, true);  // and the world's numbers
   }
   return seconds;
 }
@@ -152,15 +153,15 @@ double end_of_step(const RunShape& shape, const Share& share, double parameters,
 pipedream::Costs costs_of(const RunShape& shape, const Share& share, const StageParts& parts,
                           const Rates& rates) {
   const Workload& w = shape.workload;
-  const double d = number(w.model.width), t = number(shape.tensor), block = 12 * d * d + 13 * d,
-               matrix = number(w.model.vocab_padded()) * d;
+  const double d = number(w.model.width), t = number(shape.mesh.size(Axis::tensor)),
+               block = 12 * d * d + 13 * d, matrix = number(w.model.vocab_padded()) * d;
   const int stages = share.schedule.stages;
   pipedream::Costs costs;
   costs.times.clear();
   costs.message_bytes = number(share.message) * number(size_of(w.precision.dtype));
   costs.latency = rates.call_seconds;
-  const std::int64_t ranks = to_int(shape.world) / stages;  // of a stage
-  const auto node_of = [&](std::int64_t rank) { return rank % to_int(shape.world) / rates.node; };
+  const std::int64_t ranks = to_int(shape.mesh.world()) / stages;  // of a stage
+  const auto node_of = [&](std::int64_t rank) { return rank % to_int(shape.mesh.world()) / rates.node; };
   for (int stage = 0; stage < stages; ++stage) {
     const std::int64_t first_rank = stage * ranks, last_rank = first_rank + ranks - 1;
     const bool leaves = node_of(first_rank) != node_of(first_rank + ranks) ||
@@ -182,7 +183,7 @@ pipedream::Costs costs_of(const RunShape& shape, const Share& share, const Stage
 }
 
 StageParts parts_of(const RunShape& shape, const Share& share, const CombinedOptions& options) {
-  if (shape.tensor == 1) return {options.tokens};
+  if (shape.mesh.size(Axis::tensor) == 1) return {options.tokens};
   const PartSizes sizes = part_sizes_of(shape, share, options);
   return {options.tokens, number(ceil_div(sizes.N, sizes.chunk))};
 }
@@ -206,7 +207,7 @@ double combined_seconds(const RunShape& shape, const CombinedOptions& options, c
 }
 
 double stages_take_at_least(const RunShape& shape, TokenShare tokens, const Rates& rates) {
-  const std::int64_t blocks = ceil_div(shape.workload.model.layers, shape.stages);
+  const std::int64_t blocks = ceil_div(shape.workload.model.layers, shape.mesh.size(Axis::stages));
   const PassTimes pass = stage_times(shape, blocks, false, false, {tokens}, rates);
   return number(micro_batches_of(shape)) * (pass.forward + pass.backward);
 }

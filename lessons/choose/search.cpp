@@ -31,25 +31,24 @@ enum class Asked {
   all    // each of these stages' tensor ranks, each stage's first one
 };
 
-bool few_enough(const RunShape& shape) { return shape.stages * shape.tensor <= kAllAsked; }
+bool few_enough(const RunShape& shape) { return shape.mesh.of_a_replica() <= kAllAsked; }
 // For bytes sent; and for what may not fit, before anything else is known.
 Asked asked_for_bytes(const RunShape& shape) { return few_enough(shape) ? Asked::all : Asked::some; }
-Asked asked_first(const RunShape& shape) {
-  return shape.stages * shape.tensor <= 4 ? Asked::all : Asked::some;
-}
+Asked asked_first(const RunShape& shape) { return shape.mesh.of_a_replica() <= 4 ? Asked::all : Asked::some; }
 
 // f(shape of a rank, how many are alike; 0: not counted) for one of each alike.
 void of_ranks(RunShape shape, Asked asked,
               const std::function<void(const RunShape&, std::int64_t alike)>& f) {
-  const bool even = shape.workload.model.heads % shape.tensor == 0,
+  const bool even = shape.workload.model.heads % shape.mesh.size(Axis::tensor) == 0,
              every = asked == Asked::all && (few_enough(shape) || !even);
-  for (std::int64_t set = 0; set < shape.stages * shape.tensor; ++set) {
-    const std::int64_t stage = set / shape.tensor;
-    const bool end = stage == 0 || stage + 1 == shape.stages, first = set % shape.tensor == 0;
-    if (!every && (asked == Asked::some ? !first || !(end || stage == shape.stages / 2) : !(end || first)))
+  const std::int64_t stages = shape.mesh.size(Axis::stages);
+  for (const Rank rank : shape.mesh.firsts(detail::kAlike)) {
+    shape.rank = rank;
+    const std::int64_t stage = shape.at(Axis::stages);
+    const bool end = stage == 0 || stage + 1 == stages, first = shape.at(Axis::tensor) == 0;
+    if (!every && (asked == Asked::some ? !first || !(end || stage == stages / 2) : !(end || first)))
       continue;
-    shape.rank = first_of_set(shape, set);
-    f(shape, every ? data_ranks(shape) : 0);
+    f(shape, every ? shape.mesh.size(Axis::data) : 0);
   }
 }
 
@@ -66,7 +65,7 @@ Needs needs_of(const Candidate& candidate, const RunShape& shape, Asked asked) {
     needs.host += alike * of_host, needs.disk += alike * of_disk;
     host = std::max(host, of_host), disk = std::max(disk, of_disk), counted += alike;
   });
-  const std::int64_t others = to_int(shape.world) - counted;
+  const std::int64_t others = to_int(shape.mesh.world()) - counted;
   needs.host += others * host, needs.disk += others * disk;
   return needs;
 }
@@ -140,7 +139,7 @@ Row row_of(const Candidate& candidate, const Machine& machine, const Rates& rate
   Row row{.candidate = candidate, .reason = not_given(candidate, machine)};
   if (!row.reason.empty()) return row;
   RunShape shape = shape_on(candidate.plans, machine.gpus, workload);
-  const std::int64_t rows = workload.batch.global, ranks = data_ranks(shape);
+  const std::int64_t rows = workload.batch.global, ranks = shape.mesh.size(Axis::data);
   if (rows % ranks != 0) {
     row.reason = fmt::format("cannot: batch.global={} rows cannot be shared evenly by {}", rows, ranks);
     return row;
@@ -310,13 +309,13 @@ std::string waits_for(const Row& row, const Rates& rates) {
   other = rates, other.disk = kEndless;
   if (row.on_disk.value() > 0)
     with(other, [&] { return fmt::format("the disk: {}", human_bytes(row.on_disk)); });
-  if (row.candidate.at_least && row.shape.stages > 1) {
+  if (row.candidate.at_least && row.shape.mesh.size(Axis::stages) > 1) {
     other = endless_link(rates), other.node_link = kEndless;
     const double idle =
         (row.candidate.seconds(row.shape, other) - row.candidate.at_least(row.shape, other)) / row.seconds;
     if (idle > most.share)
       most = {idle, fmt::format("other stages: {} micro-batches for {} of them", micro_batches_of(row.shape),
-                                row.shape.stages)};
+                                row.shape.mesh.size(Axis::stages))};
   }
   if (most.share < 0.01) return "products, which hide all else";
   return fmt::format("{:.0f} % waits for {}", 100 * most.share, most.what);

@@ -179,7 +179,7 @@ TEST(ChooseGroups, TheRanksThatHoldMostAreAsked) {
     for (const Row& row : search(nodes(gpus, 8, 25e9), measured(), from_file(file, gpus))) {
       if (row.candidate.plans.folder != "11_combined" || !row.fits) continue;
       EXPECT_EQ(row.needs.device, most_of_all_ranks(row)) << row.candidate.plans.settings.front();
-      many += row.shape.stages * row.shape.tensor > 32 ? 1 : 0;
+      many += row.shape.mesh.size(Axis::stages) * row.shape.mesh.size(Axis::tensor) > 32 ? 1 : 0;
     }
     EXPECT_GT(many, 3);
   }
@@ -194,7 +194,7 @@ TEST(ChooseGroups, OneRowComputedAgainHoldsLeast) {
     Bytes least(INT64_MAX), last;
     for (const Activations activations :
          {Activations::keep, Activations::recompute_gelu, Activations::recompute})
-      for (std::int64_t micro = 16 / data_ranks(shape); micro >= 1; micro /= 2) {
+      for (std::int64_t micro = 16 / shape.mesh.size(Axis::data); micro >= 1; micro /= 2) {
         shape.workload.activations = activations, shape.workload.batch.micro = micro;
         try {
           last = Bytes(0);
@@ -218,9 +218,9 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
     EXPECT_TRUE(seen.insert(candidate.plans.settings).second);
     ++kinds[candidate.kind];
     if (candidate.plans.folder != "11_combined") continue;
-    const Division division = candidate.plans.plans->division(WorldSize{16});
-    EXPECT_EQ(16 % (division.stages * division.tensor), 0);
-    EXPECT_LE(division.tensor, 4);
+    const Mesh mesh = candidate.plans.plans->mesh(WorldSize{16});
+    EXPECT_TRUE(mesh.is_whole());
+    EXPECT_LE(mesh.size(Axis::tensor), 4);
   }
   // Groups of 2, 4, 8. 1x8x2, 1x4x4. 8x2x1 with one chunk, with a longer warm-up, with two chunks; 4x4x1 and
   // 2x8x1 with four too;
@@ -232,7 +232,7 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
                                                {"stages x data x tensor", 4 + 4 + 4}}));
   model.heads = 2;
   for (const Candidate& candidate : groupings(16, 4, model))
-    EXPECT_LE(candidate.plans.plans->division(WorldSize{16}).tensor, 2);
+    EXPECT_LE(candidate.plans.plans->mesh(WorldSize{16}).size(Axis::tensor), 2);
 }
 
 // Two nodes of four. Of what is as quick, what sends least over the slow link is taken, and why a row is slow
@@ -242,7 +242,7 @@ TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   const std::vector<Row> rows = search(slow, measured(), from_file("configs/gpt2_1558m.json", 512));
   const Row* chosen = best(rows);
   ASSERT_NE(chosen, nullptr);
-  EXPECT_LE(chosen->shape.tensor, 4);
+  EXPECT_LE(chosen->shape.mesh.size(Axis::tensor), 4);
   EXPECT_GT(chosen->to_nodes, Bytes(0));
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late &&
@@ -815,7 +815,7 @@ TEST(Predict, APipelineHasItsBubble) {
   RunShape shape;
   shape.workload = tiny();
   shape.workload.model.vocab = 1, shape.workload.batch.global = 8;
-  shape.world = WorldSize{4}, shape.stages = 4;
+  shape.mesh = Mesh(WorldSize{4}, {{Axis::stages, 4}});
   const Rates rates{.flops = 1e9, .memory = 1e18, .link = 1e18};
   PipelineOptions options;
   options.split = "uniform";
@@ -831,7 +831,7 @@ TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
   RunShape shape;
   shape.workload = tiny();
   shape.workload.batch.micro = 1, shape.workload.batch.global = 32;
-  shape.world = WorldSize{8}, shape.stages = 2;
+  shape.mesh = Mesh(WorldSize{8}, {{Axis::stages, 2}});
   const Rates rates{.flops = 1e12, .memory = 1e18, .link = 1e18, .node = 4, .node_link = 1e6};
   PipelineOptions options;
   options.replicas = 4;

@@ -206,7 +206,7 @@ TEST(BadConfig, ValuesThatDoNotFitTogether) {
        {},
        "w.json:1:22: 4 stages cannot share model.layers 3: a stage has at least one block\n  fix: --set "
        "model.layers=4",
-       {.world = 4, .stages = 4}},
+       {.mesh = Mesh(WorldSize(4), {{Axis::stages, 4}})}},
   });
 }
 

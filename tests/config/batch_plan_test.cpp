@@ -15,7 +15,8 @@ TEST(BatchPlan, EveryWholeDivisionIsAccepted) {
   for (std::int64_t micro = 1; micro <= 4; ++micro) {
     for (std::int64_t world = 1; world <= 6; ++world) {
       for (std::int64_t accumulation = 1; accumulation <= 5; ++accumulation) {
-        const BatchPlan plan = plan_batch(batch(micro * world * accumulation, micro), {.world = world}, {});
+        const BatchPlan plan =
+            plan_batch(batch(micro * world * accumulation, micro), {.mesh = Mesh(WorldSize(world))}, {});
         EXPECT_EQ(plan.accumulation, accumulation);
         EXPECT_EQ(plan.data_parallel, world);
         EXPECT_EQ(plan.note, "");
@@ -25,14 +26,15 @@ TEST(BatchPlan, EveryWholeDivisionIsAccepted) {
 }
 
 TEST(BatchPlan, StagesShareTheSameRows) {
-  const BatchPlan plan = plan_batch(batch(12, 1), {.world = 8, .stages = 4}, {});
+  const BatchPlan plan = plan_batch(batch(12, 1), {.mesh = Mesh(WorldSize(8), {{Axis::stages, 4}})}, {});
   EXPECT_EQ(plan.data_parallel, 2);
   EXPECT_EQ(plan.accumulation, 6);
 }
 
 TEST(BatchPlan, AContradictionPrintsTheEquationAndFixes) {
   EXPECT_EQ(refusal([] {
-              (void)plan_batch(batch(12, 1), {.world = 5}, {{"batch.global", "configs/tiny.json:18:15"}});
+              (void)plan_batch(batch(12, 1), {.mesh = Mesh(WorldSize(5))},
+                               {{"batch.global", "configs/tiny.json:18:15"}});
             }),
             "configs/tiny.json:18:15: accumulation = global / (micro x data-parallel ranks) = 12 / (1 x 5) = "
             "2.4, which is not whole\n"
@@ -40,7 +42,7 @@ TEST(BatchPlan, AContradictionPrintsTheEquationAndFixes) {
             "    --set batch.global=10  or  --set batch.global=15\n"
             "    -n 4  or  -n 6");
   EXPECT_EQ(refusal([] {
-              (void)plan_batch(batch(12, 4), {.world = 2},
+              (void)plan_batch(batch(12, 4), {.mesh = Mesh(WorldSize(2))},
                                {{"batch.global", "w.json:1:1"}, {"batch.micro", "--set batch.micro=4"}});
             }),
             "--set batch.micro=4: accumulation = global / (micro x data-parallel ranks) = 12 / (4 x 2) = "
@@ -49,7 +51,9 @@ TEST(BatchPlan, AContradictionPrintsTheEquationAndFixes) {
             "    --set batch.global=8  or  --set batch.global=16\n"
             "    --set batch.micro=3  or  --set batch.micro=6\n"
             "    -n 1  or  -n 3");
-  EXPECT_EQ(refusal([] { (void)plan_batch(batch(4, 4), {.world = 4, .stages = 2}, {}); }),
+  EXPECT_EQ(refusal([] {
+              (void)plan_batch(batch(4, 4), {.mesh = Mesh(WorldSize(4), {{Axis::stages, 2}})}, {});
+            }),
             "the default of batch.global: accumulation = global / (micro x data-parallel ranks) = 4 / (4 x "
             "2) = 0.5, "
             "which is not whole\n"
@@ -60,8 +64,9 @@ TEST(BatchPlan, AContradictionPrintsTheEquationAndFixes) {
 }
 
 TEST(BatchPlan, TheFlagOfTheRanksIsTheProgramsOwn) {
-  const std::string message =
-      refusal([] { (void)plan_batch(batch(12, 1), {.world = 5, .ranks_flag = "--virtual-ranks"}, {}); });
+  const std::string message = refusal([] {
+    (void)plan_batch(batch(12, 1), {.mesh = Mesh(WorldSize(5)), .ranks_flag = "--virtual-ranks"}, {});
+  });
   EXPECT_NE(message.find("\n    --virtual-ranks 4  or  --virtual-ranks 6"), std::string::npos) << message;
   EXPECT_EQ(message.find("-n "), std::string::npos) << message;
 }
@@ -76,7 +81,8 @@ std::vector<std::int64_t> offers(const std::string& message, const std::string& 
 }
 
 void expect_working_fixes(std::int64_t global, std::int64_t micro, std::int64_t world) {
-  const std::string message = refusal([&] { (void)plan_batch(batch(global, micro), {.world = world}, {}); });
+  const std::string message =
+      refusal([&] { (void)plan_batch(batch(global, micro), {.mesh = Mesh(WorldSize(world))}, {}); });
   EXPECT_EQ(message.empty(), global % (micro * world) == 0);
   if (message.empty()) return;
   EXPECT_FALSE(offers(message, "--set batch.global=").empty());
@@ -96,7 +102,7 @@ TEST(BatchPlan, EveryOfferedFixWorks) {
 }
 
 TEST(BatchPlan, APlanRoundsUpAndSaysSo) {
-  const BatchPlan plan = plan_batch(batch(12, 1), {.world = 64, .plan_only = true}, {});
+  const BatchPlan plan = plan_batch(batch(12, 1), {.mesh = Mesh(WorldSize(64)), .plan_only = true}, {});
   EXPECT_EQ(plan.accumulation, 1);
   EXPECT_EQ(
       plan.note,
@@ -105,9 +111,14 @@ TEST(BatchPlan, APlanRoundsUpAndSaysSo) {
 }
 
 TEST(BatchPlan, StagesMustDivideTheRanks) {
-  EXPECT_EQ(refusal([] { (void)plan_batch(batch(12, 1), {.world = 5, .stages = 2}, {}); }),
+  EXPECT_EQ(refusal([] {
+              (void)plan_batch(batch(12, 1), {.mesh = Mesh(WorldSize(5), {{Axis::stages, 2}})}, {});
+            }),
             "-n 5: 5 ranks cannot be shared by 2 stages\n  fix: one of\n    -n 4  or  -n 6");
-  EXPECT_EQ(refusal([] { (void)plan_batch(batch(12, 1), {.world = 1, .stages = 4, .plan_only = true}, {}); }),
+  EXPECT_EQ(refusal([] {
+              (void)plan_batch(batch(12, 1),
+                               {.mesh = Mesh(WorldSize(1), {{Axis::stages, 4}}), .plan_only = true}, {});
+            }),
             "-n 1: 1 ranks cannot be shared by 4 stages\n  fix: one of\n    -n 4");
 }
 

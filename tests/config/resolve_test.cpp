@@ -231,7 +231,7 @@ TEST(Configs, FineTuningFilesDivideAmongOneToEightGpus) {
   for (const std::string size : {"124m", "355m", "774m", "1558m"}) {
     const ResolvedConfig config = resolve({"configs/finetune_" + size + ".json", "", {}}, FieldSet());
     for (const std::int64_t world : {1, 2, 4, 8}) {
-      const RunFacts facts{.world = world, .device = DeviceChoice::cuda};
+      const RunFacts facts{.mesh = Mesh(WorldSize(world)), .device = DeviceChoice::cuda};
       EXPECT_EQ(validate(config, facts).accumulation, 8 / world) << size;
     }
   }
@@ -240,7 +240,7 @@ TEST(Configs, FineTuningFilesDivideAmongOneToEightGpus) {
 TEST(Configs, TinyRunsOnOneToFourRanks) {
   const ResolvedConfig config = resolve({"configs/tiny.json", "", {}}, FieldSet());
   for (const std::int64_t world : {1, 2, 3, 4, 6, 12})
-    EXPECT_EQ(validate(config, {.world = world}).accumulation, 12 / world);
+    EXPECT_EQ(validate(config, {.mesh = Mesh(WorldSize(world))}).accumulation, 12 / world);
 }
 
 }  // namespace

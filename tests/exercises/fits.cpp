@@ -18,7 +18,7 @@ namespace {
 RunShape shape_of(const Workload& workload) {
   RunShape shape;
   shape.workload = workload;
-  shape.world = WorldSize{kFitsLimits.ranks};
+  shape.mesh = Mesh(WorldSize{kFitsLimits.ranks});
   shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
   return shape;
 }
@@ -78,7 +78,7 @@ FitsAnswer read_answer(const std::string& json, const std::string& name) {
     const ResolvedConfig config = resolve({kFitsWorkload, "", settings}, plans.fields());
     answer.options = plans.options();
     refuse_part_of_a_micro_batch(config);
-    validate(config, {.world = kFitsLimits.ranks, .device = DeviceChoice::cuda});
+    validate(config, {.mesh = Mesh(WorldSize(kFitsLimits.ranks)), .device = DeviceChoice::cuda});
     answer.shape = shape_of(config.workload);
     answer.plan = plans.memory_plan(answer.shape);
     detail::plan_surroundings(answer.shape, answer.plan);

@@ -23,20 +23,20 @@ RunShape shape_of(const MeshCase& question, const CombinedPlans& plans) {
   shape.workload.batch.global = question.rows, shape.workload.batch.micro = question.micro;
   shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
   const WorldSize world{kMeshRanks};
-  divide(shape, world, plans.division(world));
+  shape.mesh = plans.mesh(world);
   return shape;
 }
 
 void refuse_part_of_a_micro_batch(const RunShape& shape) {
   const BatchConfig& batch = shape.workload.batch;
-  if (batch.global % (batch.micro * data_ranks(shape)) == 0) return;
+  if (batch.global % (batch.micro * shape.mesh.size(Axis::data)) == 0) return;
   throw NotReached(fmt::format("{} rows are no whole micro-batches of {} on {} data ranks", batch.global,
-                               batch.micro, data_ranks(shape)));
+                               batch.micro, shape.mesh.size(Axis::data)));
 }
 
 // Whom `rank` sends to: the stage behind or before it, or the next of a ring of evenly spaced ranks.
 int receiver_of(const Operation& op, const RunShape& shape) {
-  const int rank = to_int(shape.rank), stage = kMeshRanks / static_cast<int>(shape.stages);
+  const int rank = to_int(shape.rank), stage = kMeshRanks / static_cast<int>(shape.mesh.size(Axis::stages));
   if (op.kind == CommKind::send) return rank + (op.purpose == OpPurpose::activations ? stage : -stage);
   const int ranks = static_cast<int>(to_int(op.ranks)), place = rank / op.stride % ranks;
   return rank + ((place + 1) % ranks - place) * op.stride;
@@ -45,8 +45,9 @@ int receiver_of(const Operation& op, const RunShape& shape) {
 const char* axis_of(const Operation& op, const RunShape& shape) {
   if (op.kind == CommKind::send) return "messages between stages";
   if (op.purpose == OpPurpose::sums && op.kind == CommKind::all_reduce) return "four numbers of all ranks";
-  if (to_int(op.ranks) == shape.tensor && op.stride == 1) return "tensor groups";
-  if (to_int(op.ranks) == data_ranks(shape) && op.stride == shape.tensor) return "data groups";
+  if (to_int(op.ranks) == shape.mesh.size(Axis::tensor) && op.stride == 1) return "tensor groups";
+  if (to_int(op.ranks) == shape.mesh.size(Axis::data) && op.stride == shape.mesh.size(Axis::tensor))
+    return "data groups";
   return "the tied matrix's two ends";
 }
 

@@ -41,7 +41,9 @@ SC_FUZZ_TARGET(workload) {
       "a workload does not read back equal");
   for (const std::int64_t world : {1, 3}) {
     for (const std::int64_t stages : {1, 2})
-      taken([&] { return sc::validate({*workload, {}}, {.world = world, .stages = stages}); });
+      taken([&] {
+        return sc::validate({*workload, {}}, {.mesh = Mesh(WorldSize(world), {{Axis::stages, stages}})});
+      });
   }
   return 0;
 }

@@ -91,7 +91,7 @@ TEST(Combined, EverySchedule) {
 // Stage 0 of two holds two micro-batches, and one more with warmup=1.
 TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
   RunShape shape = test::shape_for(five_heads(1), 4, 0, CommBackend::local);
-  shape.stages = shape.tensor = 2;
+  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 2}, {Axis::tensor, 2}});
   for (const std::int64_t warmup : {0, 1})
     EXPECT_EQ(CombinedPlans({.mesh = "2x1x2", .warmup = warmup}).contents(shape).most_sets, 2 + warmup);
 }
@@ -100,13 +100,15 @@ TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
 TEST(Combined, NoGraphHoldsStagesOfTensorGroups) {
   for (const Sizes& m : {Sizes{2, 1, 2}, {2, 2, 2}, {1, 2, 2}, {2, 2, 1}, {1, 1, 2}, {2, 1, 1}}) {
     RunShape shape;
-    shape.stages = m.stages, shape.tensor = m.tensor;
+    shape.mesh =
+        Mesh(WorldSize(m.stages * m.data * m.tensor), {{Axis::stages, m.stages}, {Axis::tensor, m.tensor}});
     EXPECT_EQ(CombinedPlans(CombinedOptions{}).facts(shape).no_graph.empty(), m.stages == 1 || m.tensor == 1);
   }
 }
 
 TEST(Combined, PutsOffNoWeightsOfTensorRanks) {
-  RunShape shape = test::shape_for(five_heads(1), 4, 0, CommBackend::local, {.stages = 2, .tensor = 2});
+  RunShape shape = test::shape_for(five_heads(1), 4, 0, CommBackend::local,
+                                   Mesh(WorldSize{4}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
   EXPECT_THROW((void)CombinedPlans({.mesh = "2x1x2", .schedule = "zb_h1"}).memory_plan(shape), InputError);
 }
 
@@ -114,7 +116,7 @@ TEST(Combined, PutsOffNoWeightsOfTensorRanks) {
 TEST(Combined, WithoutAMeshTensorRanksComeFirst) {
   const auto of = [](int world) {
     const Mesh mesh = mesh_of({}, WorldSize{world});
-    return std::vector<std::int64_t>{mesh.stages, mesh.data, mesh.tensor};
+    return std::vector<std::int64_t>{mesh.size(Axis::stages), mesh.size(Axis::data), mesh.size(Axis::tensor)};
   };
   EXPECT_EQ(of(3), (std::vector<std::int64_t>{1, 3, 1}));
   EXPECT_EQ(of(6), (std::vector<std::int64_t>{1, 3, 2}));

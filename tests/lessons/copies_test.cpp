@@ -88,7 +88,7 @@ struct Ranks {
  private:
   void compare_on(Communicator& comm, const std::function<void(int rank, S&)>& damage) const {
     const RunShape shape = test::shape_for(workload, world, to_int(comm.rank()), CommBackend::local,
-                                           typename S::Plans(options).division(WorldSize{world}));
+                                           typename S::Plans(options).mesh(WorldSize{world}));
     Ledger ledger(at::kCPU);
     const StepScalars scalars = test::step_scalars(0, 0);
     test::Beside beside;

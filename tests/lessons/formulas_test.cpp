@@ -45,9 +45,9 @@ std::int64_t bytes_in(DType dtype) { return size_of(dtype); }
 /// Symbols of the model, the batch and the ranks; P and W as `layout` has them.
 SymbolValues symbols_of(const Case& c, const ParamLayout& layout) {
   const Workload& w = c.shape.workload;
-  const std::int64_t N = to_int(c.shape.world), S = c.shape.stages, R = N / (S * c.shape.tensor),
-                     B = w.batch.micro, T = w.batch.sequence, d = w.model.width,
-                     V = (w.model.vocab + 127) / 128 * 128;
+  const std::int64_t N = to_int(c.shape.mesh.world()), S = c.shape.mesh.size(Axis::stages),
+                     R = N / (S * c.shape.mesh.size(Axis::tensor)), B = w.batch.micro, T = w.batch.sequence,
+                     d = w.model.width, V = (w.model.vocab + 127) / 128 * 128;
   const std::int64_t e = bytes_in(w.precision.dtype), tokens = B * T;
   const auto share_of = [&](std::int64_t rows) { return ((rows + B - 1) / B + R - 1) / R; };
   // A block: ln1, qkv, att, mid, ln2, fc and, unless it is computed again, GELU; four statistics and an lse a
@@ -155,7 +155,7 @@ RunShape any_shape(Choose& choose, bool tied_or_not = true) {
   w.precision.dtype = choose("dtype", {DType::f32, DType::bf16, DType::f16});
   w.precision.grad_rule = choose("grad_dtype", {DTypeRule::same, DTypeRule::fp32});
   resolve_dtypes(w.precision);
-  RunShape shape{.workload = w, .world = WorldSize{choose("world", {1, 2, 3, 4})}};
+  RunShape shape{.workload = w, .mesh = Mesh(WorldSize{choose("world", {1, 2, 3, 4})})};
   const bool apart = choose("apart", {true, false});
   if (choose("device", {DeviceKind::cpu, DeviceKind::cuda}) == DeviceKind::cpu) {
     shape.comm = apart ? CommBackend::mpi : CommBackend::local;
@@ -189,7 +189,7 @@ TEST(Formulas, OfOneDevice) {
     const std::string every = choose("every", {std::string("step"), std::string("micro_batch")}),
                       tied_sum = choose("tied_sum", {std::string("joint"), std::string("split")});
     c.settings = {setting("virtual_ranks", ranks), "reduce_every=" + every, "tied_sum=" + tied_sum};
-    c.shape.world = WorldSize{1};
+    c.shape.mesh = Mesh(WorldSize{1});
     c.more = {{"virtual_ranks", ranks}};
     SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, ranks));
@@ -199,7 +199,7 @@ TEST(Formulas, OfOneDevice) {
 /// A tensor rank's own symbols, in bytes of `e`.
 void add_tensor_rank(Case& c, const ParamLayout& layout, bool split, bool kept) {
   const Workload& w = c.shape.workload;
-  const std::int64_t e = bytes_in(w.precision.dtype), t = c.shape.tensor,
+  const std::int64_t e = bytes_in(w.precision.dtype), t = c.shape.mesh.size(Axis::tensor),
                      N = w.batch.micro * w.batch.sequence, n = split ? N / t : N, d = w.model.width,
                      h = layout.heads().size(), a = h * d / w.model.heads, m = layout.hidden().size();
   std::int64_t part =
@@ -218,17 +218,18 @@ TEST(Formulas, OfTensorParallel) {
   for_every_pair([](Choose& choose) {
     Case c{"10_tensor_parallel", {}, any_shape(choose), {}};
     c.shape.workload.model.heads = 5;
-    c.shape.tensor = to_int(c.shape.world);
-    c.shape.rank = Rank{choose("last", {true, false}) ? static_cast<int>(c.shape.tensor) - 1 : 0};
+    c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::tensor, to_int(c.shape.mesh.world())}});
+    c.shape.rank =
+        Rank{choose("last", {true, false}) ? static_cast<int>(c.shape.mesh.size(Axis::tensor)) - 1 : 0};
     const std::int64_t N = c.shape.workload.batch.micro * c.shape.workload.batch.sequence;
-    const bool split = choose("split", {true, false}) && N % c.shape.tensor == 0,
+    const bool split = choose("split", {true, false}) && N % c.shape.mesh.size(Axis::tensor) == 0,
                kept = choose("kept", {true, false});
     c.settings = {split ? "tokens=split" : "tokens=whole", kept ? "gathered=kept" : "gathered=again",
                   setting("lanes", choose("lanes", {1, 2}))};
     const ParamLayout layout(
         c.shape.workload.model, WorldSize{1},
-        TensorCut{static_cast<int>(to_int(c.shape.rank)), static_cast<int>(c.shape.tensor)});
-    add_tensor_rank(c, layout, split, kept && split && c.shape.tensor > 1);
+        TensorCut{static_cast<int>(to_int(c.shape.rank)), static_cast<int>(c.shape.mesh.size(Axis::tensor))});
+    add_tensor_rank(c, layout, split, kept && split && c.shape.mesh.size(Axis::tensor) > 1);
     SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout);
   });
@@ -239,7 +240,7 @@ TEST(Formulas, OfOneDeviceInParts) {
   for_every_pair([](Choose& choose) {
     Case c{"00_one_device", {}, any_shape(choose), {}};
     c.shape.workload.model.heads = 5;
-    c.shape.world = WorldSize{1};
+    c.shape.mesh = Mesh(WorldSize{1});
     const int t = choose("t", {2, 3});
     c.settings = {setting("tensor_ranks", t), "tokens=whole", setting("lanes", choose("lanes", {1, 2}))};
     c.more = {{"virtual_ranks", 1},
@@ -248,7 +249,7 @@ TEST(Formulas, OfOneDeviceInParts) {
     ByName parts;
     for (int rank = 0; rank < t; ++rank) {
       RunShape shape = c.shape;
-      shape.world = WorldSize{t}, shape.tensor = t, shape.rank = Rank{rank};
+      shape.mesh = Mesh(WorldSize{t}, {{Axis::tensor, t}}), shape.rank = Rank{rank};
       shape.workload.activations = Activations::keep;
       for (const auto& [buffer, bytes] :
            lesson_plans_of("10_tensor_parallel", {"tokens=whole"}).plans->memory_plan(shape).by_name())
@@ -285,7 +286,7 @@ TEST(Formulas, OfDataParallel) {
         choose("bucket", {std::string("tensor"), std::string("unit"), std::string("model"),
                           std::string("1000"), std::string("100000000")});
     c.settings = {"bucket=" + bucket};
-    const ParamLayout layout = layout_for(c.shape, to_int(c.shape.world));
+    const ParamLayout layout = layout_for(c.shape, to_int(c.shape.mesh.world()));
     const std::int64_t all = layout.arena_size().value();
     c.more = {{"bucket", bucket == "tensor" ? largest_tensor(layout)
                          : bucket == "unit" ? largest_unit(layout)
@@ -300,7 +301,7 @@ TEST(Formulas, OfZero1) {
   for_every_pair([](Choose& choose) {
     const Case c{"02_zero1", {}, any_shape(choose), {}};
     SCOPED_TRACE(choose.text());
-    expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.world)));
+    expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.mesh.world())));
   });
 }
 
@@ -310,7 +311,7 @@ TEST(Formulas, OfZero2) {
     const std::string bucket =
         choose("bucket", {std::string("unit"), std::string("1000"), std::string("100000000")});
     c.settings = {"bucket=" + bucket};
-    const std::int64_t N = to_int(c.shape.world);
+    const std::int64_t N = to_int(c.shape.mesh.world());
     const ParamLayout layout = layout_for(c.shape, N);
     // 1000 of all ranks: each one's part is cut at multiples of 64.
     const std::int64_t part = ((1000 + N - 1) / N + 63) / 64 * 64;
@@ -328,7 +329,7 @@ TEST(Formulas, OfZero3) {
     c.settings = {setting("persist_below", below), setting("prefetch", choose("prefetch", {0, 1, 3})),
                   std::string("reshard_after_forward=") + choose("reshard", {"on", "off"})};
     const int groups = choose("groups", {1, 2});
-    const std::int64_t N = to_int(c.shape.world), k = N % groups == 0 ? N / groups : N;
+    const std::int64_t N = to_int(c.shape.mesh.world()), k = N % groups == 0 ? N / groups : N;
     if (k < N) c.settings.push_back(setting("shard_ranks", k));
     c.more = {{"k", k}, {"R", N / k}};
     SCOPED_TRACE(choose.text());
@@ -343,7 +344,7 @@ TEST(Formulas, OfOffload) {
                   std::string("update=") + choose("update", {"exact", "delayed"}),
                   setting("prefetch", choose("prefetch", {0, 1, 3}))};
     SCOPED_TRACE(choose.text());
-    expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.world)));
+    expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.mesh.world())));
   });
 }
 
@@ -375,7 +376,7 @@ TEST(Formulas, OfInfinity) {
                   "grads_at=" + (delayed ? "host" : grads_at),  // what the lesson refuses is left out
                   "params_at=" + params_at,
                   "parameters=" + (params_at == "device" ? parameters : "sharded")};
-    const std::int64_t N = to_int(c.shape.world);
+    const std::int64_t N = to_int(c.shape.mesh.world());
     const ParamLayout layout = layout_for(c.shape, N);
     const std::vector<std::int64_t> pieces = pieces_of(layout, N, piece);
     const std::int64_t e = bytes_in(c.shape.workload.precision.dtype),
@@ -412,7 +413,7 @@ std::string text(const std::vector<std::int64_t>& split) {
 /// there wte once more where it is tied: all of unit 0 where states are cut.
 std::int64_t elements_of_stage(const Case& c, const ParamLayout& layout,
                                const std::vector<std::int64_t>& split, std::int64_t stage, bool sharded) {
-  const std::int64_t S = c.shape.stages;
+  const std::int64_t S = c.shape.mesh.size(Axis::stages);
   const GptConfig& model = c.shape.workload.model;
   std::int64_t elements = 0;
   for (std::size_t position = 0; position < split.size(); ++position)
@@ -427,10 +428,10 @@ std::int64_t elements_of_stage(const Case& c, const ParamLayout& layout,
 
 /// All ranks of a pipeline.
 void expect_stages_hold(Case c, const std::vector<std::int64_t>& split, bool sharded) {
-  const std::int64_t R = to_int(c.shape.world) / c.shape.stages;
+  const std::int64_t R = to_int(c.shape.mesh.world()) / c.shape.mesh.size(Axis::stages);
   const ParamLayout layout = layout_for(c.shape, R);
   c.settings.push_back(text(split));
-  for (int rank = 0; rank < to_int(c.shape.world); ++rank) {
+  for (int rank = 0; rank < to_int(c.shape.mesh.world()); ++rank) {
     SCOPED_TRACE("rank " + std::to_string(rank));
     c.shape.rank = Rank{rank};
     c.more["stage"] = elements_of_stage(c, layout, split, rank / R, sharded);
@@ -444,19 +445,19 @@ TEST(Formulas, OfPipelines) {
     const std::string schedule =
         choose("schedule", {std::string("naive"), std::string("gpipe"), std::string("1f1b"),
                             std::string("interleaved"), std::string("zb_h1")});
-    const std::int64_t world = to_int(c.shape.world), wanted = choose("replicas", {1, 2}),
+    const std::int64_t world = to_int(c.shape.mesh.world()), wanted = choose("replicas", {1, 2}),
                        replicas = world % wanted == 0 ? wanted : 1,
                        of_zb = choose("chunks", {std::int64_t{1}, std::int64_t{2}}),
                        chunks = schedule == "interleaved" ? 2
                                 : schedule == "zb_h1"     ? of_zb
                                                           : 1;
     const bool sharded = choose("sharded", {false, true});
-    c.shape.stages = world / replicas;
+    c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::stages, world / replicas}});
     c.shape.workload.batch.global = 48;  // M is a multiple of S in every world, as interleaving wants
     c.settings = {"schedule=" + schedule, setting("chunks", chunks), setting("replicas", replicas),
                   std::string("states=") + (sharded ? "sharded" : "whole")};
     SCOPED_TRACE(choose.text());
-    expect_stages_hold(c, split_into(c.shape.workload.model.layers, c.shape.stages * chunks),
+    expect_stages_hold(c, split_into(c.shape.workload.model.layers, c.shape.mesh.size(Axis::stages) * chunks),
                        sharded && replicas > 1);
   });
 }
@@ -470,7 +471,7 @@ TEST(Formulas, OfWeightVersions) {
     const std::string versions =
         choose("versions", {std::string("none"), std::string("stash"), std::string("vertical_sync"),
                             std::string("two_buffers")});
-    const std::int64_t S = to_int(c.shape.world), M = w.batch.global / w.batch.micro,
+    const std::int64_t S = to_int(c.shape.mesh.world()), M = w.batch.global / w.batch.micro,
                        wanted = choose("update_every", {std::int64_t{0}, std::int64_t{4}}),
                        every = wanted > 0                  ? wanted
                                : versions == "two_buffers" ? M
@@ -478,7 +479,7 @@ TEST(Formulas, OfWeightVersions) {
                        norm_lag = (S - 1 + every - 1) / every;
     if (versions == "none" && w.activations == Activations::recompute)
       w.activations = Activations::keep;  // refused
-    c.shape.stages = S;
+    c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::stages, S}});
     c.settings = {"versions=" + versions, wanted > 0 ? setting("update_every", wanted) : "update_every=auto"};
     c.more = {{"norm_lag", norm_lag}, {"result_lag", (2 * norm_lag * every + M - 1) / M}};
     SCOPED_TRACE(choose.text());

@@ -49,7 +49,7 @@ RunShape shape_of(const Frozen& frozen, const Plans& plans) {
   set_all(fields, frozen.workload);
   resolve_dtypes(shape.workload.precision);
   const WorldSize world{std::stoi(frozen.run[0])};
-  divide(shape, world, plans.division(world));
+  shape.mesh = plans.mesh(world);
   shape.rank = Rank{std::stoi(frozen.run[1])};
   for (const CommBackend backend :
        {CommBackend::local, CommBackend::mpi, CommBackend::nccl, CommBackend::staged})

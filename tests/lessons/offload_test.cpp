@@ -321,7 +321,7 @@ class DelayedDirectly final : public Strategy {
   DelayedDirectly(RunContext& context, const Options& options)
       : context_(context),
         options_(options),
-        layout_(context.shape.workload.model, context.shape.world),
+        layout_(context.shape.workload.model, context.shape.mesh.world()),
         passes_(context, layout_),
         sums_(passes_.sums()) {
     for (at::Tensor* arena : {&params_, &master_, &fresh_, &grads_, &pending_, &m_, &v_})
@@ -541,19 +541,19 @@ TEST(Offload, SaysHowTheHostComputes) {
             std::string::npos);
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   for (const int world : {1, 2}) {  // a rank's share of the cores, less one
-    shape.world = WorldSize{world};
+    shape.mesh = Mesh(WorldSize{world});
     const std::string threads = std::to_string(std::max(1, cores / world - 1));
     EXPECT_EQ(OffloadPlans().predict(shape).find("the host's AdamW: " + threads + " thread"), 0U);
   }
   const auto take_turns = [&](int world, std::int64_t threads) {
-    shape.world = WorldSize{world};
+    shape.mesh = Mesh(WorldSize{world});
     return OffloadPlans({{.adam_threads = threads}}).predict(shape).find("take turns") != std::string::npos;
   };
   EXPECT_FALSE(take_turns(1, cores));
   EXPECT_TRUE(take_turns(1, cores + 1));
   EXPECT_TRUE(take_turns(2, cores));
   EXPECT_FALSE(take_turns(2 * cores, 0)) << "nobody has asked for so many";
-  shape.world = WorldSize{1};
+  shape.mesh = Mesh(WorldSize{1});
   EXPECT_NE(
       OffloadPlans({{.update = UpdateKind::delayed}}).predict(shape).find("\nupdate=delayed: from step 2 on"),
       std::string::npos);

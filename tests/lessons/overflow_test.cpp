@@ -80,7 +80,7 @@ class SteppedByHand {
       : comm_(comm),
         shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
                                static_cast<int>(to_int(comm.rank())), CommBackend::local,
-                               typename S::Plans(Case::options()).division(comm.size()))),
+                               typename S::Plans(Case::options()).mesh(comm.size()))),
         scalars_(test::step_scalars(1e-2, 0)),
         context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline} {
     if (scales_loss) {

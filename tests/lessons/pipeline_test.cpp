@@ -255,7 +255,7 @@ TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
                                                          {.stages = 2, .microbatches = 6, .warmup = 2}};
   for (const pipedream::GenerateOptions& one : asked) {
     RunShape shape = test::shape_for(workload_of(9, one.microbatches, 1), one.stages, 0, CommBackend::local);
-    shape.stages = one.stages;
+    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, one.stages}});
     const PipelineOptions options{
         .schedule = std::string(name_of(one.family)), .chunks = one.chunks, .warmup = one.warmup};
     EXPECT_EQ(share_of(shape, options).schedule, pipedream::generate(one));
@@ -264,7 +264,7 @@ TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
 
 std::string pipeline_refusal(const PipelineOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
-  shape.stages = PipelinePlans(options).division(shape.world).stages;
+  shape.mesh = PipelinePlans(options).mesh(shape.mesh.world());
   try {
     (void)PipelinePlans(options).memory_plan(shape);
   } catch (const InputError& error) {
@@ -373,7 +373,7 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
   Workload w = workload_of(4, 4, 2);
   const auto bytes = [&](ReplicaStates states, Purpose purpose, int rank) {
     RunShape shape = test::shape_for(w, 4, rank, CommBackend::local);
-    shape.stages = 2;
+    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 2}});
     return PipelinePlans({.replicas = 2, .states = states}).memory_plan(shape).of(purpose).value();
   };
   const std::int64_t whole = bytes(ReplicaStates::whole, Purpose::momentum, 0);
@@ -392,7 +392,7 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(4, 4, 1);
   RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
-  shape.stages = 2;
+  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 2}});
   EXPECT_EQ(PipelinePlans().predict(shape), "");
   const std::string path = (dir / "costs.json").string();
   pipedream::write_text(

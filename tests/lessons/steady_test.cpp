@@ -36,7 +36,7 @@ VersionOptions options_of(VersionRule rule, std::int64_t every) {
 
 RunShape shape_of(int stages, std::int64_t micro_batches, int stage) {
   return test::shape_for(workload(stages, micro_batches), stages, stage, CommBackend::local,
-                         {.stages = stages});
+                         Mesh(WorldSize(stages), {{Axis::stages, stages}}));
 }
 
 // With every tensor at a multiple of 64: a block of width 20 has qkv 1216 + 64, proj 448 + 64, fc 1600 + 128

@@ -180,7 +180,8 @@ TEST(TensorParallel, RanksThatReadOtherRowsAreNamed) {
   const auto thrown = test::on_ranks(2, [&](Communicator& comm) {
     const c10::InferenceMode inference;
     const Workload w = five_heads();
-    const RunShape shape = test::shape_for(w, 2, to_int(comm.rank()), CommBackend::local, {.tensor = 2});
+    const RunShape shape = test::shape_for(w, 2, to_int(comm.rank()), CommBackend::local,
+                                           Mesh(WorldSize(2), {{Axis::tensor, 2}}));
     Ledger ledger(at::kCPU);
     const StepScalars scalars = test::step_scalars(1e-2, 0);
     test::Beside beside;
@@ -205,7 +206,7 @@ TEST(TensorParallel, RefusesWhatCannotBeShared) {
   const auto refused = [](const Workload& w, int ranks, const TensorParallelOptions& options) {
     return test::input_error([&] {
       (void)TensorParallelPlans(options).memory_plan(
-          test::shape_for(w, ranks, 0, CommBackend::local, {.tensor = ranks}));
+          test::shape_for(w, ranks, 0, CommBackend::local, Mesh(WorldSize(ranks), {{Axis::tensor, ranks}})));
     });
   };
   Workload w = five_heads();

@@ -112,7 +112,8 @@ TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
   for (const VersionRule versions : test::kRules) {
     for (const int stages : {2, 3, 4}) {
       const Workload w = workload_of(4, 4);
-      const RunShape first = test::shape_for(w, stages, 0, CommBackend::local, {.stages = stages});
+      const RunShape first = test::shape_for(w, stages, 0, CommBackend::local,
+                                             Mesh(WorldSize(stages), {{Axis::stages, stages}}));
       EXPECT_EQ(WeightVersionsPlans(rule(versions)).facts(first).no_checkpoint.empty(),
                 versions != VersionRule::none);
       SCOPED_TRACE(std::string(name_of(versions)) + ", " + std::to_string(stages) + " stages");

@@ -172,7 +172,7 @@ TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
   const Workload w = workload_of(8, 4);
   const auto copies = [&](VersionRule versions, int stage) {
     RunShape shape = test::shape_for(w, 4, stage, CommBackend::local);
-    shape.stages = 4;
+    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 4}});
     const MemoryPlan plan = WeightVersionsPlans(rule(versions)).memory_plan(shape);
     EXPECT_EQ(plan.of(Purpose::stash).value() % plan.of(Purpose::parameters).value(), 0);
     return plan.of(Purpose::stash).value() / plan.of(Purpose::parameters).value();
@@ -192,7 +192,7 @@ TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const Workload w = workload_of(8, 4);
   const auto predicted = [&](VersionOptions options, int stages) {
     RunShape shape = test::shape_for(w, stages, 0, CommBackend::local);
-    shape.stages = stages;
+    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, stages}});
     return WeightVersionsPlans(options).predict(shape);
   };
   EXPECT_EQ(predicted(rule(VersionRule::stash), 4),
@@ -219,7 +219,7 @@ TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
 
 std::string versions_refusal(const VersionOptions& options, const Workload& w, int world) {
   RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
-  shape.stages = world;
+  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, world}});
   try {
     (void)WeightVersionsPlans(options).memory_plan(shape);
   } catch (const InputError& error) {

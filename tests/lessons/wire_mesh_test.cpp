@@ -51,7 +51,7 @@ void expect_groups_send_what_is_planned(const Workload& workload, const typename
   RankOf<S> rank(workload, options);
   const std::vector<SentOver> planned =
       planned_by_communicator(typename S::Plans(options).comm_plan(rank.shape()), rank.shape());
-  if (stage_of(rank.shape()) == 0) {
+  if (rank.shape().at(Axis::stages) == 0) {
     EXPECT_EQ(planned.size(), groups) << in_words(planned);
   }
   for (const std::int64_t step : {0, 1}) {

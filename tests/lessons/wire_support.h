@@ -18,7 +18,7 @@ class RankOf {
  public:
   RankOf(const Workload& workload, const typename S::Options& options)
       : shape_(shape_for(workload, to_int(mpi_world().size()), to_int(mpi_world().rank()), CommBackend::mpi,
-                         typename S::Plans(options).division(mpi_world().size()))),
+                         typename S::Plans(options).mesh(mpi_world().size()))),
         ledger_(at::kCPU),
         comm_(mpi_world()),
         scalars_(step_scalars(1e-3, 0)),

@@ -121,8 +121,10 @@ TEST_P(ZeroPlans, ModelStatesAreThePapersFormulas) {
     for (const DType gradients : {DType::bf16, DType::f32}) {
       w.precision.grad_dtype = w.precision.reduce_dtype = gradients;
       const RunShape shape = test::shape_for(w, GetParam(), 0, CommBackend::mpi);
-      const Elements psi = ParamLayout(w.model, shape.world).arena_size();
-      const auto paper = [&](ZeroStage stage) { return model_states(psi, shape.world, stage, w.precision); };
+      const Elements psi = ParamLayout(w.model, shape.mesh.world()).arena_size();
+      const auto paper = [&](ZeroStage stage) {
+        return model_states(psi, shape.mesh.world(), stage, w.precision);
+      };
       EXPECT_EQ(model_states_in(DataParallelPlans().memory_plan(shape)), paper(ZeroStage::none));
       EXPECT_EQ(model_states_in(Zero1Plans().memory_plan(shape)), paper(ZeroStage::optimizer));
       EXPECT_EQ(model_states_in(Zero2Plans().memory_plan(shape)), paper(ZeroStage::gradients));
@@ -141,7 +143,8 @@ TEST(ZeroPaper, ThePapersExampleIsTheLessons) {
   const auto gigabytes = [](const MemoryPlan& plan) {
     return static_cast<double>(model_states_in(plan).value()) / 1e9;
   };
-  EXPECT_NEAR(static_cast<double>(ParamLayout(w.model, shape.world).parameters().value()), 7.5e9, 0.01e9);
+  EXPECT_NEAR(static_cast<double>(ParamLayout(w.model, shape.mesh.world()).parameters().value()), 7.5e9,
+              0.01e9);
   EXPECT_NEAR(gigabytes(DataParallelPlans().memory_plan(shape)), 120, 0.5);
   EXPECT_NEAR(gigabytes(Zero1Plans().memory_plan(shape)), 31.4, 0.05);
   EXPECT_NEAR(gigabytes(Zero2Plans().memory_plan(shape)), 16.6, 0.05);

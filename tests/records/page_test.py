@@ -256,7 +256,7 @@ class Says(Case):
 
     def said(self, lesson, moment, *ranks, left_out="", tensor=1):
         data = sample(lesson, ranks=len(ranks))
-        data["mesh"] = {"stages": 1, "tensor": tensor}
+        data["mesh"] = [["data", data["record"]["world"] // tensor], ["tensor", tensor]]
         for one in data["record"]["ranks"] if tensor > 1 else ():  # of the mesh nothing is asked here
             one["measured_operations"] = one["predicted_operations"] = []
         data["marks"] = {
@@ -514,7 +514,7 @@ def mesh(stages, data, tensor, chunks=1):
         add("all_reduce", "sums", dtype="f64", elements=4)
         one.update(predicted_operations=rows, measured_operations=rows)
     page_data["record"]["strategy"] = {"chunks": str(chunks)}
-    page_data.update(mesh={"stages": stages, "tensor": tensor}, marks={})
+    page_data.update(mesh=[["stage", stages], ["data", data], ["tensor", tensor]], marks={})
     return page_data
 
 
@@ -568,7 +568,7 @@ class Mesh(Case):
     def test_replicas_of_stages_and_of_shards(self):
         self.assertEqual(self.shares(mesh(2, 3, 1))[4][0], {"data": [3, 5], "stage": [1], "ends": [1]})
         data = mesh(1, 2, 2)
-        data["mesh"], data["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
+        data["record"]["strategy"] = {"shard_ranks": "2"}
         self.assertEqual(self.shares(data)[3][0], {"shard": [2], "replica": [1]})
 
     def test_which_part_a_slice_is(self):
@@ -585,7 +585,7 @@ class Mesh(Case):
         )
         self.assertEqual(self.shares(mesh(2, 3, 1), "slices")[4], [[1, 3], [1, 3]])
         groups = mesh(1, 2, 2)
-        groups["mesh"], groups["record"]["strategy"] = {"stages": 1, "tensor": 1}, {"shard_ranks": "2"}
+        groups["record"]["strategy"] = {"shard_ranks": "2"}
         self.assertEqual(self.shares(groups, "slices")[3], [[1, 2], [1, 2]])
 
     def test_uneven_parts_are_as_large_as_they_are(self):

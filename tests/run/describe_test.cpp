@@ -13,7 +13,7 @@ RunShape tiny_shape(int world) {
   RunShape shape;
   shape.workload.model = {.layers = 2, .heads = 2, .width = 32, .context = 32, .vocab = 257, .tied = true};
   shape.workload.batch = {.sequence = 32, .global = 12, .micro = 1};
-  shape.world = WorldSize{world};
+  shape.mesh = Mesh(WorldSize{world});
   return shape;
 }
 

@@ -20,7 +20,7 @@ namespace {
 LimitedRun limited(const std::string& folder = "01_data_parallel") {
   LimitedRun run;
   run.shape.workload.batch = {.sequence = 128, .global = 48, .micro = 4};
-  run.shape.world = WorldSize{2};
+  run.shape.mesh = Mesh(WorldSize{2});
   run.shape.device = DeviceKind::cuda;  // where no transport's scratch grows with the ranks
   run.shape.comm = CommBackend::nccl;
   for (const StrategyPlans& lesson : lesson_plans()) {
@@ -36,7 +36,7 @@ Bytes needs(const LimitedRun& run, std::int64_t micro, Activations activations, 
   RunShape shape = run.shape;
   shape.workload.batch.micro = micro;
   shape.workload.activations = activations;
-  shape.world = WorldSize{world};
+  shape.mesh = Mesh(WorldSize{world});
   return run.plans(shape).at(0).total();
 }
 
@@ -125,13 +125,12 @@ TEST(Fit, AStrategyThatRefusesIsLeftOut) {
 LimitedRun pipeline(std::int64_t world) {
   LimitedRun run = limited();
   run.shape.workload.model.layers = 4;
-  run.shape.world = WorldSize{static_cast<int>(world)};
-  run.shape.stages = world;
+  run.shape.mesh = Mesh(WorldSize{static_cast<int>(world)}, {{Axis::stages, world}});
   run.strategies.clear();
-  run.division = [](WorldSize ranks) { return Division{.stages = to_int(ranks)}; };
+  run.mesh = [](WorldSize ranks) { return Mesh(ranks, {{Axis::stages, to_int(ranks)}}); };
   run.plans = [](const RunShape& shape) {
     std::vector<MemoryPlan> plans;
-    const std::int64_t S = shape.stages;
+    const std::int64_t S = shape.mesh.size(Axis::stages);
     for (std::int64_t s = 0; s < S; ++s) {
       MemoryPlan& plan = plans.emplace_back();
       plan.add(Purpose::parameters, "stage", "", Bytes(1'000'000'000 * (s + 1) * 2 / (S * (S + 1))));
@@ -161,10 +160,10 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
 TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
   LimitedRun run = limited();
   run.shape.workload.model.layers = 4;
-  run.shape.stages = 2;
+  run.shape.mesh = Mesh(run.shape.mesh.world(), {{Axis::stages, 2}});
   run.strategies.clear();
   const PipelineOptions options{.split = "1,3"};
-  run.division = [=](WorldSize ranks) { return PipelinePlans(options).division(ranks); };
+  run.mesh = [=](WorldSize ranks) { return PipelinePlans(options).mesh(ranks); };
   run.plans = [=](const RunShape& shape) { return std::vector{PipelinePlans(options).memory_plan(shape)}; };
   run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
   for (const Change& change : changes_that_fit(run))
@@ -213,7 +212,7 @@ TEST(Fit, StrategiesThatDivideMoreAndComputeAgain) {
   shape.workload.activations = Activations::recompute_gelu;
   for (int world = 2; world <= 12; ++world) {
     if (12 % world != 0) continue;
-    shape.world = WorldSize{world};
+    shape.mesh = Mesh(WorldSize{world});
     for (const StrategyPlans& strategy : run.strategies)
       run.cap = std::min(run.cap, detail::plans_of_world(*strategy.plans, shape).at(0).total());
   }
@@ -321,7 +320,7 @@ TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
 LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKind device = DeviceKind::cpu) {
   LimitedRun run;
   run.shape.workload.batch = {.sequence = 128, .global = 12, .micro = 3};
-  run.shape.world = WorldSize{world};
+  run.shape.mesh = Mesh(WorldSize{world});
   run.shape.device = device;
   run.shape.comm = device == DeviceKind::cpu ? CommBackend::mpi : CommBackend::nccl;
   run.plans = [whole, shared](const RunShape& shape) {
@@ -331,7 +330,7 @@ LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKin
                                                                     : 30;
     MemoryPlan plan;
     plan.add(Purpose::activations, "rows", "", Bytes(row * shape.workload.batch.micro));
-    plan.add(Purpose::parameters, "states", "", Bytes(whole + shared / to_int(shape.world)));
+    plan.add(Purpose::parameters, "states", "", Bytes(whole + shared / to_int(shape.mesh.world())));
     plan.add(Purpose::workspace, "staging", "", Bytes(40), Place::pinned);
     plan.add(Purpose::master, "master", "", Bytes(60), Place::host);
     plan.add(Purpose::momentum, "momentum", "", Bytes(1'000'000), Place::disk);
@@ -393,7 +392,7 @@ TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
     LimitedRun run = counted(world, 0, 0);
     run.one_rank_only = true;
     run.shape.workload.batch.micro = micro;
-    run.division = [=](WorldSize) { return Division{.virtual_ranks = virtual_ranks}; };
+    run.virtual_ranks = virtual_ranks;
     run.cap = Bytes(cap);
     const std::vector<Change> changes = changes_that_fit(run);
     return changes.empty() ? std::string() : changes[0].what;
@@ -466,7 +465,7 @@ TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
 TEST(FitCounts, StagesOfAMachineNeedTheirSumWithTheirHostsBytes) {
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
     LimitedRun run = counted(2, 0, 0, device);
-    run.shape.stages = 2;
+    run.shape.mesh = Mesh(run.shape.mesh.world(), {{Axis::stages, 2}});
     run.one_rank_only = true;
     run.plans = [](const RunShape& shape) {
       const std::int64_t row = 50 * shape.workload.batch.micro;

@@ -29,16 +29,15 @@ TEST(Threads, OneOnACpuAndAShareOfTheCoresBesideAGpu) {
 TEST(Stages, NeighboursAreReplicas) {
   RunShape shape;
   shape.workload.batch = {.sequence = 8, .global = 12, .micro = 2};
-  shape.world = WorldSize{6};
-  shape.stages = 2;
+  shape.mesh = Mesh(WorldSize{6}, {{Axis::stages, 2}});
   shape.rank = Rank{4};
-  EXPECT_EQ(data_ranks(shape), 3);
-  EXPECT_EQ(data_rank(shape), 1);
-  EXPECT_EQ(stage_of(shape), 1);
+  EXPECT_EQ(shape.mesh.size(Axis::data), 3);
+  EXPECT_EQ(shape.at(Axis::data), 1);
+  EXPECT_EQ(shape.at(Axis::stages), 1);
   EXPECT_EQ(micro_batches_of(shape), 2);
-  shape.stages = 1;
-  EXPECT_EQ(data_rank(shape), 4);
-  EXPECT_EQ(stage_of(shape), 0);
+  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 1}});
+  EXPECT_EQ(shape.at(Axis::data), 4);
+  EXPECT_EQ(shape.at(Axis::stages), 0);
   EXPECT_EQ(micro_batches_of(shape), 1);
 }
 
@@ -61,7 +60,7 @@ TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
     const auto plans = lesson_plans_of(of.lesson, of.settings).plans;
     RunShape shape;
     shape.workload.model.heads = 12, shape.workload.model.width = 48, shape.workload.batch.global = 48;
-    divide(shape, WorldSize{of.world}, plans->division(WorldSize{of.world}));
+    shape.mesh = plans->mesh(WorldSize{of.world});
     std::vector<int> counts;
     std::vector<std::int64_t> seen;
     for (const RankPlan& set : detail::exact_plans_of(*plans, shape)) {
@@ -113,14 +112,13 @@ TEST(Notes, SayWhatNeverComes) {
 TEST(Stages, AnInjectedNanReachesTheRankThatHasTheLoss) {
   const Fault fault = Fault::parse("nan@0,3", WorldSize{4});
   RunShape shape;
-  shape.world = WorldSize{4};
-  shape.stages = 2;
+  shape.mesh = Mesh(WorldSize{4}, {{Axis::stages, 2}});
   for (const int rank : {0, 1, 2, 3}) {
     shape.rank = Rank{rank};
     EXPECT_EQ(detail::poisons(fault, shape, 3), rank % 2 == 0) << rank;
     EXPECT_FALSE(detail::poisons(fault, shape, 2));
   }
-  shape.stages = 1;
+  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 1}});
   EXPECT_FALSE(detail::poisons(fault, shape, 3)) << "rank 3 of four data-parallel ones";
   EXPECT_FALSE(detail::poisons(Fault::parse("hang@3,3", WorldSize{4}), shape, 3));
 }
@@ -170,7 +168,7 @@ TEST(TrainJobs, RanksTogetherCopyEachStateOnceForACheckpoint) {
                                  DeviceKind::cpu, OpsBackend::aten};
       RunShape shape;
       shape.workload = config.workload;
-      shape.world = WorldSize{kRanks};
+      shape.mesh = Mesh(WorldSize{kRanks});
       const std::int64_t elements = 2 * (12 * width * width + 13 * width) + (128 + 16) * width + 2 * width,
                          copy = detail::plan_of_job(job, shape).of(Purpose::checkpoint, Place::host).value();
       EXPECT_GE(copy, 12 * elements / kRanks);

@@ -40,8 +40,8 @@ struct Job {
     RunShape shape;
     shape.workload.model = {.layers = 2, .heads = 2, .width = 32, .context = 32, .vocab = 257, .tied = true};
     shape.workload.batch = {.sequence = 32, .global = 12, .micro = 1};
-    shape.world = WorldSize{static_cast<int>(stages * of.data_parallel * tensor)};
-    shape.stages = stages, shape.tensor = tensor;
+    shape.mesh = Mesh(WorldSize{static_cast<int>(stages * of.data_parallel * tensor)},
+                      {{Axis::stages, stages}, {Axis::tensor, tensor}});
     return format_header(lesson, shape, of);
   }
 };

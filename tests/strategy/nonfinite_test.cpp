@@ -56,7 +56,7 @@ std::string message_of(const std::vector<Held>& ranks, double loss, std::int64_t
   const auto thrown = test::on_ranks(static_cast<int>(ranks.size()), [&](Communicator& comm) {
     test::FakeStrategy strategy = strategy_of(ranks[static_cast<std::size_t>(to_int(comm.rank()))]);
     RunShape shape;
-    shape.world = comm.size(), shape.stages = stages, shape.tensor = tensor;
+    shape.mesh = Mesh(comm.size(), {{Axis::stages, stages}, {Axis::tensor, tensor}});
     detail::throw_nonfinite(strategy, loss, 7, shape, comm);
   });
   std::string first;

@@ -239,7 +239,7 @@ class WorldOf {
            const c10::InferenceMode inference;
            at::set_num_threads(1);
            const RunShape shape = test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local,
-                                                  typename S::Plans(options_).division(WorldSize{world_}));
+                                                  typename S::Plans(options_).mesh(WorldSize{world_}));
            Ledger ledger(at::kCPU);
            const StepScalars scalars = test::step_scalars(1e-2, 0);
            test::Beside beside;

@@ -91,7 +91,7 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
 
 /// What a rank trains on in a step.
 inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step) {
-  const std::int64_t mine = micro_batches_of(shape), first = data_rank(shape) * mine;
+  const std::int64_t mine = micro_batches_of(shape), first = shape.at(Axis::data) * mine;
   std::vector<Batch> batches;
   for (std::int64_t j = first; j < first + mine; ++j)
     batches.push_back(made_up_batch(shape.workload, step, j));
@@ -261,12 +261,10 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
 }
 
 inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend backend,
-                          const Division& division = {}) {
+                          const std::optional<Mesh>& mesh = {}) {
   return {.workload = w,
-          .world = WorldSize{world},
+          .mesh = mesh.value_or(Mesh(WorldSize{world})),
           .rank = Rank{rank},
-          .stages = division.stages,
-          .tensor = division.tensor,
           .device = DeviceKind::cpu,
           .ops = OpsBackend::aten,
           .comm = backend,
@@ -314,8 +312,8 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
         if (wrap) comm = wrap(std::move(comm));
         try {
           Ledger ledger(at::kCPU);
-          const RunShape shape = shape_for(w, world, r, CommBackend::local,
-                                           typename S::Plans(options).division(WorldSize{world}));
+          const RunShape shape =
+              shape_for(w, world, r, CommBackend::local, typename S::Plans(options).mesh(WorldSize{world}));
           std::unique_ptr<Copies> copies = make_host_copies();
           if (wrap) copies = std::make_unique<DelayingCopies>(std::move(copies), 7 + r);
           results[r] = run_rank<S>(*comm, shape, options, steps, ledger, witnesses ? &witness : nullptr,

@@ -105,7 +105,7 @@ TEST(HangReport, NamesSeveral) {
 // the number.
 TEST(HangReport, NamesARanksPlaceInAMesh) {
   ProgressBoard board(WorldSize{8});
-  board.set_mesh(2, 2);
+  board.set_mesh(Mesh(WorldSize{8}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
   for (int r = 0; r < 8; ++r) alive(board, Rank{r}, r == 5 || r == 6 ? 8 : 9, r != 5 && r != 6);
   const std::string text = report(board);
   EXPECT_EQ(
@@ -115,7 +115,7 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
   EXPECT_NE(text.find("\n  rank 5: process " + pid()), std::string::npos) << text;
   const auto named = [](int world, int stages, int tensor, int rank) {
     ProgressBoard of(WorldSize{world});
-    of.set_mesh(stages, tensor);
+    of.set_mesh(Mesh(WorldSize{world}, {{Axis::stages, stages}, {Axis::tensor, tensor}}));
     return of.name_of(Rank{rank});
   };
   EXPECT_EQ(named(4, 2, 2, 3), "3 (stage 1, tensor rank 1)");
@@ -129,7 +129,7 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
 // Who all wait are introduced where they are listed.
 TEST(HangReport, PlacesOfRanksThatAllWait) {
   ProgressBoard board(WorldSize{4});
-  board.set_mesh(2, 2);
+  board.set_mesh(Mesh(WorldSize{4}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
   for (int r = 0; r < 4; ++r) alive(board, Rank{r}, 9, true);
   EXPECT_NE(report(board).find("\n  rank 2 (stage 1, tensor rank 0): last operation 9"), std::string::npos)
       << report(board);

@@ -1,0 +1,75 @@
+// The ranks of a run by named axes: what they are to each other. No torch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "common/base/types.h"
+
+namespace sc {
+
+/// Ranks of the world that are evenly spaced.
+struct RankSet {
+  int first = 0, count = 0, stride = 1;  // count 0: others than such a set can name
+  [[nodiscard]] bool contains(Rank rank) const;
+  [[nodiscard]] std::vector<std::int64_t> all() const;
+  /// Of a group's members, by their rank in it.
+  static RankSet of(const std::vector<Rank>& members);
+  bool operator==(const RankSet&) const = default;
+};
+
+/// Outermost first: who has much to say to each other is near.
+enum class Axis : std::uint8_t {
+  stages,   // of a pipeline
+  data,     // ranks with micro-batches of their own
+  context,  // ranks that share the tokens of a row
+  tensor    // ranks that share every matrix
+};
+/// One row for each axis: its name, and what one of its places is called.
+struct AxisName {
+  Axis axis;
+  std::string_view name, one;
+};
+inline constexpr std::array kAxes = {
+    AxisName{Axis::stages, "stage", "stage"}, AxisName{Axis::data, "data", "data rank"},
+    AxisName{Axis::context, "context", "context rank"}, AxisName{Axis::tensor, "tensor", "tensor rank"}};
+
+/// rank = ((stage x data + replica) x context + context rank) x tensor + tensor rank. An axis that nobody
+/// names has one rank. Copies as bytes do.
+class Mesh {
+ public:
+  struct Size {
+    Axis axis;
+    std::int64_t ranks;
+  };
+  Mesh() = default;
+  /// `world` ranks; the data axis has what the named ones leave of them.
+  explicit Mesh(WorldSize world, std::initializer_list<Size> named = {});
+
+  [[nodiscard]] WorldSize world() const { return world_; }
+  [[nodiscard]] std::int64_t size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+  /// Ranks for each one of the data axis: those that the named axes multiply to.
+  [[nodiscard]] std::int64_t of_a_replica() const;
+  /// Whether the named axes divide the world: a plan is refused where they do not.
+  [[nodiscard]] bool is_whole() const { return to_int(world_) % of_a_replica() == 0; }
+  /// From one rank to the next along the axis, in the world.
+  [[nodiscard]] std::int64_t stride(Axis axis) const;
+  /// Where the rank is on the axis.
+  [[nodiscard]] std::int64_t at(Axis axis, Rank rank) const { return to_int(rank) / stride(axis) % size(axis); }
+  /// The rank with that place on the axis and `rank`'s on all others.
+  [[nodiscard]] Rank moved(Rank rank, Axis axis, std::int64_t to) const;
+  /// The ranks that differ from `rank` on these axes alone, which lie beside each other in the order above.
+  [[nodiscard]] RankSet group(Rank rank, std::initializer_list<Axis> axes) const;
+  /// The first rank of every such group.
+  [[nodiscard]] std::vector<Rank> firsts(std::initializer_list<Axis> axes) const;
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  WorldSize world_{1};
+  std::array<std::int64_t, kAxes.size()> sizes_ = {1, 1, 1, 1};
+};
+
+}  // namespace sc
