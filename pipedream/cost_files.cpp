@@ -9,73 +9,50 @@ using nlohmann::json;
 
 namespace {
 
-StageTimes read_times(const json& value, const std::string& where) {
-  JsonObject object(value, where);
-  StageTimes times;
-  times.forward = object.number("forward");
-  times.backward_input = object.number("backward_input");
-  times.backward_weights = object.number("backward_weights");
-  times.step = object.number_or("step", 0);
-  object.finish();
-  return times;
+StageTimes read_times(const JsonNode& node) {
+  node.only({"forward", "backward_input", "backward_weights", "step"});
+  return {.forward = node["forward"].number(0),
+          .backward_input = node["backward_input"].number(0),
+          .backward_weights = node["backward_weights"].number(0),
+          .step = number_or(node, "step", 0)};
 }
 
-StageBytes read_bytes(const json& value, const std::string& where) {
-  JsonObject object(value, where);
-  StageBytes bytes;
-  bytes.activations = object.number("activations");
-  bytes.weights = object.number("weights");
-  object.finish();
-  return bytes;
+StageBytes read_bytes(const JsonNode& node) {
+  node.only({"activations", "weights"});
+  return {.activations = node["activations"].number(0), .weights = node["weights"].number(0)};
 }
 
-Layer read_layer(const json& value, const std::string& where) {
-  JsonObject object(value, where);
-  Layer layer;
-  layer.name = object.text("name");
-  layer.forward = object.number("forward");
-  layer.backward = object.number("backward");
-  layer.output_bytes = object.number_or("output_bytes", 0);
-  layer.saved_bytes = object.number_or("saved_bytes", 0);
-  layer.parameter_bytes = object.number_or("parameter_bytes", 0);
-  layer.block = object.flag_or("block", true);
-  object.finish();
-  return layer;
-}
-
-// "file, times 3" for the fourth entry.
-std::string entry(const std::string& where, const char* key, std::size_t index) {
-  return where + ", " + key + " " + std::to_string(index);
+Layer read_layer(const JsonNode& node) {
+  node.only({"name", "forward", "backward", "output_bytes", "saved_bytes", "parameter_bytes", "block"});
+  return {.name = node["name"].text(),
+          .forward = node["forward"].number(0),
+          .backward = node["backward"].number(0),
+          .output_bytes = number_or(node, "output_bytes", 0),
+          .saved_bytes = number_or(node, "saved_bytes", 0),
+          .parameter_bytes = number_or(node, "parameter_bytes", 0),
+          .block = !node.has("block") || node["block"].boolean()};
 }
 
 }  // namespace
 
 Costs costs_from_json(const std::string& text, const std::string& where) {
-  const json parsed = parse_json(text, where);
-  JsonObject object(parsed, where);
-  Costs costs;
-  costs.times.clear();
-  for (const json& value : object.array("times")) {
-    costs.times.push_back(read_times(value, entry(where, "times", costs.times.size())));
-  }
-  if (object.has("bytes")) {
-    costs.bytes.clear();
-    for (const json& value : object.array("bytes")) {
-      costs.bytes.push_back(read_bytes(value, entry(where, "bytes", costs.bytes.size())));
+  return of_text(text, where, [](const JsonNode& node) {
+    node.only({"times", "bytes", "message_bytes", "latency", "bandwidth", "bandwidths"});
+    Costs costs;
+    costs.times.clear();
+    for (const JsonNode& times : node["times"].elements()) costs.times.push_back(read_times(times));
+    if (node.has("bytes")) {
+      costs.bytes.clear();
+      for (const JsonNode& bytes : node["bytes"].elements()) costs.bytes.push_back(read_bytes(bytes));
     }
-  }
-  costs.message_bytes = object.number_or("message_bytes", 0);
-  costs.latency = object.number_or("latency", 0);
-  costs.bandwidth = object.number_or("bandwidth", 0);
-  if (object.has("bandwidths"))
-    for (const json& value : object.array("bandwidths")) {
-      if (!value.is_number())
-        throw InputError(ExitCode::data, entry(where, "bandwidths", costs.bandwidths.size()), "not a number",
-                         "bytes per unit of time, as 25e9");
-      costs.bandwidths.push_back(value.get<double>());
-    }
-  object.finish();
-  return costs;
+    costs.message_bytes = number_or(node, "message_bytes", 0);
+    costs.latency = number_or(node, "latency", 0);
+    costs.bandwidth = number_or(node, "bandwidth", 0);
+    if (node.has("bandwidths"))
+      for (const JsonNode& bandwidth : node["bandwidths"].elements())
+        costs.bandwidths.push_back(bandwidth.number());
+    return costs;
+  });
 }
 
 Costs read_costs(const std::string& path) { return costs_from_json(read_text(path), path); }
@@ -101,17 +78,15 @@ std::string to_json(const Costs& costs) {
 }
 
 Profile profile_from_json(const std::string& text, const std::string& where) {
-  const json parsed = parse_json(text, where);
-  JsonObject object(parsed, where);
-  Profile profile;
-  profile.name = object.text("profile");
-  profile.bandwidth = object.number_or("bandwidth", 0);
-  profile.memory = object.number_or("memory", 0);
-  for (const json& value : object.array("layers")) {
-    profile.layers.push_back(read_layer(value, entry(where, "layer", profile.layers.size())));
-  }
-  object.finish();
-  return profile;
+  return of_text(text, where, [](const JsonNode& node) {
+    node.only({"profile", "bandwidth", "memory", "layers"});
+    Profile profile;
+    profile.name = node["profile"].text();
+    profile.bandwidth = number_or(node, "bandwidth", 0);
+    profile.memory = number_or(node, "memory", 0);
+    for (const JsonNode& layer : node["layers"].elements()) profile.layers.push_back(read_layer(layer));
+    return profile;
+  });
 }
 
 Profile read_profile(const std::string& path) { return profile_from_json(read_text(path), path); }

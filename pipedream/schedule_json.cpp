@@ -3,21 +3,6 @@
 
 namespace sc::pipedream {
 
-namespace {
-
-std::vector<Action> read_list(const nlohmann::json& list, int stage, const std::string& where) {
-  if (!list.is_array()) throw InputError(ExitCode::data, where, "is no list", "write [\"F0\", ...]");
-  std::vector<Action> actions;
-  actions.reserve(list.size());
-  for (const nlohmann::json& text : list) {
-    if (!text.is_string()) throw InputError(ExitCode::data, where, "holds what is no text", "write \"F0\"");
-    actions.push_back(parse_action(text.get<std::string>(), stage, where));
-  }
-  return actions;
-}
-
-}  // namespace
-
 std::string to_json(const Schedule& schedule) {
   std::string text = "{\n  \"schedule\": \"" + schedule.name +
                      "\",\n  \"stages\": " + std::to_string(schedule.stages) +
@@ -38,24 +23,25 @@ std::string to_json(const Schedule& schedule) {
 }
 
 Schedule schedule_from_json(const std::string& text, const std::string& where) {
-  const nlohmann::json json = parse_json(text, where);
-  JsonObject object(json, where);
-  Schedule schedule;
-  schedule.name = object.text("schedule");
-  schedule.stages = object.integer("stages");
-  schedule.microbatches = object.integer("microbatches");
-  schedule.chunks = object.integer("chunks");
-  if (const std::string rule = object.text("versions"); !rule_from_name(rule, schedule.versions)) {
-    throw InputError(ExitCode::data, where, "'" + rule.substr(0, 40) + "' is no version rule",
-                     "choose flush, none, stash, vertical_sync or two_buffers");
-  }
-  for (const nlohmann::json& list : object.array("actions")) {
-    const auto stage = static_cast<int>(schedule.actions.size());
-    schedule.actions.push_back(read_list(list, stage, where + ", stage " + std::to_string(stage)));
-  }
-  object.finish();
-  require_readable(schedule, where);
-  return schedule;
+  return of_text(text, where, [&](const JsonNode& node) {
+    node.only({"schedule", "stages", "microbatches", "chunks", "versions", "actions"});
+    Schedule schedule;
+    schedule.name = node["schedule"].text();
+    schedule.stages = node["stages"].small();
+    schedule.microbatches = node["microbatches"].small();
+    schedule.chunks = node["chunks"].small();
+    if (!rule_from_name(node["versions"].text(), schedule.versions))
+      node["versions"].must_be("flush, none, stash, vertical_sync or two_buffers");
+    for (const JsonNode& list : node["actions"].elements()) {
+      const auto stage = static_cast<int>(schedule.actions.size());
+      schedule.actions.emplace_back();
+      for (const JsonNode& action : list.elements())
+        schedule.actions.back().push_back(
+            parse_action(action.text(), stage, where + ", stage " + std::to_string(stage)));
+    }
+    require_readable(schedule, where);
+    return schedule;
+  });
 }
 
 Schedule read_schedule(const std::string& path) {

@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <cxxopts.hpp>
 #include <map>
-#include <set>
-#include <sstream>
-#include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/flag_text.h"
@@ -40,11 +37,6 @@ void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector
   refuse(name, "there is no such flag" + (near.empty() ? "" : "; did you mean " + near + "?"),
          "--help lists the flags");
 }
-
-struct Given {
-  std::string name, value;
-  [[nodiscard]] std::string where() const { return "--" + name + " " + value; }
-};
 
 std::vector<Given> tokenize(int argc, const char* const* argv, const std::vector<Flag>& flags) {
   cxxopts::Options options("program");
@@ -84,127 +76,6 @@ void refuse_bad_arguments(const std::vector<Given>& given) {
   }
 }
 
-Setting setting_of(const Given& flag) {
-  const auto equals = flag.value.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    refuse(flag.where(), "key=value is expected", "e.g. --set batch.micro=2");
-  }
-  return {flag.value.substr(0, equals), flag.value.substr(equals + 1), flag.where()};
-}
-
-template <class V>
-V read(const Codec<V>& codec, const Given& flag) {
-  try {
-    return codec.parse({Value::Form::flag, flag.value});
-  } catch (const FieldError& error) {
-    const std::string allowed =
-        codec.choices.empty() ? codec.range : fmt::format("{}", fmt::join(codec.choices, ", "));
-    refuse(flag.where(), error.what(), fmt::format("--{} takes {}", flag.name, allowed));
-  }
-}
-
-bool apply_config_flag(const Given& flag, CommandLine& line) {
-  if (flag.name == "workload") {
-    line.sources.workload_file = flag.value;
-  } else if (flag.name == "strategy") {
-    line.sources.strategy_file = flag.value;
-  } else if (flag.name == "set") {
-    line.sources.settings.push_back(setting_of(flag));
-  } else if (flag.name == "init") {
-    line.init = flag.value;
-  } else if (flag.name == "save") {
-    line.save = flag.value;
-  } else if (flag.name == "explain") {
-    line.explain = flag.value;
-  } else {
-    return false;
-  }
-  return true;
-}
-
-bool apply_run_flag(const Given& flag, CommandLine& line) {
-  if (flag.name == "device") {
-    line.device = read(
-        choice<DeviceChoice>(
-            {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}),
-        flag);
-  } else if (flag.name == "ops") {
-    line.ops = read(choice<OpsChoice>({{"aten", OpsChoice::aten},
-                                       {"fused", OpsChoice::fused},
-                                       {"deterministic", OpsChoice::deterministic}}),
-                    flag);
-  } else if (flag.name == "transport") {
-    line.transport =
-        read(choice<Transport>({{"copies", Transport::copies}, {"nccl", Transport::nccl}}), flag);
-  } else if (flag.name == "graph") {
-    line.graph = read(on_off(), flag);
-  } else if (flag.name == "page") {
-    line.page = read(on_off(), flag);
-  } else if (flag.name == "threads") {
-    line.threads = static_cast<int>(read(integer(1, 1024), flag));
-  } else if (flag.name == "world") {
-    line.world = read(integer(1, 1'000'000), flag);
-  } else if (flag.name == "memory-cap") {
-    line.memory_cap = read(size(), flag);
-  } else if (flag.name == "host-cap") {
-    line.host_cap = read(size(), flag);
-  } else if (flag.name == "disk-cap") {
-    line.disk_cap = read(size(), flag);
-  } else if (flag.name == "out") {
-    line.out = flag.value;
-  } else if (flag.name == "compare") {
-    line.compare = flag.value;
-  } else if (flag.name == "watchdog") {
-    line.watchdog_seconds = read(real({.low = 0.1, .high = 86400}), flag);
-  } else if (flag.name == "inject") {
-    line.inject = flag.value;
-  } else {
-    return false;
-  }
-  return true;
-}
-
-bool apply_evaluation_flag(const Given& flag, EvaluationFlags& evaluation) {
-  if (flag.name == "eval-every") {
-    evaluation.every = read(integer(1), flag);
-  } else if (flag.name == "validation") {
-    evaluation.validation = flag.value;
-  } else if (flag.name == "test") {
-    evaluation.test = flag.value;
-  } else if (flag.name == "sample") {
-    evaluation.sample = read(integer(0, 1'000'000), flag);
-  } else if (flag.name == "prompt") {
-    evaluation.prompt = flag.value;
-  } else if (flag.name == "temperature") {
-    evaluation.temperature = read(real({.low = 0, .high = 100}), flag);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-bool apply_checkpoint_flag(const Given& flag, CheckpointFlags& checkpoints) {
-  if (flag.name == "save-every") {
-    checkpoints.every = read(integer(1), flag);
-  } else if (flag.name == "keep") {
-    checkpoints.keep = read(integer(1, 1'000'000), flag);
-  } else if (flag.name == "checkpoints") {
-    checkpoints.dir = flag.value;
-  } else if (flag.name == "save-async") {
-    checkpoints.async = read(on_off(), flag);
-  } else if (flag.name == "crash-at") {
-    checkpoints.crash_at = read(integer(1), flag);
-  } else if (flag.name == "resume") {
-    checkpoints.resume = flag.value;
-  } else if (flag.name == "resume-with") {
-    std::istringstream in(flag.value);
-    for (std::string key; std::getline(in, key, ',');) checkpoints.may_differ.push_back(key);
-  } else {
-    return false;
-  }
-  return true;
-}
-
 // A flag that nobody would read.
 void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const CheckpointFlags& checkpoints) {
   const bool saves = checkpoints.every > 0, resumes = !checkpoints.resume.empty();
@@ -219,34 +90,7 @@ void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const Checkpo
   }
 }
 
-bool apply_switch(const Given& flag, CommandLine& line) {
-  const std::map<std::string, bool*> switches = {{"plan", &line.plan},           {"trace", &line.trace},
-                                                 {"share-gpu", &line.share_gpu}, {"profile", &line.profile},
-                                                 {"help", &line.help},           {"version", &line.version},
-                                                 {"brief", &line.brief},         {"verbose", &line.verbose},
-                                                 {"json", &line.json},           {"strict", &line.strict}};
-  const auto found = switches.find(flag.name);
-  if (found == switches.end()) return false;
-  if (flag.value != "true") refuse(flag.where(), "a switch takes no value", "--" + flag.name + " alone");
-  *found->second = true;
-  return true;
-}
-
-// What belongs to a run beside --plan.
-void refuse_flags_of_a_run(const std::vector<Given>& given) {
-  const std::set<std::string> of_a_run = {
-      "init",        "save",        "sample",   "trace",      "inject",     "graph",
-      "profile",     "transport",   "keep",     "save-every", "resume",     "save-async",
-      "resume-with", "checkpoints", "crash-at", "eval-every", "validation", "test",
-      "prompt",      "temperature", "page",     "compare"};
-  for (const Given& flag : given) {
-    if (of_a_run.contains(flag.name))
-      refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
-  }
-}
-
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
-  if (line.plan && !line.strict) refuse_flags_of_a_run(given);
   if (line.graph == true && (line.share_gpu || line.profile)) {
     refuse("--graph on",
            line.profile ? "--profile looks at single operations, which a graph hides"
@@ -290,18 +134,19 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Program&
   refuse_bad_arguments(given);
   CommandLine line;
   line.sources = {program.workload_file, program.strategy_file, {}};
+  const auto known = [&](const Given& flag) { return *std::ranges::find(flags, flag.name, &Flag::name); };
   for (const Given& flag : given) {
-    const auto known =
-        std::find_if(flags.begin(), flags.end(), [&flag](const Flag& f) { return f.name == flag.name; });
-    if (!known->key.empty()) {
-      line.sources.settings.push_back({known->key, flag.value, flag.where()});
-    } else if (!apply_switch(flag, line) && !apply_config_flag(flag, line) && !apply_run_flag(flag, line) &&
-               !apply_checkpoint_flag(flag, line.checkpoints) &&
-               !apply_evaluation_flag(flag, line.evaluation)) {
-      throw std::logic_error("nobody reads the flag --" + flag.name);
-    }
+    const Flag flag_of = known(flag);
+    if (flag_of.apply)
+      flag_of.apply(flag, line);
+    else
+      line.sources.settings.push_back({flag_of.key, flag.value, flag.where()});
   }
-  if (!line.help) refuse_contradictions(given, line);
+  if (line.help) return line;
+  for (const Given& flag : given)
+    if (line.plan && !line.strict && known(flag).of_a_run)
+      refuse("--" + flag.name, "it belongs to a run; --plan only predicts one", "leave one of them out");
+  refuse_contradictions(given, line);
   return line;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +14,23 @@
 
 namespace sc {
 
+struct CommandLine;
+
+/// A flag as it was given.
+struct Given {
+  std::string name, value;
+  [[nodiscard]] std::string where() const { return "--" + name + " " + value; }
+};
+
 /// One flag. A flag with a `key` is short for --set key=value.
 struct Flag {
+  using Apply = std::function<void(const Given&, CommandLine&)>;
   std::string name;      // "virtual-ranks", without dashes
   std::string argument;  // "W" in the help; empty: a switch
   std::string doc;
-  std::string key = {};  // "virtual_ranks"; every flag that a lesson adds has one
+  std::string key = {};   // "virtual_ranks"; every flag that a lesson adds has one
+  Apply apply = {};       // without a key: what it does to the command line
+  bool of_a_run = false;  // --plan alone has no use for it
 };
 
 /// What --help says about a program, and the flags that it alone has.

@@ -2,7 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <type_traits>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -37,96 +40,180 @@ std::string key_lines(const FieldSet& strategy) {
   return rows.empty() ? "  none\n" : table(rows);
 }
 
-// Weights and checkpoints.
-std::vector<Flag> flags_of_what_is_kept() {
-  return {
-      {"init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)"},
-      {"save", "FILE", "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)"},
-      {"save-every", "STEPS", "writes a checkpoint after every so many steps"},
-      {"keep", "N", "so many of the newest checkpoints are kept (default 2)"},
-      {"checkpoints", "DIR", "where they are (default runs/<lesson>/checkpoints)"},
-      {"save-async", "on|off",
-       "write them while training goes on, from a copy in the host's memory (default on)"},
-      {"resume", "DIR|latest", "go on from a checkpoint, or from the newest whole one in a directory"},
-      {"resume-with", "KEY,...", "keys that may differ from the checkpoint's, steps for example"},
-      {"crash-at", "K",
-       "to see it handled: rank 0 is killed at the K-th file operation of its saves that changes anything"},
+/// Where a flag's value goes, as std::invoke finds it in a command line.
+template <class Place>
+Flag::Apply word(const Place& place) {
+  return [=](const Given& given, CommandLine& line) { std::invoke(place, line) = given.value; };
+}
+template <class V, class Place>
+Flag::Apply value(const Codec<V>& codec, const Place& place) {
+  return [=](const Given& given, CommandLine& line) {
+    try {
+      std::invoke(place, line) = static_cast<std::decay_t<decltype(std::invoke(place, line))>>(
+          codec.parse({Value::Form::flag, given.value}));
+    } catch (const FieldError& error) {
+      const std::string allowed =
+          codec.choices.empty() ? codec.range : fmt::format("{}", fmt::join(codec.choices, ", "));
+      throw InputError(ExitCode::usage, given.where(), error.what(),
+                       fmt::format("--{} takes {}", given.name, allowed));
+    }
   };
 }
-
-// What a run shows and leaves behind.
-std::vector<Flag> flags_of_what_is_shown() {
-  return {
-      {"out", "DIR", "directory of the records (default runs/<lesson>/<time>)"},
-      {"compare", "RECORD", "at the end, this run beside another one of the same workload: its record.json"},
-      {"brief", "", "three lines and no more: bytes held, bytes sent, loss; of --plan, too"},
-      {"verbose", "", "every buffer and every operation, predicted beside measured"},
-      {"trace", "", "write trace.json: compute, communication and waiting of every rank"},
-      {"page", "on|off", "write page.html: two steps on a clock, and what every rank held (default on)"},
+Flag::Apply on(bool CommandLine::*place) {
+  return [=](const Given& given, CommandLine& line) {
+    if (given.value != "true")
+      throw InputError(ExitCode::usage, given.where(), "a switch takes no value",
+                       "--" + given.name + " alone");
+    line.*place = true;
   };
 }
-
-// What the trained model is looked at with.
-std::vector<Flag> flags_of_evaluation() {
-  return {
-      {"eval-every", "STEPS", "the loss on the validation text after every so many steps, too"},
-      {"validation", "FILE", "a text or token file to validate on, instead of the data's tail"},
-      {"test", "FILE", "a text or token file: loss and perplexity of the trained model on all of it"},
-      {"sample", "N",
-       "prints N tokens of text that the trained model makes (default: some, of a small model on the CPU; 0: "
-       "none)"},
-      {"prompt", "TEXT", "what the sample begins with (default: as the validation text does)"},
-      {"temperature", "T", "of the sample; 0: always the likeliest token (default 1)"},
-  };
+template <class Member>
+auto checkpoints(Member member) {
+  return [=](CommandLine & line) -> auto& { return line.checkpoints.*member; };
+}
+template <class Member>
+auto evaluation(Member member) {
+  return [=](CommandLine & line) -> auto& { return line.evaluation.*member; };
 }
 
-std::vector<Flag> flags_of_plans() {
-  return {
-      {"plan", "", "print bytes by purpose and operations a step, and exit"},
-      {"json", "", "with --plan: the same for programs, buffer by buffer and unit by unit"},
-      {"strict", "", "with --plan: exit with the code and words of a run that would be refused here"},
-      {"world", "N", "ranks of the plan; a real run has those of run.sh -n"},
-      {"memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB"},
-      {"host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device"},
-      {"disk-cap", "SIZE", "bytes a rank may hold on a disk"},
-  };
+void add_setting(const Given& given, CommandLine& line) {
+  const auto equals = given.value.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw InputError(ExitCode::usage, given.where(), "key=value is expected", "e.g. --set batch.micro=2");
+  line.sources.settings.push_back(
+      {given.value.substr(0, equals), given.value.substr(equals + 1), given.where()});
+}
+
+void add_keys_that_may_differ(const Given& given, CommandLine& line) {
+  std::istringstream in(given.value);
+  for (std::string key; std::getline(in, key, ',');) line.checkpoints.may_differ.push_back(key);
 }
 
 }  // namespace
 
 std::vector<Flag> all_flags(const Program& program) {
+  using C = CheckpointFlags;
+  using E = EvaluationFlags;
+  using L = CommandLine;
+  const auto sources = [](auto member) {
+    return [=](CommandLine & line) -> auto& { return line.sources.*member; };
+  };
+  const auto flag = [](const char* name, const char* argument, const std::string& doc, Flag::Apply apply) {
+    return Flag{name, argument, doc, {}, std::move(apply)};
+  };
+  const auto of_a_run = [](const char* name, const char* argument, const char* doc, Flag::Apply apply) {
+    return Flag{name, argument, doc, {}, std::move(apply), true};
+  };
   std::vector<Flag> flags = {
-      {"workload", "FILE", "what is trained (default " + program.workload_file + ")"},
-      {"strategy", "FILE",
-       "the strategy's own keys (default " +
-           (program.strategy_file.empty() ? "none" : program.strategy_file) + ")"},
-      {"set", "KEY=VALUE", "one key of workload or strategy, over the files; may be repeated"},
-      {"explain", "KEY", "what a key means, allows and holds now; \"all\" for every key"},
+      flag("workload", "FILE", "what is trained (default " + program.workload_file + ")",
+           word(sources(&ConfigSources::workload_file))),
+      flag("strategy", "FILE",
+           "the strategy's own keys (default " +
+               (program.strategy_file.empty() ? "none" : program.strategy_file) + ")",
+           word(sources(&ConfigSources::strategy_file))),
+      flag("set", "KEY=VALUE", "one key of workload or strategy, over the files; may be repeated",
+           add_setting),
+      flag("explain", "KEY", "what a key means, allows and holds now; \"all\" for every key",
+           word(&L::explain)),
       {"steps", "N", "optimizer steps", "steps"},
       {"seed", "N", "of the initial parameters and of the order of the data", "seed"},
       {"data", "FILE", "a text file or a token file to train on", "data.source"},
-      {"device", "auto|cpu|cuda", "where ranks compute (default auto)"},
-      {"ops", "aten|fused|deterministic",
-       "on a GPU: ATen's operations alone; own kernels where faster (default); the same, bit-equal run to "
-       "run"},
-      {"graph", "on|off",
-       "on a GPU: capture the third step, and replay it from then on (default on; off with --profile, "
-       "--share-gpu)"},
-      {"profile", "", "on a GPU: time by class of operation beside its bound; without a graph"},
-      {"transport", "copies|nccl",
-       "between GPUs of one host: messages and sums of activations by copy engine (default), or all by NCCL"},
-      {"share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks"},
-      {"threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)"},
-      {"watchdog", "SECONDS", "longest time of one operation (default 30)"},
-      {"inject", "KIND@RANK,STEP", "a fault, to see it handled: hang, kill, throw or nan; steps from 0"},
-      {"help", "", "this text"},
-      {"version", "", "version of program and libraries"},
+      of_a_run("init", "FILE", "initial weights from a safetensors file (Hugging Face GPT-2 names)",
+               word(&L::init)),
+      of_a_run("save", "FILE",
+               "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)",
+               word(&L::save)),
+      of_a_run("save-every", "STEPS", "writes a checkpoint after every so many steps",
+               value(integer(1), checkpoints(&C::every))),
+      of_a_run("keep", "N", "so many of the newest checkpoints are kept (default 2)",
+               value(integer(1, 1'000'000), checkpoints(&C::keep))),
+      of_a_run("checkpoints", "DIR", "where they are (default runs/<lesson>/checkpoints)",
+               word(checkpoints(&C::dir))),
+      of_a_run("save-async", "on|off",
+               "write them while training goes on, from a copy in the host's memory (default on)",
+               value(on_off(), checkpoints(&C::async))),
+      of_a_run("resume", "DIR|latest", "go on from a checkpoint, or from the newest whole one in a directory",
+               word(checkpoints(&C::resume))),
+      of_a_run("resume-with", "KEY,...", "keys that may differ from the checkpoint's, steps for example",
+               add_keys_that_may_differ),
+      of_a_run(
+          "crash-at", "K",
+          "to see it handled: rank 0 is killed at the K-th file operation of its saves that changes anything",
+          value(integer(1), checkpoints(&C::crash_at))),
+      of_a_run("eval-every", "STEPS", "the loss on the validation text after every so many steps, too",
+               value(integer(1), evaluation(&E::every))),
+      of_a_run("validation", "FILE", "a text or token file to validate on, instead of the data's tail",
+               word(evaluation(&E::validation))),
+      of_a_run("test", "FILE", "a text or token file: loss and perplexity of the trained model on all of it",
+               word(evaluation(&E::test))),
+      of_a_run("sample", "N",
+               "prints N tokens of text that the trained model makes (default: some, of a small model on the "
+               "CPU; 0: "
+               "none)",
+               value(integer(0, 1'000'000), evaluation(&E::sample))),
+      of_a_run("prompt", "TEXT", "what the sample begins with (default: as the validation text does)",
+               word(evaluation(&E::prompt))),
+      of_a_run("temperature", "T", "of the sample; 0: always the likeliest token (default 1)",
+               value(real({.low = 0, .high = 100}), evaluation(&E::temperature))),
+      flag("device", "auto|cpu|cuda", "where ranks compute (default auto)",
+           value(choice<DeviceChoice>({{"auto", DeviceChoice::automatic},
+                                       {"cpu", DeviceChoice::cpu},
+                                       {"cuda", DeviceChoice::cuda}}),
+                 &L::device)),
+      flag(
+          "ops", "aten|fused|deterministic",
+          "on a GPU: ATen's operations alone; own kernels where faster (default); the same, bit-equal run to "
+          "run",
+          value(choice<OpsChoice>({{"aten", OpsChoice::aten},
+                                   {"fused", OpsChoice::fused},
+                                   {"deterministic", OpsChoice::deterministic}}),
+                &L::ops)),
+      of_a_run(
+          "graph", "on|off",
+          "on a GPU: capture the third step, and replay it from then on (default on; off with --profile, "
+          "--share-gpu)",
+          value(on_off(), &L::graph)),
+      of_a_run("profile", "", "on a GPU: time by class of operation beside its bound; without a graph",
+               on(&L::profile)),
+      of_a_run("transport", "copies|nccl",
+               "between GPUs of one host: messages and sums of activations by copy engine (default), or all "
+               "by NCCL",
+               value(choice<Transport>({{"copies", Transport::copies}, {"nccl", Transport::nccl}}),
+                     &L::transport)),
+      flag("share-gpu", "", "let several ranks share a GPU: slow, for machines with fewer GPUs than ranks",
+           on(&L::share_gpu)),
+      flag("threads", "N", "intra-op threads of a rank (default: 1; beside a GPU cores / ranks)",
+           value(integer(1, 1024), &L::threads)),
+      flag("plan", "", "print bytes by purpose and operations a step, and exit", on(&L::plan)),
+      flag("json", "", "with --plan: the same for programs, buffer by buffer and unit by unit", on(&L::json)),
+      flag("strict", "", "with --plan: exit with the code and words of a run that would be refused here",
+           on(&L::strict)),
+      flag("world", "N", "ranks of the plan; a real run has those of run.sh -n",
+           value(integer(1, 1'000'000), &L::world)),
+      flag("memory-cap", "SIZE", "bytes a rank may hold on its device, e.g. 6GB or 512MiB",
+           value(size(), &L::memory_cap)),
+      flag("host-cap", "SIZE", "bytes a rank may hold in the host's memory beside its device",
+           value(size(), &L::host_cap)),
+      flag("disk-cap", "SIZE", "bytes a rank may hold on a disk", value(size(), &L::disk_cap)),
+      flag("out", "DIR", "directory of the records (default runs/<lesson>/<time>)", word(&L::out)),
+      of_a_run("compare", "RECORD",
+               "at the end, this run beside another one of the same workload: its record.json",
+               word(&L::compare)),
+      flag("brief", "", "three lines and no more: bytes held, bytes sent, loss; of --plan, too",
+           on(&L::brief)),
+      flag("verbose", "", "every buffer and every operation, predicted beside measured", on(&L::verbose)),
+      of_a_run("trace", "", "write trace.json: compute, communication and waiting of every rank",
+               on(&L::trace)),
+      of_a_run("page", "on|off",
+               "write page.html: two steps on a clock, and what every rank held (default on)",
+               value(on_off(), &L::page)),
+      flag("watchdog", "SECONDS", "longest time of one operation (default 30)",
+           value(real({.low = 0.1, .high = 86400}), &L::watchdog_seconds)),
+      of_a_run("inject", "KIND@RANK,STEP",
+               "a fault, to see it handled: hang, kill, throw or nan; steps from 0", word(&L::inject)),
+      flag("help", "", "this text", on(&L::help)),
+      flag("version", "", "version of program and libraries", on(&L::version)),
   };
-  const auto put = [&](const char* before, const std::vector<Flag>& more) {
-    flags.insert(std::ranges::find(flags, before, &Flag::name), more.begin(), more.end());
-  };
-  put("device", flags_of_what_is_kept()), put("device", flags_of_evaluation());
-  put("watchdog", flags_of_plans()), put("watchdog", flags_of_what_is_shown());
   flags.insert(flags.end(), program.extra.begin(), program.extra.end());
   return flags;
 }

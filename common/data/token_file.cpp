@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "common/base/text.h"
+#include "common/input/json_node.h"
 #include "common/input/printable.h"
 #include "common/storage/atomic_dir.h"
-#include "common/storage/checkpoint/fields.h"
 #include "common/storage/checkpoint/sums.h"
 #include "common/storage/git_lfs.h"
 
@@ -133,8 +133,8 @@ void TokenFile::check_sidecar(FileOps& ops, std::string_view tokenizer) const {
   constexpr const char* kFix = "prepare the text anew; or remove that .json, if it is another file's";
   const Path beside = sidecar_of(path());
   if (ops.kind(beside) != PathKind::file) return;
-  const nlohmann::json said =
-      checkpoint::json_of_text(read_file(ops, beside), beside.string(), kLimits, kFix);
+  const auto said = of_json<InputError>(read_file(ops, beside), kLimits, beside.string(), ExitCode::data,
+                                        kFix, [](const JsonNode& node) { return node.value(); });
   const nlohmann::json here = nlohmann::json::parse(sidecar_text(tokens_, tokenizer));
   for (const std::string key : {"tokens", "tokens_xxh3", "tokenizer"}) {
     if (!said.contains(key) || said[key] == here[key]) continue;

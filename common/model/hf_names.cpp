@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "common/input/json_node.h"
 #include "common/input/printable.h"
 #include "common/storage/atomic_dir.h"
-#include "common/storage/checkpoint/fields.h"
 
 namespace sc {
 
@@ -100,7 +100,8 @@ void check_hf_config(FileOps& ops, const Path& weights, const HfMetadata& metada
   const Path where = own == metadata.end() ? parent_of(weights) / kConfig : weights;
   if (ops.kind(where) != PathKind::file) return;
   const std::string text = own == metadata.end() ? read_file(ops, where) : own->second;
-  const nlohmann::json theirs = checkpoint::json_of_text(text, where.string(), kLimits, "mend it" + either);
+  const auto theirs = of_json<InputError>(text, kLimits, where.string(), ExitCode::data, "mend it" + either,
+                                          [](const JsonNode& node) { return node.value(); });
   const nlohmann::json ours = nlohmann::json::parse(hf_config(config));
   for (const std::string key :
        {"model_type", "n_embd", "n_head", "n_layer", "n_positions", "activation_function",

@@ -90,9 +90,9 @@ std::string break_the_send_order(const std::string& path) {
 }
 
 // Whole number or null.
-int answer(JsonObject& object, const char* key, const std::string& exercise, const std::string& hint) {
-  if (object.value(key).is_null()) throw not_solved(exercise, object.where() + " has no answer", hint);
-  return object.integer(key);
+int answer(const JsonNode& node, const std::string& exercise, const std::string& hint) {
+  if (node.value().is_null()) throw not_solved(exercise, node.name() + " has no answer", hint);
+  return node.small();
 }
 
 int version_of(const Schedule& schedule, int stage, const std::string& action, const std::string& where) {
@@ -106,24 +106,19 @@ int version_of(const Schedule& schedule, int stage, const std::string& action, c
 std::string predict_the_version(const std::string& path) {
   constexpr const char* kHint =
       "count the steps that lie behind the microbatch's forward on that stage, or on stage 0";
-  const nlohmann::json json = parse_json(read_text(path), path);
-  JsonObject object(json, path);
-  int asked = 0;
-  for (const nlohmann::json& question : object.array("questions")) {
-    JsonObject q(question, "question " + std::to_string(++asked));
-    GenerateOptions options{.family = Family::pipedream, .microbatches = 8};
-    const std::string rule = q.text("versions");
-    if (!rule_from_name(rule, options.versions))
-      throw InputError(ExitCode::data, q.where(), "no rule " + rule, "restore it");
-    const int stage = q.integer("stage");
-    if (stage >= options.stages)
-      throw InputError(ExitCode::data, q.where(), "there are 4 stages", "restore it");
-    const int right = version_of(generate(options), stage, q.text("action"), q.where());
-    if (answer(q, "version", kPredict, kHint) != right)
-      throw not_solved(kPredict, q.where() + " is wrong", kHint);
-  }
-  if (asked < 6) throw not_solved(kPredict, "there are six questions", "restore them");
-  return "all " + std::to_string(asked) + " versions are right";
+  return of_text(read_text(path), path, [](const JsonNode& node) {
+    const std::vector<JsonNode> questions = node["questions"].elements();
+    for (const JsonNode& q : questions) {
+      GenerateOptions options{.family = Family::pipedream, .microbatches = 8};
+      if (!rule_from_name(q["versions"].text(), options.versions)) q["versions"].fail("is no rule");
+      const auto stage = static_cast<int>(q["stage"].integer(0, options.stages - 1));
+      const int right = version_of(generate(options), stage, q["action"].text(), q.name());
+      if (answer(q["version"], kPredict, kHint) != right)
+        throw not_solved(kPredict, q["version"].name() + " is wrong", kHint);
+    }
+    if (questions.size() < 6) throw not_solved(kPredict, "there are six questions", "restore them");
+    return "all " + std::to_string(questions.size()) + " versions are right";
+  });
 }
 
 // The least M that keeps four stages busy 90 % of the time; for interleaved a multiple of the stages.
@@ -140,16 +135,16 @@ std::string choose_the_microbatches(const std::string& path) {
       "the bubble's share is (S - 1) / (v M + S - 1) for gpipe (v = 1) and interleaved; for zb_h1, whose "
       "stages "
       "idle a third of that time, (S - 1) / (3 M + S - 1)";
-  const nlohmann::json json = parse_json(read_text(path), path);
-  JsonObject object(json, path);
-  for (const Family family : {Family::gpipe, Family::interleaved, Family::zb_h1}) {
-    const std::string key(name_of(family));
-    const int chosen = answer(object, key.c_str(), kChoose, kHint);
-    if (chosen == least_microbatches(family)) continue;
-    throw not_solved(kChoose,
-                     key + ": " + std::to_string(chosen) + " is not the least number of microbatches", kHint);
-  }
-  return "these are the least numbers of microbatches for 90 %";
+  return of_text(read_text(path), path, [](const JsonNode& node) -> std::string {
+    for (const Family family : {Family::gpipe, Family::interleaved, Family::zb_h1}) {
+      const std::string key(name_of(family));
+      const int chosen = answer(node[key], kChoose, kHint);
+      if (chosen == least_microbatches(family)) continue;
+      throw not_solved(
+          kChoose, key + ": " + std::to_string(chosen) + " is not the least number of microbatches", kHint);
+    }
+    return "these are the least numbers of microbatches for 90 %";
+  });
 }
 
 }  // namespace

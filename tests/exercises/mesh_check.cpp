@@ -6,28 +6,24 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::JsonObject;
-
 std::string to_text(const MeshCase& q) {
   return fmt::format("{} layers of width {}, {} rows in micro-batches of {}", q.layers, q.width, q.rows,
                      q.micro);
 }
 
-std::string judged(const nlohmann::json& json, const MeshCase& q) {
-  JsonObject given(json, to_text(q));
-  const bool same = given.integer("layers") == q.layers && given.integer("heads") == q.heads &&
-                    given.integer("width") == q.width && given.integer("rows") == q.rows &&
-                    given.integer("micro") == q.micro;
+std::string judged(const JsonNode& given, const MeshCase& q) {
+  given.only({"layers", "heads", "width", "rows", "micro", "mesh"});
+  const bool same = given["layers"].integer() == q.layers && given["heads"].integer() == q.heads &&
+                    given["width"].integer() == q.width && given["rows"].integer() == q.rows &&
+                    given["micro"].integer() == q.micro;
   require(same, "leave the questions as they were; here was " + to_text(q));
-  const std::string wrong = missed(q, given.text("mesh"));
-  given.finish();
+  const std::string wrong = missed(q, given["mesh"].text());
   return wrong.empty() ? "" : fmt::format("{}: {}\n", to_text(q), wrong);
 }
 
 // Plans alone: nothing is allocated, and no rank is started.
 std::string check() {
-  require_right_answers(kMeshCases,
-                        [](const nlohmann::json& json, const MeshCase& q) { return judged(json, q); });
+  require_right_answers(kMeshCases, judged);
   return fmt::format("all {} meshes fit, and none sends less between the nodes", kMeshCases.size());
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "pipedream/json_input.h"
 #include "pipedream/schedule_file.h"
@@ -10,17 +11,19 @@
 
 namespace sc::exercise {
 
-/// Throws NotReached with all that judged(json, question) finds wrong in edited_file(): lines, or nothing.
+/// Throws NotReached with all that judged(node, question) finds wrong in edited_file(): lines, or nothing.
 template <class Question, std::size_t N, class Judged>
 void require_right_answers(const std::array<Question, N>& questions, const Judged& judged) {
   std::string wrong;
   try {
     const std::string path = edited_file();
-    const nlohmann::json json = pipedream::parse_json(pipedream::read_text(path), path);
-    pipedream::JsonObject file(json, path);
-    const nlohmann::json& given = file.array("questions");
-    require(given.size() == N, "there are " + std::to_string(N) + " questions: restore them");
-    for (std::size_t i = 0; i < N; ++i) wrong += judged(given[i], questions[i]);
+    wrong = pipedream::of_text(pipedream::read_text(path), path, [&](const JsonNode& node) {
+      const std::vector<JsonNode> given = node["questions"].elements();
+      require(given.size() == N, "there are " + std::to_string(N) + " questions: restore them");
+      std::string all;
+      for (std::size_t i = 0; i < N; ++i) all += judged(given[i], questions[i]);
+      return all;
+    });
   } catch (const pipedream::InputError& error) {
     throw NotReached(error.what() + std::string("\n") + error.fix());
   }

@@ -7,7 +7,6 @@ namespace sc::exercise {
 namespace {
 
 using pipedream::Family;
-using pipedream::JsonObject;
 using pipedream::Kind;
 using pipedream::VersionRule;
 
@@ -47,28 +46,24 @@ int version_of(const Question& q, Kind kind) {
 }
 
 // What is wrong with one answer; empty if nothing is.
-std::string judged(JsonObject& given, const Question& q, const char* key, Kind kind) {
-  if (given.value(key).is_null()) return to_text(q) + ": " + key + " has no answer\n";
-  if (given.integer(key) == version_of(q, kind)) return "";
+std::string answered(const JsonNode& given, const Question& q, const char* key, Kind kind) {
+  if (given[key].value().is_null()) return to_text(q) + ": " + key + " has no answer\n";
+  if (given[key].integer() == version_of(q, kind)) return "";
   return to_text(q) + ": " + key + " reads another version\n";
 }
 
-std::string judged(const nlohmann::json& json, const Question& q) {
-  JsonObject given(json, to_text(q));
+std::string judged(const JsonNode& given, const Question& q) {
+  given.only({"versions", "update_every", "stage", "microbatch", "forward", "backward"});
   VersionRule rule{};
-  const bool known = rule_from_name(given.text("versions"), rule);
-  const Question asked{rule, given.integer("update_every"), given.integer("stage"),
-                       given.integer("microbatch")};
+  const bool known = rule_from_name(given["versions"].text(), rule);
+  const Question asked{rule, given["update_every"].small(), given["stage"].small(),
+                       given["microbatch"].small()};
   require(known && asked == q, "leave the questions as they were; here was " + to_text(q));
-  const std::string wrong =
-      judged(given, q, "forward", Kind::forward) + judged(given, q, "backward", Kind::backward);
-  given.finish();
-  return wrong;
+  return answered(given, q, "forward", Kind::forward) + answered(given, q, "backward", Kind::backward);
 }
 
 std::string check() {
-  require_right_answers(kQuestions,
-                        [](const nlohmann::json& json, const Question& q) { return judged(json, q); });
+  require_right_answers(kQuestions, judged);
   return "all 16 versions are those that the ranks read";
 }
 

@@ -9,8 +9,6 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::JsonObject;
-
 constexpr std::int64_t kQuarter = 3'149'056;  // of a block's elements: pieces of a block are alike
 constexpr std::array<WindowCase, 6> kQuestions = {{{1, kQuarter, 4000, 5000},
                                                    {3, kQuarter, 4000, 5000},
@@ -26,28 +24,25 @@ std::string to_text(const WindowCase& q) {
 }
 
 // What is wrong with one answer; empty if nothing is.
-std::string judged(JsonObject& given, const WindowCase& q, const char* key, double right) {
-  if (given.value(key).is_null()) return fmt::format("{}: {} has no answer\n", to_text(q), key);
-  const double off = given.number(key) / right - 1;
+std::string answered(const JsonNode& given, const WindowCase& q, const char* key, double right) {
+  if (given[key].value().is_null()) return fmt::format("{}: {} has no answer\n", to_text(q), key);
+  const double off = given[key].number(0) / right - 1;
   if (std::abs(off) <= kTolerance) return "";
   return fmt::format("{}: {} is too {}\n", to_text(q), key, off > 0 ? "large" : "small");
 }
 
-std::string judged(const nlohmann::json& json, const WindowCase& q) {
-  JsonObject given(json, to_text(q));
-  const bool same = given.integer("buffers") == q.buffers && given.integer("piece") == q.piece &&
-                    given.number("disk_mbps") == q.disk_mbps &&
-                    given.number("adam_mparams_per_second") == q.adam_mparams_per_second;
+std::string judged(const JsonNode& given, const WindowCase& q) {
+  given.only({"buffers", "piece", "disk_mbps", "adam_mparams_per_second", "window_mb", "seconds"});
+  const bool same = given["buffers"].integer() == q.buffers && given["piece"].integer() == q.piece &&
+                    given["disk_mbps"].number() == q.disk_mbps &&
+                    given["adam_mparams_per_second"].number() == q.adam_mparams_per_second;
   require(same, "leave the questions as they were; here was " + to_text(q));
-  std::string wrong = judged(given, q, "window_mb", 1e-6 * static_cast<double>(window_bytes(q).value())) +
-                      judged(given, q, "seconds", seconds_per_update(q));
-  given.finish();
-  return wrong;
+  return answered(given, q, "window_mb", 1e-6 * static_cast<double>(window_bytes(q).value())) +
+         answered(given, q, "seconds", seconds_per_update(q));
 }
 
 std::string check() {
-  require_right_answers(kQuestions,
-                        [](const nlohmann::json& json, const WindowCase& q) { return judged(json, q); });
+  require_right_answers(kQuestions, judged);
   return fmt::format("all 12 answers are the plan's and the schedule's, within {:g} %", 100 * kTolerance);
 }
 

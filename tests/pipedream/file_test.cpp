@@ -114,31 +114,32 @@ TEST(Files, JsonErrorsNameThePlace) {
     }
     return refuse(text + "}");
   };
+  const std::string fix = " | correct it: valid JSON, every key once, as pipedream/README.md shows it";
   EXPECT_EQ(with("none", "1"), "nothing thrown");
-  EXPECT_EQ(refuse("[]"), "a.json: is no JSON object | write { \"key\": value, ... }");
+  EXPECT_EQ(refuse("[]"), "a.json: the file must be an object, not a list" + fix);
   EXPECT_EQ(refuse("{\n \"a\": }").find("a.json:2:7: is not JSON: unexpected '}'"), 0U);
-  EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"),
-            "a.json:1:23: key \"stages\" is given twice | write valid JSON, every key once");
-  EXPECT_EQ(with("stages", ""), "a.json, key 'stages': is missing | add it");
+  EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"), "a.json:1:23: key \"stages\" is given twice" + fix);
+  EXPECT_EQ(with("stages", ""), "a.json: \"stages\" is missing" + fix);
   EXPECT_EQ(with("stages", "1.5"),
-            "a.json, key 'stages': is no whole number from 0 to 2147483647 | write for example 4");
+            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 1.5" + fix);
   EXPECT_EQ(with("stages", "-1"),
-            "a.json, key 'stages': is no whole number from 0 to 2147483647 | write for example 4");
+            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not -1" + fix);
   EXPECT_EQ(with("stages", "4294967297"),
-            "a.json, key 'stages': is no whole number from 0 to 2147483647 | write for example 4");
-  EXPECT_EQ(with("schedule", "3"), "a.json, key 'schedule': is no text | write it in quotation marks");
-  EXPECT_EQ(with("versions", "\"new\""),
-            "a.json: 'new' is no version rule | choose flush, none, stash, vertical_sync or two_buffers");
-  EXPECT_EQ(with("actions", "{}"), "a.json, key 'actions': is no list | write [ ... ]");
-  EXPECT_EQ(with("actions", "[1]"), "a.json, stage 0: is no list | write [\"F0\", ...]");
-  EXPECT_EQ(with("actions", "[[1]]"), "a.json, stage 0: holds what is no text | write \"F0\"");
+            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 4294967297" + fix);
+  EXPECT_EQ(with("schedule", "3"), "a.json: \"schedule\" must be a text, not 3" + fix);
+  EXPECT_EQ(
+      with("versions", "\"new\""),
+      "a.json: \"versions\" must be flush, none, stash, vertical_sync or two_buffers, not \"new\"" + fix);
+  EXPECT_EQ(with("actions", "{}"), "a.json: \"actions\" must be a list, not an object" + fix);
+  EXPECT_EQ(with("actions", "[1]"), "a.json: \"actions[0]\" must be a list, not 1" + fix);
+  EXPECT_EQ(with("actions", "[[1]]"), "a.json: \"actions[0][0]\" must be a text, not 1" + fix);
   EXPECT_EQ(with("actions", "[[\"Z\"]]").find("a.json, stage 0: 'Z' is no action"), 0U);
   EXPECT_EQ(with("actions", "[]"),
             "a.json: actions: there are 0 lists for 1 stages | write one list a stage");
   EXPECT_EQ(with("microbatches", "0"), "a.json: microbatches: 0 is out of range | choose 1 to 1048576");
   EXPECT_EQ(refuse("{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
                    "\"actions\":[[]],\"more\":1}"),
-            "a.json, key 'more': is unknown | remove it, or correct its name");
+            "a.json: \"more\" is not a key of it" + fix);
 }
 
 TEST(Files, WhatNoJsonMayBe) {

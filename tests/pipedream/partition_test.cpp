@@ -320,23 +320,23 @@ TEST(CostFiles, ReadBackEqual) {
 }
 
 TEST(CostFiles, ErrorsNameTheKey) {
+  const std::string fix = " | correct it: valid JSON, every key once, as pipedream/README.md shows it";
   const auto costs = [](const std::string& text) {
     return error_of([&] { costs_from_json(text, "c.json"); });
   };
-  EXPECT_EQ(costs("{}"), "c.json, key 'times': is missing | add it");
-  EXPECT_EQ(costs("{\"times\": [{}]}"), "c.json, times 0, key 'forward': is missing | add it");
+  EXPECT_EQ(costs("{}"), "c.json: \"times\" is missing" + fix);
+  EXPECT_EQ(costs("{\"times\": [{}]}"), "c.json: \"times[0].forward\" is missing" + fix);
   EXPECT_EQ(costs("{\"times\": [{\"forward\": -1}]}"),
-            "c.json, times 0, key 'forward': is no number of at least 0.0 | write for example 1.5");
-  EXPECT_EQ(costs("{\"times\": [], \"speed\": 1}"),
-            "c.json, key 'speed': is unknown | remove it, or correct its name");
+            "c.json: \"times[0].forward\" must be a number from 0, not -1" + fix);
+  EXPECT_EQ(costs("{\"times\": [], \"speed\": 1}"), "c.json: \"speed\" is not a key of it" + fix);
   EXPECT_EQ(costs("{\"times\": [], \"bytes\": [{\"weights\": 1, \"activations\": \"x\"}]}"),
-            "c.json, bytes 0, key 'activations': is no number of at least 0.0 | write for example 1.5");
+            "c.json: \"bytes[0].activations\" must be a number from 0, not \"x\"" + fix);
   const auto profile = [](const std::string& text) {
     return error_of([&] { profile_from_json(text, "p.json"); });
   };
   EXPECT_EQ(profile("{\"profile\": \"x\", \"layers\": [{\"name\": \"a\", \"forward\": 1, \"backward\": 2, "
                     "\"block\": 1}]}"),
-            "p.json, layer 0, key 'block': is neither true nor false | write one of them");
+            "p.json: \"layers[0].block\" must be true or false, not 1" + fix);
   EXPECT_EQ(error_of([] { read_costs("no.json"); }, ExitCode::usage),
             "no.json: cannot be read | check the name");
   EXPECT_EQ(error_of([] { read_profile("no.json"); }, ExitCode::usage),

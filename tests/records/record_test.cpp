@@ -274,37 +274,41 @@ struct Damage {
 TEST_F(Record, RefusesWhatIsMalformed) {
   const auto good = nlohmann::json::parse(written(some_record()));
   const std::vector<Damage> all = {
-      {"missing", [](auto& j) { j.erase("world"); }, "the file has no \"world\""},
+      {"missing", [](auto& j) { j.erase("world"); }, "\"world\" is missing"},
       {"format", [](auto& j) { j["format"] = 2; }, "\"format\" is not 1, the one this version reads"},
-      {"text", [](auto& j) { j["lesson"] = 3; }, "\"lesson\" is no text"},
-      {"whole", [](auto& j) { j["world"] = 2.5; }, "\"world\" is no whole number"},
+      {"text", [](auto& j) { j["lesson"] = 3; }, "\"lesson\" must be a text, not 3"},
+      {"whole", [](auto& j) { j["world"] = 2.5; },
+       "\"world\" must be a whole number from 1 to 2147483647, not 2.5"},
       {"small", [](auto& j) { j["threads"] = std::int64_t{1} << 40; },
-       "\"threads\" is not from 0 to 2147483647"},
+       "\"threads\" must be a whole number from 0 to 2147483647, not 1099511627776"},
       {"huge", [](auto& j) { j["ranks"][0]["memory_bytes"] = std::uint64_t{1} << 63; },
-       "\"ranks[0].memory_bytes\" is not from 0 to 1125899906842624"},
-      {"no world", [](auto& j) { j["world"] = 0; }, "\"world\" is not from 1 to 2147483647"},
+       "\"ranks[0].memory_bytes\" must be a whole number from 0 to 1125899906842624, not "
+       "9223372036854775808"},
+      {"no world", [](auto& j) { j["world"] = 0; },
+       "\"world\" must be a whole number from 1 to 2147483647, not 0"},
       {"no group", [](auto& j) { j["ranks"][0]["measured_operations"][0]["ranks"] = 0; },
-       "\"ranks[0].measured_operations[0].ranks\" is not from 1 to 2147483647"},
-      {"no GPU", [](auto& j) { j["flops"]["gpus"] = 0; }, "\"flops.gpus\" is not from 1 to 2147483647"},
+       "\"ranks[0].measured_operations[0].ranks\" must be a whole number from 1 to 2147483647, not 0"},
+      {"no GPU", [](auto& j) { j["flops"]["gpus"] = 0; },
+       "\"flops.gpus\" must be a whole number from 1 to 2147483647, not 0"},
       {"negative", [](auto& j) { j["ranks"][1]["predicted_bytes"]["total"] = -1; },
-       "\"ranks[1].predicted_bytes.total\" is not from 0 to 1125899906842624"},
+       "\"ranks[1].predicted_bytes.total\" must be a whole number from 0 to 1125899906842624, not -1"},
       {"product",
        [](auto& j) { j["ranks"][1]["measured_operations"][0]["elements"] = std::int64_t{1} << 50; },
        "\"ranks[1].measured_operations[0]\" moves more than a step can"},
       {"time", [](auto& j) { j["steps"]["seconds"][7] = nullptr; },
        "\"steps\" has a step whose \"seconds\" are no time"},
       {"name", [](auto& j) { j["lesson"] = "\x1b[2J"; }, "\"lesson\" is no name of a lesson"},
-      {"number", [](auto& j) { j["seconds"] = "1"; }, "\"seconds\" is no number"},
-      {"map", [](auto& j) { j["workload"]["optim.lr"] = 1; }, "\"workload.optim.lr\" is no text"},
-      {"object", [](auto& j) { j["versions"] = 1; }, "\"versions\" is no object"},
-      {"array", [](auto& j) { j["ranks"] = 1; }, "\"ranks\" is no array"},
-      {"nested", [](auto& j) { j["ranks"][1].erase("cpu"); }, "\"ranks[1]\" has no \"cpu\""},
+      {"number", [](auto& j) { j["seconds"] = "1"; }, "\"seconds\" must be a number, not \"1\""},
+      {"map", [](auto& j) { j["workload"]["optim.lr"] = 1; }, "\"workload.optim.lr\" must be a text, not 1"},
+      {"object", [](auto& j) { j["versions"] = 1; }, "\"versions\" must be an object, not 1"},
+      {"array", [](auto& j) { j["ranks"] = 1; }, "\"ranks\" must be a list, not 1"},
+      {"nested", [](auto& j) { j["ranks"][1].erase("cpu"); }, "\"ranks[1].cpu\" is missing"},
       {"purpose", [](auto& j) { j["ranks"][1]["predicted_bytes"]["air"] = 1; },
        "\"ranks[1].predicted_bytes.air\" is no purpose that this version knows"},
       {"kind", [](auto& j) { j["ranks"][0]["predicted_operations"][1]["kind"] = "shout"; },
        "\"ranks[0].predicted_operations[1].kind\" is \"shout\", which this version does not know"},
       {"length", [](auto& j) { j["steps"]["loss"].erase(0); }, "\"steps.loss\" has 29 values for 30 steps"},
-      {"scalar", [](auto& j) { j = 3; }, "the file has no \"format\""},
+      {"scalar", [](auto& j) { j = 3; }, "the file must be an object, not 3"},
   };
   for (const Damage& damage : all) {
     auto bad = good;
@@ -411,9 +415,8 @@ TEST_F(Steps, OfAKilledRunCanBeRead) {
   atomic_write_file(*ops, dir / "steps.jsonl", text + text.substr(0, text.size() / 2));
   EXPECT_EQ(read_steps(*ops, dir / "steps.jsonl").size(), 1U);
   atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": 1}\n");
-  EXPECT_EQ(
-      input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
-      "65|DIR/steps.jsonl:2: the file has no \"loss\"|a record that a run of this version wrote, unchanged");
+  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
+            "65|DIR/steps.jsonl:2: \"loss\" is missing|a record that a run of this version wrote, unchanged");
   atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": \n");
   EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
             "65|DIR/steps.jsonl:2:10: is not JSON: unexpected end of input; expected '[', '{', or a "

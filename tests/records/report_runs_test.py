@@ -116,6 +116,8 @@ class Table(Case):
         self.assertEqual([sent("all_reduce", 10, place, 4) for place in range(4)], [64, 64, 64, 48])
         self.assertEqual(sum(sent("all_reduce", 10, place, 4) for place in range(4)), 2 * 3 * 10 * 4)
         self.assertEqual(sent("all_reduce", 2, 3, 4, ranks=2), 8, "a group of neighbours")
+        apart = [sent("all_reduce", 10, rank, 6, ranks=3, stride=2) for rank in range(6)]
+        self.assertEqual(apart, [56, 56, 56, 56, 48, 48], "two groups, their ranks two apart")
         self.assertEqual(
             (sent("reduce_scatter", 12, 0, 3, "bf16"), sent("all_gather", 12, 0, 3, "f64")), (16, 64)
         )

@@ -154,9 +154,9 @@ TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
               "65|M: \"workload\" does not say batch.global, the rows of a step");
   }
   const std::string large = "65|M: \"step\" is larger than a run can get";
-  EXPECT_EQ(refusal(older([](auto& j) { j["step"] = std::int64_t{1} << 61; })), large);
+  EXPECT_EQ(refusal(older([](auto& j) { j["step"] = std::int64_t{1} << 60; })), large);
   EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["rows"] = (std::int64_t{1} << 60) + 1; })),
-            "65|M: \"rows\" is larger than a run can get");
+            "65|M: \"rows\" must be a whole number from 0 to 1152921504606846976, not 1152921504606846977");
   EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["arithmetic"] = 3; })).substr(0, 18),
             "65|M: \"arithmetic\"");
 }
@@ -168,14 +168,16 @@ TEST(CheckpointManifest, WrongValuesAreNamed) {
     const std::string error = input_error([&] { (void)manifest_of_text(changed(manifest, change), "M"); });
     return error.substr(0, error.rfind('|'));
   };
-  EXPECT_EQ(refusal([](auto& j) { j["format"] = 2; }), "65|M: \"format\" is 2; this program reads 1");
-  EXPECT_EQ(refusal([](auto& j) { j["step"] = -1; }), "65|M: \"step\" must be an integer from 0, not number");
+  EXPECT_EQ(refusal([](auto& j) { j["format"] = 2; }),
+            "65|M: \"format\" must be 1, as this program reads it, not 2");
+  EXPECT_EQ(refusal([](auto& j) { j["step"] = -1; }),
+            "65|M: \"step\" must be a whole number from 0 to 1152921504606846976, not -1");
   EXPECT_EQ(refusal([](auto& j) { j["step"] = "5"; }),
-            "65|M: \"step\" must be an integer from 0, not string");
+            "65|M: \"step\" must be a whole number from 0 to 1152921504606846976, not \"5\"");
   EXPECT_EQ(refusal([](auto& j) { j["world"] = 2; }), "65|M: \"files\" has 1 files of 2 ranks");
   EXPECT_EQ(refusal([](auto& j) { j["workload"]["model.vocab"] = 11; }),
-            "65|M: \"workload\" must be an object of strings, not object");
-  EXPECT_EQ(refusal([](auto& j) { j["extra"] = 11; }), "65|M: extra must be an object");
+            "65|M: \"workload.model.vocab\" must be a text, not 11");
+  EXPECT_EQ(refusal([](auto& j) { j["extra"] = 11; }), "65|M: \"extra\" must be an object, not 11");
   EXPECT_EQ(refusal([](auto& j) { j["files"][0]["name"] = "../x"; }),
             "65|M: \"files[0].name\" must be \"rank-0000.safetensors\", not \"../x\"");
   EXPECT_EQ(refusal([](auto& j) { j["files"][0]["header_sum"] = "12"; }),
@@ -183,11 +185,11 @@ TEST(CheckpointManifest, WrongValuesAreNamed) {
   EXPECT_EQ(refusal([](auto& j) {
               j["tensors"][0]["shape"] = {1, -2};
             }),
-            "65|M: \"tensors[0].shape\" must be an array of integers from 0, not array");
+            "65|M: \"tensors[0].shape[1]\" must be a whole number from 0 to 1152921504606846976, not -2");
   EXPECT_EQ(refusal([](auto& j) {
-              j["tensors"][0]["shape"] = {std::int64_t{1} << 62, 4};
+              j["tensors"][0]["shape"] = {std::int64_t{1} << 60, 8};
             }),
-            "65|M: \"tensors\": \"wte.weight\" has no elements, or more than 64 bits can count");
+            "65|M: \"tensors[0].shape\" has no elements, or more than 64 bits can count");
 }
 
 TEST_F(Checkpoints, CallsThatContradictTheAnnouncementAreErrors) {

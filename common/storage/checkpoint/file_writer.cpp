@@ -36,8 +36,7 @@ std::string file_name(std::int64_t rank) { return fmt::format("rank-{:04}.safete
 std::string text_of(const FileSums& sums) { return json_of(sums).dump(); }
 
 FileSums sums_of_text(std::string_view text, const std::string& where) {
-  const Json json = json_of_text(text, where);
-  return file_sums_of(Fields(json, where));
+  return of_manifest(text, where, file_sums_of);
 }
 
 Bytes bytes_needed(FileId id, std::span<const Entry> entries) {

@@ -21,48 +21,74 @@ std::string head_for(std::string_view rest) {
   return fmt::format("{}{}{}", kHead, hex_of(sum_of(as_bytes(rest))), kHeadEnd);
 }
 
-void check_files(const Manifest& manifest, const Fields& fields) {
+void check_files(const Manifest& manifest, const JsonNode& files) {
   if (manifest.files.size() != static_cast<std::size_t>(manifest.world)) {
-    fields.refuse(fmt::format("\"files\" has {} files of {} ranks", manifest.files.size(), manifest.world));
+    files.fail(fmt::format("has {} files of {} ranks", manifest.files.size(), manifest.world));
   }
   for (std::size_t r = 0; r < manifest.files.size(); ++r) {
     const std::string wanted = file_name(static_cast<std::int64_t>(r));
     if (manifest.files[r].name == wanted) continue;
-    fields.refuse(fmt::format("\"files[{}].name\" must be \"{}\", not \"{}\"", r, wanted,
-                              shown(manifest.files[r].name)));
+    files.elements()[r]["name"].must_be("\"" + wanted + "\"");
   }
 }
 
-void read_tensors(Manifest& manifest, const Fields& fields) {
+void read_tensors(Manifest& manifest, const JsonNode& node) {
   std::set<std::string> names;
-  for (const Fields& tensor : fields.objects("tensors")) {
-    manifest.tensors.push_back({tensor.text("name"), tensor.counts("shape")});
-    const TensorShape& added = manifest.tensors.back();
-    if (added.numel() <= 0) {
-      fields.refuse(fmt::format("\"tensors\": \"{}\" has no elements, or more than 64 bits can count",
-                                shown(added.name)));
-    }
-    if (!names.insert(added.name).second) {
-      fields.refuse(fmt::format("\"tensors\": \"{}\" is given twice", shown(added.name)));
-    }
+  for (const JsonNode& tensor : node.elements()) {
+    TensorShape& added = manifest.tensors.emplace_back(TensorShape{tensor["name"].text(), {}});
+    for (const JsonNode& size : tensor["shape"].elements()) added.shape.push_back(size.integer());
+    if (added.numel() <= 0) tensor["shape"].fail("has no elements, or more than 64 bits can count");
+    if (!names.insert(added.name).second) tensor.fail("is given twice");
   }
 }
 
 // A checkpoint of before they were counted is of a run whose steps all had one batch.
-void read_progress(Manifest& manifest, const Fields& fields) {
-  if (fields.json().contains("rows")) {
-    manifest.rows = fields.count("rows");
-    manifest.tokens = fields.count("tokens");
+void read_progress(Manifest& manifest, const JsonNode& node) {
+  if (node.has("rows")) {
+    manifest.rows = node["rows"].integer();
+    manifest.tokens = node["tokens"].integer();
   } else {
     const auto found = manifest.workload.find("batch.global");
     const std::string text = found == manifest.workload.end() ? "" : found->second;
     std::int64_t global = 0;
     std::from_chars(text.data(), text.data() + text.size(), global);
-    if (global <= 0) fields.refuse("\"workload\" does not say batch.global, the rows of a step");
+    if (global <= 0) node["workload"].fail("does not say batch.global, the rows of a step");
     if (__builtin_mul_overflow(manifest.step, global, &manifest.rows) ||
         __builtin_mul_overflow(manifest.step, manifest.tokens_per_step, &manifest.tokens))
-      fields.refuse("\"step\" is larger than a run can get");
+      node["step"].fail("is larger than a run can get");
   }
+}
+
+Manifest read_manifest(const JsonNode& fields) {
+  if (fields["format"].integer() != kFormat)
+    fields["format"].must_be(std::to_string(kFormat) + ", as this program reads it");
+  const JsonNode scaler = fields["scaler"], data = fields["data"], extra = fields["extra"];
+  if (!extra.value().is_object()) extra.must_be("an object");
+  Manifest m{
+      .step = fields["step"].integer(),
+      .updates = fields["updates"].integer(),
+      .tokens_per_step = fields["tokens_per_step"].integer(),
+      .rows = 0,
+      .tokens = 0,
+      .scaler = {scaler["scale"].number(), scaler["good_steps"].integer(), scaler["overflows"].integer()},
+      .skips_in_a_row = fields["skips_in_a_row"].integer(),
+      .lesson = fields["lesson"].text(),
+      .world = fields["world"].integer(),
+      .workload = fields["workload"].texts(),
+      .workload_hash = fields["workload_hash"].text(),
+      .strategy = fields["strategy"].texts(),
+      .commit = fields["commit"].text(),
+      .arithmetic = fields.has("arithmetic") ? fields["arithmetic"].text() : "",
+      .data = {data["bytes"].integer(), sum_of(data["sum"])},
+      .tensors = {},
+      .extra = extra.value().dump(),
+      .files = {}};
+  read_progress(m, fields);
+  if (!(m.scaler.scale > 0)) scaler["scale"].must_be("above 0");
+  read_tensors(m, fields["tensors"]);
+  for (const JsonNode& file : fields["files"].elements()) m.files.push_back(file_sums_of(file));
+  check_files(m, fields["files"]);
+  return m;
 }
 
 }  // namespace
@@ -85,9 +111,9 @@ void reading_extra(const Path& dir, const std::function<void()>& read) {
 }
 
 std::string put_off_in(const Manifest& manifest) {
-  const Json extra = json_of_text(manifest.extra, kManifestName);
-  const auto words = extra.find("put_off");
-  return shown(words != extra.end() && words->is_string() ? words->get<std::string>() : manifest.extra);
+  return of_manifest(manifest.extra, kManifestName, [&](const JsonNode& extra) {
+    return shown(extra.has("put_off") ? extra["put_off"].text() : manifest.extra);
+  });
 }
 
 std::string text_of(const Manifest& m) {
@@ -131,36 +157,7 @@ Manifest manifest_of_text(std::string_view text, const std::string& where) {
     throw InputError(ExitCode::data, where, "is damaged: its content does not have its check sum",
                      "use another checkpoint");
   }
-  const Json json = json_of_text(text, where);
-  const Fields fields(json, where);
-  if (const std::int64_t format = fields.count("format"); format != kFormat) {
-    fields.refuse(fmt::format("\"format\" is {}; this program reads {}", format, kFormat));
-  }
-  const Fields scaler = fields.object("scaler"), data = fields.object("data");
-  Manifest m{.step = fields.count("step"),
-             .updates = fields.count("updates"),
-             .tokens_per_step = fields.count("tokens_per_step"),
-             .rows = 0,
-             .tokens = 0,
-             .scaler = {scaler.number("scale"), scaler.count("good_steps"), scaler.count("overflows")},
-             .skips_in_a_row = fields.count("skips_in_a_row"),
-             .lesson = fields.text("lesson"),
-             .world = fields.count("world"),
-             .workload = fields.texts("workload"),
-             .workload_hash = fields.text("workload_hash"),
-             .strategy = fields.texts("strategy"),
-             .commit = fields.text("commit"),
-             .arithmetic = json.contains("arithmetic") ? fields.text("arithmetic") : "",
-             .data = {data.count("bytes"), data.sum("sum")},
-             .tensors = {},
-             .extra = fields.object("extra").json().dump(),
-             .files = {}};
-  read_progress(m, fields);
-  if (!(m.scaler.scale > 0)) fields.refuse("\"scaler.scale\" must be above 0");
-  read_tensors(m, fields);
-  for (const Fields& file : fields.objects("files")) m.files.push_back(file_sums_of(file));
-  check_files(m, fields);
-  return m;
+  return of_manifest(text, where, read_manifest);
 }
 
 }  // namespace sc::checkpoint

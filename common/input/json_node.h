@@ -1,0 +1,79 @@
+// Values of a JSON text, taken strictly: what is missing, of another type or out of range is refused by its
+// name. nlohmann-json takes seconds to compile: only .cpp files that read JSON include this.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/input/json_parse.h"
+
+namespace sc {
+
+/// One value of a text that lives longer, as the place that reads the file refuses it.
+///   Errors  what `refuse` throws, given words such as: "ranks[1].cores" must be a whole number, not "two"
+class JsonNode {
+ public:
+  /// Throws what a wrong file is to its reader: the file's name, these words, what mends it.
+  using Refuse = std::function<void(const std::string& what)>;
+  /// Most that is counted anywhere: sums of a few such numbers still have 64 bits.
+  static constexpr std::int64_t kMost = std::int64_t{1} << 60;
+
+  /// name: the value's own in messages, "" for the whole file.
+  JsonNode(const nlohmann::json& value, const Refuse& refuse, std::string name = "")
+      : value_(&value), refuse_(&refuse), name_(std::move(name)) {}
+
+  [[nodiscard]] JsonNode operator[](const std::string& key) const;
+  [[nodiscard]] bool has(const std::string& key) const;
+  [[nodiscard]] std::vector<std::string> keys() const;
+  [[nodiscard]] std::vector<JsonNode> elements() const;
+  [[nodiscard]] std::int64_t integer(std::int64_t least = 0, std::int64_t most = kMost) const;
+  [[nodiscard]] int small(int least = 0) const {
+    return static_cast<int>(integer(least, std::numeric_limits<int>::max()));
+  }
+  [[nodiscard]] double number(double least = -std::numeric_limits<double>::infinity()) const;
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::map<std::string, std::string> texts() const;
+  /// An object has no other keys than these.
+  void only(std::initializer_list<std::string_view> keys) const;
+
+  [[nodiscard]] const nlohmann::json& value() const { return *value_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void must_be(const std::string& wanted) const;
+
+ private:
+  [[nodiscard]] std::string child(const std::string& key) const;
+  const nlohmann::json* value_;
+  const Refuse* refuse_;
+  std::string name_;
+};
+
+/// of(the value that `text` is).
+///   line    the file's, where the text is one line of it; 0: the text is the whole file
+///   Errors  Error(code, file and place, what is wrong, fix): no JSON, out of bounds, or what `of` refuses
+template <class Error, class Code, class Of>
+auto of_json(std::string_view text, const JsonLimits& limits, const std::string& file, Code code,
+             const std::string& fix, const Of& of, std::int64_t line = 0) {
+  const std::string at_line = line > 0 ? file + ":" + std::to_string(line) : file;
+  const JsonNode::Refuse refuse = [&](const std::string& what) { throw Error(code, at_line, what, fix); };
+  nlohmann::json json;
+  try {
+    json = parse_json(text, limits);
+  } catch (const JsonError& error) {
+    const auto row = std::max<std::int64_t>(line, 1) + static_cast<std::int64_t>(error.line()) - 1;
+    throw Error(code, file + ":" + std::to_string(row) + ":" + std::to_string(error.column()), error.what(),
+                fix);
+  }
+  return of(JsonNode(json, refuse));
+}
+
+}  // namespace sc
