@@ -7,14 +7,14 @@
 #include <string_view>
 
 #include "common/input/json_node.h"
-#include "common/storage/checkpoint/file_writer.h"
+#include "common/storage/checkpoint/manifest.h"
 
 namespace sc::checkpoint {
 
 /// What is written keeps its order.
 using OrderedJson = nlohmann::ordered_json;
 
-/// of(the value) of a manifest's text, or of a part of one, within its bounds (kMostManifestBytes).
+/// of(the value) of a manifest's text, or of a part of one, within its bounds.
 ///   Errors  InputError (exit 65) naming `where`.
 template <class Of>
 auto of_manifest(std::string_view text, const std::string& where, const Of& of) {
