@@ -135,17 +135,29 @@ class Communicator {
 
   /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
   ///   what  it carries, here and below: for the plan, the record and messages.
-  Ticket all_reduce(at::Tensor& t, const What& what = {});
+  Ticket all_reduce(at::Tensor& t, const What& what = {}) {
+    return checked(CommKind::all_reduce, t, t, {}, what);
+  }
   /// Sums `full` [N * n] over all ranks and leaves slice rank() in `shard` [n]. `shard` may be exactly that
   /// slice of `full`; no other overlap. `full` is clobbered only where `shard` aliases it.  Cost: (N-1)/N of
   /// full.
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard, const What& what = {});
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard, const What& what = {}) {
+    return checked(CommKind::reduce_scatter, full, shard, {}, what);
+  }
   /// Writes every rank's `shard` [n] to slice r of `full` [N * n]. In place as above.  Cost: (N-1)/N of full.
-  Ticket all_gather(const at::Tensor& shard, at::Tensor& full, const What& what = {});
-  Ticket broadcast(at::Tensor& t, Rank root, const What& what = {});
+  Ticket all_gather(const at::Tensor& shard, at::Tensor& full, const What& what = {}) {
+    return checked(CommKind::all_gather, shard, full, {}, what);
+  }
+  Ticket broadcast(at::Tensor& t, Rank root, const What& what = {}) {
+    return checked(CommKind::broadcast, t, t, root, what);
+  }
   /// Matched in issue order within a directed pair. A pending receive never blocks another operation.
-  Ticket send(const at::Tensor& t, Rank to, const What& what = {});
-  Ticket recv(at::Tensor& t, Rank from, const What& what = {});
+  Ticket send(const at::Tensor& t, Rank to, const What& what = {}) {
+    return checked(CommKind::send, t, t, to, what);
+  }
+  Ticket recv(at::Tensor& t, Rank from, const What& what = {}) {
+    return checked(CommKind::recv, t, t, from, what);
+  }
 
   /// What all of these come to when their arguments have been checked: backends carry it out, decorators
   /// hand it on.
@@ -162,6 +174,10 @@ class Communicator {
 
  protected:
   Communicator() = default;
+
+ private:
+  Ticket checked(CommKind kind, const at::Tensor& from, const at::Tensor& to, std::optional<Rank> peer,
+                 const What& what);
 };
 
 }  // namespace sc

@@ -6,15 +6,9 @@
 namespace sc {
 
 void OpFailure::raise() const {
+  if (kind == Kind::input) throw InputError(ExitCode::usage, where, what, "");
   const std::string text = where.empty() ? what : where + ": " + what;
-  switch (kind) {
-    case Kind::input:
-      throw InputError(ExitCode::usage, where, what, "");
-    case Kind::device:
-      throw DeviceError(text);
-    case Kind::aborted:
-      break;
-  }
+  if (kind == Kind::device) throw DeviceError(text);
   throw AbortedError(text);
 }
 
@@ -30,36 +24,22 @@ OpFailure failure_from_current_exception() {
   }
 }
 
-void Completion::finish() noexcept {
+void Completion::finish(std::optional<OpFailure> failure) noexcept {
   const std::lock_guard lock(mutex_);
-  if (done_) return;
-  done_ = true;
-  ended_ = Clock::now();
-  changed_.notify_all();
-}
-
-void Completion::fail(OpFailure failure) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (done_) return;
-  done_ = true;
+  if (ended_) return;
   ended_ = Clock::now();
   failure_ = std::move(failure);
   changed_.notify_all();
 }
 
-bool Completion::done() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
 std::optional<Completion::Clock::time_point> Completion::ended_at() const {
   const std::lock_guard lock(mutex_);
-  return done_ ? std::optional(ended_) : std::nullopt;
+  return ended_;
 }
 
 void Completion::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return done_; });
+  changed_.wait(lock, [this] { return ended_.has_value(); });
   if (failure_) failure_->raise();
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace sc {
 
@@ -28,9 +29,9 @@ OpFailure failure_from_current_exception();
 class Completion {
  public:
   using Clock = std::chrono::steady_clock;
-  void finish() noexcept;
-  void fail(OpFailure failure) noexcept;
-  [[nodiscard]] bool done() const;
+  void finish(std::optional<OpFailure> failure = std::nullopt) noexcept;
+  void fail(OpFailure failure) noexcept { finish(std::move(failure)); }
+  [[nodiscard]] bool done() const { return ended_at().has_value(); }
   [[nodiscard]] std::optional<Clock::time_point> ended_at() const;
   /// Blocks until the end; throws if it was a failure.
   void wait();
@@ -38,8 +39,7 @@ class Completion {
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool done_ = false;
-  Clock::time_point ended_;
+  std::optional<Clock::time_point> ended_;
   std::optional<OpFailure> failure_;
 };
 

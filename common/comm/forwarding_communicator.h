@@ -1,14 +1,19 @@
 // A communicator that hands everything to another: a decorator overrides what it is about.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "common/comm/communicator.h"
 
 namespace sc {
 
-/// `inner` must outlive it.
 class ForwardingCommunicator : public Communicator {
  public:
+  /// `inner` must outlive it.
   explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
+      : owned_(std::move(inner)), inner_(*owned_) {}
   [[nodiscard]] Rank rank() const override { return inner_.rank(); }
   [[nodiscard]] WorldSize size() const override { return inner_.size(); }
   void barrier() override { inner_.barrier(); }
@@ -21,7 +26,11 @@ class ForwardingCommunicator : public Communicator {
   }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_.dropped_tickets(); }
 
+ protected:
+  [[nodiscard]] Communicator& inner() const { return inner_; }
+
  private:
+  const std::unique_ptr<Communicator> owned_;  // null where it is somebody else's
   Communicator& inner_;
 };
 

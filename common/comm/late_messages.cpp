@@ -30,16 +30,16 @@ class LateTicket : public TicketState {
 }  // namespace
 
 LateMessages::LateMessages(std::unique_ptr<Communicator> inner, std::chrono::nanoseconds late)
-    : ForwardingCommunicator(*inner), owned_(std::move(inner)), late_(late) {}
+    : ForwardingCommunicator(std::move(inner)), late_(late) {}
 
 std::unique_ptr<Communicator> LateMessages::split(int color) {
-  std::unique_ptr<Communicator> part = owned_->split(color);
+  std::unique_ptr<Communicator> part = inner().split(color);
   return part ? std::make_unique<LateMessages>(std::move(part), late_) : nullptr;
 }
 
 Ticket LateMessages::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                            std::optional<Rank> peer) {
-  Ticket ticket = owned_->issue(op, from, to, peer);
+  Ticket ticket = inner().issue(op, from, to, peer);
   if (op.kind != CommKind::recv) return ticket;
   return Ticket(std::make_unique<LateTicket>(ticket.release(), late_));
 }

@@ -19,7 +19,6 @@ class LateMessages : public ForwardingCommunicator {
                std::optional<Rank> peer) override;
 
  private:
-  std::unique_ptr<Communicator> owned_;
   std::chrono::nanoseconds late_;
 };
 

@@ -1,5 +1,7 @@
 #include "common/comm/op_check.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "common/base/check.h"
@@ -13,13 +15,13 @@ namespace {
                    "rank " + std::to_string(to_int(me.rank)) + ": " + std::string(name_of(kind)), what, "");
 }
 
-void check_peer(Member me, CommKind kind, Rank peer, bool self_allowed) {
+void check_peer(Member me, CommKind kind, Rank peer) {
   const std::int64_t p = to_int(peer);
   if (p < 0 || p >= to_int(me.world)) {
     refuse(me, kind,
            "rank " + std::to_string(p) + " is not in a group of " + std::to_string(to_int(me.world)));
   }
-  if (!self_allowed && peer == me.rank)
+  if (kind != CommKind::broadcast && peer == me.rank)
     refuse(me, kind, "a rank cannot send to itself or receive from itself");
 }
 
@@ -63,52 +65,22 @@ Operation check_shards(Member me, CommKind kind, const at::Tensor& full, const a
 }  // namespace
 
 DType dtype_of(const at::Tensor& t) {
-  switch (t.scalar_type()) {
-    case at::kDouble:
-      return DType::f64;
-    case at::kFloat:
-      return DType::f32;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kHalf:
-      return DType::f16;
-    case at::kLong:
-      return DType::i64;
-    case at::kInt:
-      return DType::i32;
-    case at::kByte:
-      return DType::u8;
-    default:
-      throw InputError(ExitCode::usage, "communication",
-                       std::string("no operation carries ") + c10::toString(t.scalar_type()), "");
+  static constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                                              at::kLong,   at::kInt,   at::kByte};  // by DType
+  const auto* type = std::ranges::find(kTypes, t.scalar_type());
+  if (type == std::end(kTypes)) {
+    throw InputError(ExitCode::usage, "communication",
+                     std::string("no operation carries ") + c10::toString(t.scalar_type()), "");
   }
+  return static_cast<DType>(type - kTypes);
 }
 
-Operation check_all_reduce(Member me, const at::Tensor& t) {
-  return check_tensor(me, CommKind::all_reduce, t);
-}
-
-Operation check_reduce_scatter(Member me, const at::Tensor& full, const at::Tensor& shard) {
-  return check_shards(me, CommKind::reduce_scatter, full, shard);
-}
-
-Operation check_all_gather(Member me, const at::Tensor& shard, const at::Tensor& full) {
-  return check_shards(me, CommKind::all_gather, full, shard);
-}
-
-Operation check_broadcast(Member me, const at::Tensor& t, Rank root) {
-  check_peer(me, CommKind::broadcast, root, true);
-  return check_tensor(me, CommKind::broadcast, t);
-}
-
-Operation check_send(Member me, const at::Tensor& t, Rank to) {
-  check_peer(me, CommKind::send, to, false);
-  return check_tensor(me, CommKind::send, t);
-}
-
-Operation check_recv(Member me, const at::Tensor& t, Rank from) {
-  check_peer(me, CommKind::recv, from, false);
-  return check_tensor(me, CommKind::recv, t);
+Operation check_operation(Member me, CommKind kind, const at::Tensor& from, const at::Tensor& to,
+                          std::optional<Rank> peer) {
+  if (peer) check_peer(me, kind, *peer);
+  if (kind == CommKind::reduce_scatter) return check_shards(me, kind, from, to);
+  if (kind == CommKind::all_gather) return check_shards(me, kind, to, from);
+  return check_tensor(me, kind, from);
 }
 
 void check_on_cpu(Member me, const Operation& op, const at::Tensor& t) {

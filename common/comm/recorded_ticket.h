@@ -19,36 +19,25 @@ class RecordedTicket : public TicketState {
     if (!waited_) record_->forget(number_);
   }
   bool ready() override { return inner_->ready(); }
-  void wait() override {
+  void wait() override { wait_by(&TicketState::wait); }
+  void wait_on_host() override { wait_by(&TicketState::wait_on_host); }
+  void dropped() noexcept override { inner_->dropped(); }
+  OpEnd end() override { return inner_->end(); }
+
+ private:
+  void wait_by(void (TicketState::*wait)()) {
     record_->wait_began(number_);
     waited_ = true;
     std::function<bool()> ended = inner_->ended_later();
     try {
-      inner_->wait();
+      (inner_.get()->*wait)();
     } catch (...) {
       record_->wait_ended(number_, inner_->ended_at());
       throw;
     }
     record_->wait_ended(number_, inner_->ended_at(), std::move(ended), inner_->gpu_times());
   }
-  void wait_on_host() override {
-    record_->wait_began(number_);
-    waited_ = true;
-    try {
-      inner_->wait_on_host();
-    } catch (...) {
-      record_->wait_ended(number_, inner_->ended_at());
-      throw;
-    }
-    record_->wait_ended(number_, inner_->ended_at());
-  }
-  void dropped() noexcept override { inner_->dropped(); }
-  std::function<bool()> ended_later() override { return inner_->ended_later(); }
-  OpEnd end() override { return inner_->end(); }
-  GpuTimes gpu_times() override { return inner_->gpu_times(); }
-  std::optional<std::chrono::steady_clock::time_point> ended_at() override { return inner_->ended_at(); }
 
- private:
   std::unique_ptr<TicketState> inner_;
   std::shared_ptr<CommRecord> record_;
   std::int64_t number_;

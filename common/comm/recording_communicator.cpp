@@ -10,6 +10,12 @@
 namespace sc {
 namespace {
 
+std::vector<Rank> ranks_of(const Communicator& world) {
+  std::vector<Rank> ranks;
+  for (int r = 0; r < to_int(world.size()); ++r) ranks.push_back(Rank{r});
+  return ranks;
+}
+
 // Every rank of the group says which rank of the world it is.
 std::vector<Rank> members_of(Communicator& group, Rank me) {
   at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
@@ -31,31 +37,27 @@ Phase phase_from(std::string_view name) {
 }
 
 RecordingCommunicator::RecordingCommunicator(Communicator& inner, const RecordOptions& options)
-    : inner_(&inner), record_(std::make_shared<CommRecord>(inner.rank(), options)) {
-  for (int r = 0; r < to_int(inner.size()); ++r) members_.push_back(Rank{r});
-  group_ = RankSet::of(members_);
-}
+    : ForwardingCommunicator(inner),
+      record_(std::make_shared<CommRecord>(inner.rank(), options)),
+      members_(ranks_of(inner)),
+      group_(RankSet::of(members_)) {}
 
-RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner,
+RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> owned,
                                              const RecordOptions& options)
-    : RecordingCommunicator(*inner, options) {
-  owned_ = std::move(inner);
-}
+    : ForwardingCommunicator(std::move(owned)),
+      record_(std::make_shared<CommRecord>(rank(), options)),
+      members_(ranks_of(inner())),
+      group_(RankSet::of(members_)) {}
 
-RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner,
+RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> owned,
                                              std::shared_ptr<CommRecord> record, std::vector<Rank> members)
-    : owned_(std::move(inner)),
-      inner_(owned_.get()),
+    : ForwardingCommunicator(std::move(owned)),
       record_(std::move(record)),
       members_(std::move(members)),
       group_(RankSet::of(members_)) {}
 
 // A collective has the same number on all ranks of the group: they issue the same ones in the same order.
 Meeting RecordingCommunicator::next_collective() { return {group_, {}, ++collectives_}; }
-
-Meeting RecordingCommunicator::message_with(Rank peer) const {
-  return {group_, members_.at(static_cast<std::size_t>(to_int(peer))), 0};
-}
 
 void RecordingCommunicator::set_phase(std::string_view phase) { record_->set_phase(phase_from(phase)); }
 
@@ -78,14 +80,14 @@ void RecordingCommunicator::record_blocking(Block&& block) {
 }
 
 void RecordingCommunicator::barrier() {
-  record_blocking([this] { inner_->barrier(); });
+  record_blocking([this] { inner().barrier(); });
 }
 
 std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
   std::unique_ptr<Communicator> part;
   std::vector<Rank> members;
   record_blocking([&] {
-    part = inner_->split(color);
+    part = inner().split(color);
     if (part) members = members_of(*part, members_[static_cast<std::size_t>(to_int(rank()))]);
   });
   if (!part) return nullptr;
@@ -95,7 +97,7 @@ std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
 
 std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes, WindowUse use) {
   std::shared_ptr<void> memory;
-  record_blocking([&] { memory = inner_->window(bytes, use); });
+  record_blocking([&] { memory = inner().window(bytes, use); });
   return memory;
 }
 
@@ -104,10 +106,11 @@ Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from,
   Operation recorded = op;
   recorded.stride = stride();
   const bool message = op.kind == CommKind::send || op.kind == CommKind::recv;
-  const Meeting with = message ? message_with(*peer) : next_collective();
+  const Meeting with = message ? Meeting{group_, members_.at(static_cast<std::size_t>(to_int(*peer))), 0}
+                               : next_collective();
   try {
     return record_operation(record_, recorded, wire_bytes(op, rank()), with,
-                            [&] { return inner_->issue(recorded, from, to, peer); });
+                            [&] { return inner().issue(recorded, from, to, peer); });
   } catch (...) {
     if (!message) --collectives_;  // refused
     throw;
