@@ -14,15 +14,10 @@
 namespace sc {
 namespace {
 
-/// What one rank contributes to an operation. The tensors keep the pointers alive, also if a ticket is
-/// dropped.
+/// What one rank contributes to an operation: alive also if its ticket is dropped.
 struct Part {
-  at::Tensor in_tensor, out_tensor;
-  const void* in = nullptr;
-  void* out = nullptr;
-  int color = 0;                       // of a split
-  std::shared_ptr<LocalGroup> joined;  // result of a split
-  Rank joined_as{0};
+  at::Tensor in = {}, out = {};
+  int color = 0;  // of a split
 };
 
 /// What all ranks must agree on.
@@ -44,6 +39,7 @@ struct Collective {
   int first_rank = 0;
   int posted = 0;
   std::vector<Part> parts;
+  std::map<int, std::shared_ptr<LocalGroup>> groups;  // what a split makes, by color
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
 };
 
@@ -62,10 +58,9 @@ struct LocalGroup {
   const WorldSize world;
   std::mutex mutex;
   bool aborted = false;
-  std::vector<std::uint64_t> next;                                   // a rank's next collective
-  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;  // not yet posted by all
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> sends,
-      recvs;  // by (from, to), unmatched
+  std::vector<std::uint64_t> next;                                                 // a rank's next collective
+  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;                // not yet posted by all
+  std::map<std::pair<Rank, Rank>, std::deque<std::shared_ptr<Message>>> messages;  // by (from, to), unmatched
   std::vector<std::weak_ptr<LocalGroup>> children;
 };
 
@@ -75,75 +70,57 @@ void copy(void* to, const void* from, Bytes bytes) {
   if (to != from && bytes.value() > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes.value()));
 }
 
-const char* at_byte(const void* base, Bytes offset) {
-  return static_cast<const char*>(base) + offset.value();
-}
-char* at_byte(void* base, Bytes offset) { return static_cast<char*>(base) + offset.value(); }
-
-void sum_slices(Collective& c) {
-  const std::size_t n = c.parts.size();
-  const Elements slice = c.request.op.elements / static_cast<std::int64_t>(n);
-  const Bytes slice_bytes = bytes_of(slice, c.request.op.dtype);
-  std::vector<const void*> in(n);
-  for (std::size_t r = 0; r < n; ++r) {
-    const Bytes offset = slice_bytes * static_cast<std::int64_t>(r);
-    for (std::size_t p = 0; p < n; ++p) in[p] = at_byte(c.parts[p].in, offset);
-    void* const out[] = {c.parts[r].out};
-    sum_in_rank_order(c.request.op.dtype, in, out, slice.value());
-  }
+char* at_element(const at::Tensor& t, Elements index) {
+  return static_cast<char*>(t.mutable_data_ptr()) +
+         index.value() * static_cast<std::int64_t>(t.element_size());
 }
 
-void sum_whole(Collective& c) {
+// Elements [begin, begin + n) of what all ranks have.
+void sum(const Collective& c, Elements begin, Elements n, const std::vector<void*>& out) {
   std::vector<const void*> in;
-  std::vector<void*> out;
-  for (const Part& part : c.parts) {
-    in.push_back(part.in);
-    out.push_back(part.out);
-  }
-  sum_in_rank_order(c.request.op.dtype, in, out, c.request.op.elements.value());
-}
-
-void gather_slices(Collective& c) {
-  const std::int64_t n = static_cast<std::int64_t>(c.parts.size());
-  const Bytes slice = bytes_of(c.request.op.elements / n, c.request.op.dtype);
-  for (std::int64_t r = 0; r < n; ++r) {
-    for (Part& part : c.parts)
-      copy(at_byte(part.out, slice * r), c.parts[static_cast<std::size_t>(r)].in, slice);
-  }
+  for (const Part& part : c.parts) in.push_back(at_element(part.in, begin));
+  sum_in_rank_order(c.request.op.dtype, in, out, n.value());
 }
 
 void form_groups(Collective& c, LocalGroup& parent) {
-  std::map<int, std::vector<int>> members;
-  for (std::size_t r = 0; r < c.parts.size(); ++r) {
-    if (c.parts[r].color >= 0) members[c.parts[r].color].push_back(static_cast<int>(r));
-  }
-  for (const auto& [color, ranks] : members) {
-    auto group = std::make_shared<LocalGroup>(static_cast<int>(ranks.size()));
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      Part& part = c.parts[static_cast<std::size_t>(ranks[i])];
-      part.joined = group;
-      part.joined_as = Rank{static_cast<int>(i)};
-    }
-    const std::lock_guard lock(parent.mutex);
+  std::map<int, int> members;
+  for (const Part& part : c.parts)
+    if (part.color >= 0) ++members[part.color];
+  const std::lock_guard lock(parent.mutex);
+  for (const auto& [color, count] : members) {
+    auto group = std::make_shared<LocalGroup>(count);
     group->aborted = parent.aborted;
     parent.children.push_back(group);
+    c.groups[color] = std::move(group);
   }
 }
 
 void carry_out(Collective& c, LocalGroup& group) {
   if (c.request.split) return form_groups(c, group);
-  switch (c.request.op.kind) {
+  const Operation& op = c.request.op;
+  const auto ranks = static_cast<std::int64_t>(c.parts.size());
+  const Elements slice = op.elements / ranks;
+  std::vector<void*> all;
+  switch (op.kind) {
     case CommKind::all_reduce:
-      return sum_whole(c);
+      for (const Part& part : c.parts) all.push_back(part.out.mutable_data_ptr());
+      return sum(c, Elements(0), op.elements, all);
     case CommKind::reduce_scatter:
-      return sum_slices(c);
-    case CommKind::all_gather:
-      return gather_slices(c);
-    case CommKind::broadcast: {
-      const Bytes bytes = bytes_of(c.request.op.elements, c.request.op.dtype);
-      for (Part& part : c.parts) copy(part.out, c.parts[static_cast<std::size_t>(c.request.root)].in, bytes);
+      for (std::int64_t r = 0; r < ranks; ++r)
+        sum(c, slice * r, slice, {c.parts[static_cast<std::size_t>(r)].out.mutable_data_ptr()});
       return;
-    }
+    case CommKind::all_gather:
+      for (std::int64_t r = 0; r < ranks; ++r)
+        for (const Part& part : c.parts)
+          copy(at_element(part.out, slice * r), c.parts[static_cast<std::size_t>(r)].in.const_data_ptr(),
+               bytes_of(slice, op.dtype));
+      return;
+    case CommKind::broadcast:
+      for (const Part& part : c.parts)
+        copy(part.out.mutable_data_ptr(),
+             c.parts[static_cast<std::size_t>(c.request.root)].in.const_data_ptr(),
+             bytes_of(op.elements, op.dtype));
+      return;
     default:
       return;  // a barrier moves nothing
   }
@@ -165,14 +142,12 @@ class LocalCommunicator : public Communicator {
   std::int64_t dropped_tickets() const override { return drops_->count(); }
 
  private:
-  [[nodiscard]] Member me() const { return {rank_, group_->world}; }
-  [[nodiscard]] std::string where(const std::string& operation) const {
-    return "rank " + std::to_string(to_int(rank_)) + ": " + operation;
-  }
   std::shared_ptr<Collective> post(const Request& request, Part mine);
   std::shared_ptr<Completion> match(const Operation& op, Part mine, Rank from, Rank to);
   void require_alive(const std::string& operation) const {
-    if (group_->aborted) throw AbortedError(where(operation) + ": the group was aborted");
+    if (group_->aborted)
+      throw AbortedError("rank " + std::to_string(to_int(rank_)) + ": " + operation +
+                         ": the group was aborted");
   }
   static void abort_group(LocalGroup& group) noexcept;
 
@@ -183,17 +158,14 @@ class LocalCommunicator : public Communicator {
 
 Ticket LocalCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                 std::optional<Rank> peer) {
-  check_on_cpu(me(), op, from);
-  Part mine;
-  mine.in_tensor = from, mine.in = from.const_data_ptr();
-  mine.out_tensor = to, mine.out = to.mutable_data_ptr();
+  check_on_cpu({rank_, group_->world}, op, from);
   std::shared_ptr<Completion> end;
   if (op.kind == CommKind::send) {
-    end = match(op, std::move(mine), rank_, *peer);
+    end = match(op, {from, to}, rank_, *peer);
   } else if (op.kind == CommKind::recv) {
-    end = match(op, std::move(mine), *peer, rank_);
+    end = match(op, {from, to}, *peer, rank_);
   } else {
-    end = post({op, peer ? static_cast<int>(*peer) : -1}, std::move(mine))->end;
+    end = post({op, peer ? static_cast<int>(*peer) : -1}, {from, to})->end;
   }
   return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
 }
@@ -224,7 +196,7 @@ std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part
     group_->collectives.erase(number);
   }
   if (!c->end->done()) carry_out(*c, *group_);
-  for (Part& p : c->parts) p.in_tensor = p.out_tensor = at::Tensor();  // before anybody returns from wait()
+  for (Part& p : c->parts) p.in = p.out = at::Tensor();  // before anybody returns from wait()
   c->end->finish();
   return c;
 }
@@ -236,14 +208,13 @@ std::shared_ptr<Completion> LocalCommunicator::match(const Operation& op, Part m
   {
     const std::lock_guard lock(group_->mutex);
     require_alive(describe(op));
-    const std::pair<int, int> pair{static_cast<int>(from), static_cast<int>(to)};
-    auto& others = (sending ? group_->recvs : group_->sends)[pair];
-    if (others.empty()) {
-      (sending ? group_->sends : group_->recvs)[pair].push_back(message);
+    auto& unmatched = group_->messages[{from, to}];
+    if (unmatched.empty() || unmatched.front()->op.kind == op.kind) {
+      unmatched.push_back(message);
       return message->end;
     }
-    other = others.front();
-    others.pop_front();
+    other = unmatched.front();
+    unmatched.pop_front();
   }
   const Message& sent = sending ? *message : *other;
   const Message& received = sending ? *other : *message;
@@ -256,7 +227,8 @@ std::shared_ptr<Completion> LocalCommunicator::match(const Operation& op, Part m
     other->end->fail(failure);
     message->end->fail(failure);
   } else {
-    copy(received.part.out, sent.part.in, bytes_of(op.elements, op.dtype));
+    copy(received.part.out.mutable_data_ptr(), sent.part.in.const_data_ptr(),
+         bytes_of(op.elements, op.dtype));
   }
   for (Message* m : {message.get(), other.get()}) {
     m->part = Part();
@@ -266,14 +238,13 @@ std::shared_ptr<Completion> LocalCommunicator::match(const Operation& op, Part m
 }
 
 std::unique_ptr<Communicator> LocalCommunicator::split(int color) {
-  Part mine;
-  mine.color = color;
   const std::shared_ptr<Collective> c =
-      post({{CommKind::barrier, DType::u8, Elements(0)}, -1, true}, std::move(mine));
+      post({{CommKind::barrier, DType::u8, Elements(0)}, -1, true}, {{}, {}, color});
   c->end->wait();
-  const Part& joined = c->parts[static_cast<std::size_t>(rank_)];
-  if (!joined.joined) return nullptr;
-  return std::make_unique<LocalCommunicator>(joined.joined, joined.joined_as,
+  if (color < 0) return nullptr;
+  const auto before = std::count_if(c->parts.begin(), c->parts.begin() + to_int(rank_),
+                                    [&](const Part& part) { return part.color == color; });
+  return std::make_unique<LocalCommunicator>(c->groups.at(color), Rank{static_cast<int>(before)},
                                              std::make_shared<DropCounter>(drops_));
 }
 
@@ -284,17 +255,12 @@ void LocalCommunicator::abort_group(LocalGroup& group) noexcept {
     const std::lock_guard lock(group.mutex);
     group.aborted = true;
     for (const auto& [number, c] : group.collectives) pending.emplace_back(c->end, c->request.text());
-    for (const auto* queues : {&group.sends, &group.recvs}) {
-      for (const auto& [pair, queue] : *queues) {
-        for (const auto& message : queue) pending.emplace_back(message->end, describe(message->op));
-      }
-    }
+    for (const auto& [pair, queue] : group.messages)
+      for (const auto& message : queue) pending.emplace_back(message->end, describe(message->op));
     group.collectives.clear();
-    group.sends.clear();
-    group.recvs.clear();
-    for (const auto& child : group.children) {
+    group.messages.clear();
+    for (const auto& child : group.children)
       if (auto alive = child.lock()) children.push_back(alive);
-    }
   }
   for (const auto& [end, text] : pending)
     end->fail({OpFailure::Kind::aborted, text, "the group was aborted"});

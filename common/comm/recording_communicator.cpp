@@ -106,8 +106,8 @@ Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from,
   Operation recorded = op;
   recorded.stride = stride();
   const bool message = op.kind == CommKind::send || op.kind == CommKind::recv;
-  const Meeting with = message ? Meeting{group_, members_.at(static_cast<std::size_t>(to_int(*peer))), 0}
-                               : next_collective();
+  const Meeting with =
+      message ? Meeting{group_, members_.at(static_cast<std::size_t>(to_int(*peer))), 0} : next_collective();
   try {
     return record_operation(record_, recorded, wire_bytes(op, rank()), with,
                             [&] { return inner().issue(recorded, from, to, peer); });
