@@ -1,14 +1,13 @@
 #include "common/comm/copies/copies.h"
 
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <string>
 #include <thread>
 
 #include "common/base/check.h"
 #include "common/comm/completion.h"
 #include "common/comm/host_ticket.h"
+#include "common/comm/lane.h"
 #include "common/comm/op_check.h"
 
 namespace sc {
@@ -18,47 +17,6 @@ namespace {
   throw InputError(ExitCode::usage, std::string(name_of(kind)), what,
                    "contiguous tensors of one dtype and size, one on the device and one in host memory");
 }
-
-// Runs what it is given, in order.
-class Lane {
- public:
-  Lane() : thread_([this] { run(); }) {}
-  ~Lane() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  void post(std::function<void()> work) {
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(work));
-    }
-    changed_.notify_all();
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      const std::function<void()> work = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      work();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  bool stop_ = false;
-  std::thread thread_;  // last: starts when the rest is there
-};
 
 // The operation that the arguments describe, or an InputError where they cannot be copied.
 Operation check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what) {

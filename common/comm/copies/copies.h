@@ -25,10 +25,7 @@ namespace sc {
 class Copies {
  public:
   using OfStep = std::optional<std::int64_t>;
-  struct Issued {
-    virtual ~Issued() = default;
-  };
-  using After = std::shared_ptr<const Issued>;
+  using After = std::shared_ptr<void>;  // what it is only who made it knows
   virtual ~Copies() = default;
   /// All that has been issued on the caller's stream until now.
   [[nodiscard]] virtual After issued() = 0;

@@ -68,13 +68,13 @@ class GpuCopies final : public Copies {
   }
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  [[nodiscard]] After issued() override { return std::make_shared<OnStream>(here()); }
+  [[nodiscard]] After issued() override { return here(); }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
                const After& after) override {
     CudaStream& own = op.kind == CommKind::to_host ? down_ : up_;
     if (!own) own = make_priority_stream();
     const cudaStream_t lane = own.get();
-    const EventLease start = after ? dynamic_cast<const OnStream&>(*after).event : here(),
+    const EventLease start = after ? std::static_pointer_cast<CUevent_st>(after) : here(),
                      end = order_->lease();
     SC_CHECK(cudaStreamWaitEvent(lane, start.get(), 0));
     GpuMomentPtr began = mark(lane, *moments_);
@@ -87,10 +87,6 @@ class GpuCopies final : public Copies {
   }
 
  private:
-  struct OnStream final : Issued {
-    explicit OnStream(EventLease recorded) : event(std::move(recorded)) {}
-    const EventLease event;
-  };
   [[nodiscard]] cudaStream_t callers_stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
   }

@@ -25,8 +25,6 @@ int visible_gpus() {
       "--device cpu, or see common/setup/doctor.sh");
 }
 
-int gpu_of(const Launch& launch, bool share) { return gpu_of(launch, visible_gpus(), share); }
-
 void set_nccl_environment() {
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);

@@ -13,12 +13,12 @@ namespace sc {
 ///   Errors  InputError 69 without a GPU, a driver or GPU code.
 int visible_gpus();
 
-/// The GPU of this rank: its local rank. With `share` ranks go round where there are more of them than GPUs.
-/// To be asked before anything else of CUDA.
-///   Errors  InputError 69: more local ranks than GPUs, with the fix; as above.
-int gpu_of(const Launch& launch, bool share);
-/// The same decision, from numbers.
+/// The GPU of this rank, of so many: its local rank. With `share` ranks go round where there are more of them
+/// than GPUs.
+///   Errors  InputError 69: more local ranks than GPUs, with the fix.
 int gpu_of(const Launch& launch, int gpus, bool share);
+/// Of all visible ones. To be asked before anything else of CUDA.  Errors: as both above.
+inline int gpu_of(const Launch& launch, bool share) { return gpu_of(launch, visible_gpus(), share); }
 
 /// Sets what NCCL and CUDA read from the environment when they start, unless the user has set it. To be
 /// called before other threads and before CUDA start.

@@ -1,123 +1,148 @@
 #include "common/comm/staged/staged_communicator.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "common/comm/host_ticket.h"
+#include "common/comm/lane.h"
 #include "common/comm/nccl/cuda_check.h"
-#include "common/comm/staged/staged_lane.h"
+#include "common/comm/nccl/nccl_events.h"
 
 namespace sc {
+
+using namespace std::chrono_literals;
+
+/// Operations that run one after the other on a thread of their own, between a GPU and host memory.
+class StagedLane {
+ public:
+  struct Operation {
+    std::string text;
+    EventLease start = {};                       // after the caller's work; none for CPU tensors
+    std::function<void(StagedLane&)> body = {};  // on the lane's thread; holds the tensors
+    std::shared_ptr<Completion> end = std::make_shared<Completion>();
+  };
+
+  /// `scratch`: u8, its pieces keep it alive. `receives`: nothing that it waits for is worth waiting for at
+  /// the end.
+  StagedLane(int device, at::Tensor scratch, std::int64_t begin, bool receives)
+      : device_(device), scratch_(std::move(scratch)), begin_(begin), receives_(receives) {}
+  ~StagedLane() { stop_at_ = Clock::now() + (receives_ ? 0s : 5s); }
+
+  void post(Operation operation) {
+    lane_.post([this, operation = std::move(operation)]() mutable { execute(operation); });
+  }
+
+  // What a body may do:
+  void copy(void* to, const void* from, std::int64_t bytes) {
+    SC_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_.get()));
+  }
+  /// Until the copies have ended.
+  void sync() { SC_CHECK(cudaStreamSynchronize(stream_.get())); }
+  /// As Ticket::wait(), but it ends when the lane has to: AbortedError.
+  void wait(Ticket ticket) {
+    while (!ticket.ready()) {
+      if (Clock::now() >= stop_at_.load()) {
+        (void)ticket.release();
+        throw AbortedError("the communicator ended before the other rank came");
+      }
+      std::this_thread::sleep_for(50us);
+    }
+    ticket.wait();
+  }
+  /// The lane's piece of host memory, as `elements` of a dtype from byte `begin` on.
+  [[nodiscard]] at::Tensor piece(std::int64_t begin, std::int64_t elements, at::ScalarType type) const {
+    char* data = static_cast<char*>(scratch_.mutable_data_ptr()) + begin_ + begin;
+    // A receive that was given up writes here until MPI ends.
+    return at::from_blob(
+        data, {elements}, [keep = scratch_](void*) {}, at::TensorOptions().dtype(type));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void execute(Operation& operation) {
+    (void)cudaSetDevice(device_);
+    const std::shared_ptr<Completion> end = operation.end;
+    std::optional<OpFailure> failure;
+    try {
+      if (operation.start) SC_CHECK(cudaStreamWaitEvent(stream_.get(), operation.start.get(), 0));
+      operation.body(*this);
+      sync();
+    } catch (...) {
+      failure = failure_from_current_exception();
+      if (failure->where.empty()) failure->where = operation.text;
+    }
+    operation = {};  // with its tensors, before anybody returns from wait()
+    end->finish(failure);
+  }
+
+  const int device_;
+  const at::Tensor scratch_;
+  const std::int64_t begin_;  // of this lane's part of it, in bytes
+  const bool receives_;
+  const CudaStream stream_ = make_priority_stream();
+  std::atomic<Clock::time_point> stop_at_ = Clock::time_point::max();
+  Lane lane_;  // last: it ends first
+};
+
 namespace {
 
-using Work = StagedLane::Work;
 constexpr std::int64_t kPiece = StagedCommunicator::kPiece;
 
-/// A tensor's elements where they lie, as bytes.
-struct Place {
-  char* data;
-  std::int64_t element;  // bytes
-  at::ScalarType type;
-  [[nodiscard]] char* at(std::int64_t index) const { return data + index * element; }
-};
-
-Place place_of(const at::Tensor& t) {
-  return {static_cast<char*>(const_cast<void*>(t.const_data_ptr())),
-          static_cast<std::int64_t>(t.element_size()), t.scalar_type()};
+char* at_element(const at::Tensor& t, std::int64_t index) {
+  return static_cast<char*>(t.mutable_data_ptr()) + index * static_cast<std::int64_t>(t.element_size());
 }
 
-/// Calls f(begin, count) for [0, n) in pieces of at most `most` elements.
-template <class F>
-void in_pieces(std::int64_t n, std::int64_t most, const F& f) {
-  for (std::int64_t begin = 0; begin < n; begin += most) f(begin, std::min(most, n - begin));
+// An operation on GPU tensors, piece by piece through the lane's memory: a part of every slice, where one of
+// the tensors has a slice for each rank. Parts lie rank-major in a piece, so a rank's part stays its own.
+void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, const at::Tensor& from,
+                   const at::Tensor& to, std::optional<Rank> peer) {
+  const bool scatters = op.kind == CommKind::reduce_scatter, gathers = op.kind == CommKind::all_gather,
+             spreads = op.kind == CommKind::broadcast, root = peer == inner.rank();
+  const bool reads = spreads ? root : op.kind != CommKind::recv,
+             writes = spreads ? !root : op.kind != CommKind::send;
+  const std::int64_t ins = scatters ? to_int(inner.size()) : 1, outs = gathers ? to_int(inner.size()) : 1,
+                     slices = ins * outs, slice = op.elements.value() / slices;
+  const std::int64_t element = size_of(op.dtype), most = std::max<std::int64_t>(1, kPiece / slices / element);
+  for (std::int64_t begin = 0; begin < slice; begin += most) {
+    const std::int64_t count = std::min(most, slice - begin), bytes = count * element;
+    const at::Tensor in = lane.piece(gathers ? kPiece : 0, count * ins, from.scalar_type());
+    const at::Tensor out =
+        scatters || gathers ? lane.piece(scatters ? kPiece : 0, count * outs, to.scalar_type()) : in;
+    for (std::int64_t r = 0; reads && r < ins; ++r)
+      lane.copy(at_element(in, r * count), at_element(from, r * slice + begin), bytes);
+    lane.sync();
+    Operation piece = op;
+    piece.elements = Elements(count * slices);
+    lane.wait(inner.issue(piece, in, out, peer));
+    for (std::int64_t r = 0; writes && r < outs; ++r)
+      lane.copy(at_element(to, r * slice + begin), at_element(out, r * count), bytes);
+    lane.sync();
+  }
 }
 
-/// Elements of a full tensor's slices that fit into a piece, one part of each slice.
-std::int64_t part_of_slices(std::int64_t world, std::int64_t element) {
-  return std::max<std::int64_t>(1, StagedCommunicator::kPiece / world / element);
+// Marks what the caller's stream has been given so far. Null: there is nothing to carry.
+EventLease callers_work(int device, const at::Tensor& tensor, const std::string& text) {
+  if (tensor.get_device() != device) {
+    throw InputError(
+        ExitCode::usage, text,
+        "the tensor is on " + tensor.device().str() + ", this rank's GPU is " + std::to_string(device), "");
+  }
+  if (tensor.numel() == 0) return nullptr;
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device));
+  if (capturing(stream)) {
+    throw DeviceError(text +
+                      ": ranks that share a GPU cannot capture communication in a graph (--graph off)");
+  }
+  EventLease start(make_event().release(), DestroyEvent());
+  SC_CHECK(cudaEventRecord(start.get(), stream));
+  return start;
 }
-
-/// An operation on GPU tensors, piece by piece through a lane's memory.
-struct Pieces {
-  Communicator& inner;
-  Operation op;
-  Place from, to;
-  std::int64_t n;  // elements
-  std::optional<Rank> peer;
-
-  void all_reduce(Work& work) const {
-    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, from.type);
-      work.to_host(host.mutable_data_ptr(), from.at(begin), count * from.element);
-      work.sync();
-      work.wait(inner.all_reduce(host, op.what()));
-      work.to_gpu(to.at(begin), host.const_data_ptr(), count * from.element);
-      work.sync();
-    });
-  }
-  // Part [begin, begin + count) of every slice goes rank-major into the piece: so a rank's part stays its
-  // own.
-  void reduce_scatter(Work& work) const {
-    const std::int64_t world = to_int(inner.size()), slice = n / world;
-    in_pieces(slice, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor host = work.piece(0, count * world, from.type);
-      at::Tensor sum = work.piece(kPiece, count, from.type);
-      const std::int64_t bytes = count * from.element;
-      char* parts = static_cast<char*>(host.mutable_data_ptr());
-      for (std::int64_t r = 0; r < world; ++r)
-        work.to_host(parts + r * bytes, from.at(r * slice + begin), bytes);
-      work.sync();
-      work.wait(inner.reduce_scatter(host, sum, op.what()));
-      work.to_gpu(to.at(begin), sum.const_data_ptr(), bytes);
-      work.sync();
-    });
-  }
-  void all_gather(Work& work) const {
-    const std::int64_t world = to_int(inner.size()), slice = n / world;
-    in_pieces(slice, part_of_slices(world, from.element), [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor own = work.piece(kPiece, count, from.type);
-      at::Tensor host = work.piece(0, count * world, from.type);
-      const std::int64_t bytes = count * from.element;
-      work.to_host(own.mutable_data_ptr(), from.at(begin), bytes);
-      work.sync();
-      work.wait(inner.all_gather(own, host, op.what()));
-      const char* parts = static_cast<const char*>(host.const_data_ptr());
-      for (std::int64_t r = 0; r < world; ++r)
-        work.to_gpu(to.at(r * slice + begin), parts + r * bytes, bytes);
-      work.sync();
-    });
-  }
-  void broadcast(Work& work) const {
-    const bool root = inner.rank() == *peer;
-    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, from.type);
-      const std::int64_t bytes = count * from.element;
-      if (root) work.to_host(host.mutable_data_ptr(), from.at(begin), bytes);
-      work.sync();
-      work.wait(inner.broadcast(host, *peer, op.what()));
-      if (!root) work.to_gpu(to.at(begin), host.const_data_ptr(), bytes);
-      work.sync();
-    });
-  }
-  void send(Work& work) const {
-    in_pieces(n, kPiece / from.element, [&](std::int64_t begin, std::int64_t count) {
-      const at::Tensor host = work.piece(0, count, from.type);
-      work.to_host(host.mutable_data_ptr(), from.at(begin), count * from.element);
-      work.sync();
-      work.wait(inner.send(host, *peer, op.what()));
-    });
-  }
-  void recv(Work& work) const {
-    in_pieces(n, kPiece / to.element, [&](std::int64_t begin, std::int64_t count) {
-      at::Tensor host = work.piece(0, count, to.type);
-      work.wait(inner.recv(host, *peer, op.what()));
-      work.to_gpu(to.at(begin), host.const_data_ptr(), count * to.element);
-      work.sync();
-    });
-  }
-};
 
 /// Of GPU tensors.
 class StagedTicket final : public HostTicket {
@@ -142,9 +167,9 @@ class StagedTicket final : public HostTicket {
 
 }  // namespace
 
-StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, int device,
+StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> of_host, int device,
                                        const ScratchAllocator& pinned, std::shared_ptr<DropCounter> drops)
-    : inner_(std::move(inner)),
+    : ForwardingCommunicator(std::move(of_host)),
       device_(device),
       pinned_(pinned),
       drops_(std::move(drops)),
@@ -166,22 +191,26 @@ std::unique_ptr<Communicator> StagedCommunicator::make(std::unique_ptr<Communica
       new StagedCommunicator(std::move(inner), device, pinned, std::make_shared<DropCounter>()));
 }
 
-// What is collective on `inner` takes the lane of the collectives, so that all ranks issue it in one order.
+std::string StagedCommunicator::text_of(const std::string& what) const {
+  return "rank " + std::to_string(to_int(rank())) + ": " + what;
+}
+
+// What is collective on the inner communicator takes the lane of the collectives, so that all ranks issue it
+// in one order.
 void StagedCommunicator::run_on_lane(const char* what, const std::function<void()>& work) {
-  StagedLane::Operation operation{
-      "rank " + std::to_string(to_int(rank())) + ": " + what, {}, [&](Work&) { work(); }, {}, {}};
+  StagedLane::Operation operation{text_of(what), {}, [&](StagedLane&) { work(); }};
   const std::shared_ptr<Completion> end = operation.end;
   collectives_->post(std::move(operation));
   end->wait();
 }
 
 void StagedCommunicator::barrier() {
-  run_on_lane("barrier", [this] { inner_->barrier(); });
+  run_on_lane("barrier", [this] { inner().barrier(); });
 }
 
 std::unique_ptr<Communicator> StagedCommunicator::split(int color) {
   std::unique_ptr<Communicator> part;
-  run_on_lane("split", [&] { part = inner_->split(color); });
+  run_on_lane("split", [&] { part = inner().split(color); });
   if (!part) return nullptr;
   return std::unique_ptr<Communicator>(
       new StagedCommunicator(std::move(part), device_, pinned_, std::make_shared<DropCounter>(drops_)));
@@ -200,61 +229,28 @@ StagedLane& StagedCommunicator::messages(bool to, Rank peer) {
   return *lane;
 }
 
-template <class Body>
-Ticket StagedCommunicator::post(StagedLane& lane, const Operation& op, const at::Tensor& first,
-                                const at::Tensor& second, Body&& body) {
-  const std::string text = "rank " + std::to_string(to_int(rank())) + ": " + describe(op);
-  EventLease start;
-  if (first.is_cuda()) {
-    if (first.get_device() != device_) {
-      throw InputError(
-          ExitCode::usage, text,
-          "the tensor is on " + first.device().str() + ", this rank's GPU is " + std::to_string(device_), "");
-    }
-    if (op.elements.value() == 0) return Ticket();
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_);
-    if (capturing(stream)) {
-      throw DeviceError(text +
-                        ": ranks that share a GPU cannot capture communication in a graph (--graph off)");
-    }
-    start = EventLease(make_event().release(), DestroyEvent());
-    SC_CHECK(cudaEventRecord(start.get(), stream));
-  }
-  StagedLane::Operation operation{text, std::move(start), std::forward<Body>(body), first, second};
-  HostTicket of_host(operation.end, drops_, first, second);
-  std::unique_ptr<TicketState> ticket;
-  if (first.is_cuda()) {
-    ticket = std::make_unique<StagedTicket>(std::move(of_host), device_, moments_);
-  } else {
-    ticket = std::make_unique<HostTicket>(std::move(of_host));
-  }
-  lane.post(std::move(operation));
-  return Ticket(std::move(ticket));
-}
-
 Ticket StagedCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                  std::optional<Rank> peer) {
   const bool sends = op.kind == CommKind::send, message = sends || op.kind == CommKind::recv;
   StagedLane& lane = message ? messages(sends, *peer) : *collectives_;
+  StagedLane::Operation operation{text_of(describe(op))};
+  HostTicket of_host(operation.end, drops_, from, to);
+  std::unique_ptr<TicketState> ticket;
   if (from.is_cpu()) {
-    return post(lane, op, from, to,
-                [this, op, from, to, peer](Work& work) { work.wait(inner_->issue(op, from, to, peer)); });
+    operation.body = [this, op, from, to, peer](StagedLane& on) {
+      on.wait(inner().issue(op, from, to, peer));
+    };
+    ticket = std::make_unique<HostTicket>(std::move(of_host));
+  } else {
+    operation.start = callers_work(device_, from, operation.text);
+    if (!operation.start) return Ticket();
+    operation.body = [this, op, from, to, peer](StagedLane& on) {
+      run_in_pieces(on, inner(), op, from, to, peer);
+    };
+    ticket = std::make_unique<StagedTicket>(std::move(of_host), device_, moments_);
   }
-  const Pieces pieces{*inner_, op, place_of(from), place_of(to), op.elements.value(), peer};
-  switch (op.kind) {
-    case CommKind::all_reduce:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.all_reduce(work); });
-    case CommKind::reduce_scatter:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.reduce_scatter(work); });
-    case CommKind::all_gather:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.all_gather(work); });
-    case CommKind::broadcast:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.broadcast(work); });
-    case CommKind::send:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.send(work); });
-    default:
-      return post(lane, op, from, to, [pieces](Work& work) { pieces.recv(work); });
-  }
+  lane.post(std::move(operation));
+  return Ticket(std::move(ticket));
 }
 
 }  // namespace sc

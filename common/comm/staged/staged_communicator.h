@@ -5,8 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
-#include "common/comm/communicator.h"
+#include "common/comm/forwarding_communicator.h"
 #include "common/comm/mpi/mpi_communicator.h"
 #include "common/comm/scratch.h"
 
@@ -28,7 +29,7 @@ class EventPool;
 ///   Graphs   cannot be captured: DeviceError.
 ///   Zero     GPU operations of no element are not issued, and their tickets are empty.
 ///   End      the destructor lets operations end for 5 s; receives without a sender are given up at once.
-class StagedCommunicator : public Communicator {
+class StagedCommunicator : public ForwardingCommunicator {
  public:
   /// Pinned host memory that a group asks for, at construction or split: 2 pieces of 1 MiB for the
   /// collectives, one for each pair that can be.
@@ -40,25 +41,19 @@ class StagedCommunicator : public Communicator {
                                             const ScratchAllocator& pinned);
   ~StagedCommunicator() override;
 
-  [[nodiscard]] Rank rank() const override { return inner_->rank(); }
-  [[nodiscard]] WorldSize size() const override { return inner_->size(); }
   void barrier() override;
-  void abort() noexcept override { inner_->abort(); }
   std::unique_ptr<Communicator> split(int color) override;
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override;
   [[nodiscard]] std::int64_t dropped_tickets() const override;
 
  private:
-  StagedCommunicator(std::unique_ptr<Communicator> inner, int device, const ScratchAllocator& pinned,
+  StagedCommunicator(std::unique_ptr<Communicator> of_host, int device, const ScratchAllocator& pinned,
                      std::shared_ptr<DropCounter> drops);
+  [[nodiscard]] std::string text_of(const std::string& what) const;
   StagedLane& messages(bool to, Rank peer);
   void run_on_lane(const char* what, const std::function<void()>& work);
-  template <class Body>
-  Ticket post(StagedLane& lane, const Operation& op, const at::Tensor& first, const at::Tensor& second,
-              Body&& body);
 
-  std::unique_ptr<Communicator> inner_;
   const int device_;
   ScratchAllocator pinned_;
   std::shared_ptr<DropCounter> drops_;
