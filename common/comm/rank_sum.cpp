@@ -1,35 +1,12 @@
 #include "common/comm/rank_sum.h"
 
+#include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 namespace sc {
 namespace {
-
-struct Bf16 {
-  std::uint16_t bits;
-};
-
-float widen(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
-float widen(c10::Half x) { return static_cast<float>(x); }
-template <class T>
-T widen(T x) {
-  return x;
-}
-
-void narrow(float x, Bf16& out) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t nearest_even = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  out.bits = static_cast<std::uint16_t>(std::isnan(x) ? 0x7fc0u : nearest_even);
-}
-void narrow(float x, c10::Half& out) { out = static_cast<c10::Half>(x); }
-template <class T>
-void narrow(T x, T& out) {
-  out = x;
-}
 
 // A block's sums stay in the first-level cache, and an output may alias an input: a block is read before it
 // is written.
@@ -40,14 +17,14 @@ void sum_typed(std::span<const void* const> in, std::span<void* const> out, std:
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, elements - begin);
     const T* first = static_cast<const T*>(in[0]) + begin;
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = widen(first[i]);
+    for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<Sum>(first[i]);
     for (std::size_t r = 1; r < in.size(); ++r) {
       const T* next = static_cast<const T*>(in[r]) + begin;
-      for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<Sum>(sum[i] + widen(next[i]));
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<Sum>(sum[i] + static_cast<Sum>(next[i]));
     }
     for (void* target : out) {
       T* to = static_cast<T*>(target) + begin;
-      for (std::int64_t i = 0; i < n; ++i) narrow(sum[i], to[i]);
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sum[i]);
     }
   }
 }
@@ -62,7 +39,7 @@ void sum_in_rank_order(DType dtype, std::span<const void* const> in, std::span<v
     case DType::f32:
       return sum_typed<float, float>(in, out, elements);
     case DType::bf16:
-      return sum_typed<Bf16, float>(in, out, elements);
+      return sum_typed<c10::BFloat16, float>(in, out, elements);
     case DType::f16:
       return sum_typed<c10::Half, float>(in, out, elements);
     case DType::i64:  // unsigned: wrapping is defined

@@ -265,7 +265,7 @@ class PoisoningCopies final : public Copies {
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
   [[nodiscard]] After issued() override {
     ++counts_.asked;
-    return last_ = std::make_shared<Issued>();
+    return last_ = std::make_shared<int>();
   }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
                const After& after) override {

@@ -30,48 +30,7 @@ void allocate_scratch(MpiGroup& group, const ScratchAllocator& allocate) {
   if (bytes.value() > 0 && !group.scratch.defined()) group.scratch = allocate(bytes);
 }
 
-void* scratch_of(const MpiGroup& group) {
-  return group.scratch.defined() ? group.scratch.mutable_data_ptr() : nullptr;
-}
-
 }  // namespace
-
-/// An operation that is being put together, and its ticket.
-class MpiCommunicator::Issue {
- public:
-  Issue(MpiCommunicator& comm, const std::string& text)
-      : comm_(comm), operation_(std::make_unique<MpiOperation>()) {
-    operation_->group = comm.group_;
-    operation_->text = "rank " + std::to_string(to_int(comm.rank())) + ": " + text;
-    if (comm.group_->aborted->is_set()) throw AbortedError(operation_->text + ": the group was aborted");
-  }
-  Issue(MpiCommunicator& comm, const Operation& op, const at::Tensor& first, const at::Tensor& second)
-      : Issue(comm, describe(op)) {
-    check_on_cpu({comm.rank(), comm.size()}, op, first);
-    operation_->collective = op.kind != CommKind::send && op.kind != CommKind::recv;
-    operation_->first = first;
-    operation_->second = second;
-  }
-  Issue& then(std::unique_ptr<Exchange> exchange) {
-    operation_->exchanges.push_back(std::move(exchange));
-    return *this;
-  }
-  Ticket ticket() {
-    auto state =
-        std::make_unique<HostTicket>(operation_->end, comm_.drops_, operation_->first, operation_->second);
-    comm_.engine_->post(std::move(operation_));
-    return Ticket(std::move(state));
-  }
-  void wait() {
-    const std::shared_ptr<Completion> end = operation_->end;
-    comm_.engine_->post(std::move(operation_));
-    end->wait();
-  }
-
- private:
-  MpiCommunicator& comm_;
-  std::unique_ptr<MpiOperation> operation_;
-};
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiEngine> engine, std::shared_ptr<MpiGroup> group,
                                  ScratchAllocator scratch, std::shared_ptr<DropCounter> drops)
@@ -85,46 +44,42 @@ WorldSize MpiCommunicator::size() const { return group_->world; }
 std::int64_t MpiCommunicator::dropped_tickets() const { return drops_->count(); }
 void MpiCommunicator::abort() noexcept { engine_->abort_group(*group_); }
 
-void MpiCommunicator::barrier() { Issue(*this, "barrier").then(meet()).wait(); }
+std::shared_ptr<MpiOperation> MpiCommunicator::operation(const std::string& text, const Operation& op,
+                                                         const ExchangeOn& on) const {
+  auto made = std::make_shared<MpiOperation>();
+  made->text = "rank " + std::to_string(to_int(rank())) + ": " + text;
+  if (group_->aborted->is_set()) throw AbortedError(made->text + ": the group was aborted");
+  made->group = group_;
+  made->exchanges = exchanges_of(op, on);
+  return made;
+}
+
+void MpiCommunicator::meet(const char* what) {
+  const auto made = operation(what, {CommKind::barrier, DType::u8, Elements(0)}, {});
+  engine_->post(made);
+  made->end->wait();
+}
+
+void MpiCommunicator::barrier() { meet("barrier"); }
 
 Ticket MpiCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                               std::optional<Rank> peer) {
-  Issue issue(*this, op, from, to);
-  const Bytes bytes = bytes_of(op.elements, op.dtype);
-  const void* in = from.const_data_ptr();
-  void* out = to.mutable_data_ptr();
-  switch (op.kind) {
-    case CommKind::all_reduce: {
-      if (size() == WorldSize{1}) break;
-      const SlicedTensor shape = ragged_slices(op, rank(), size());
-      char* data = static_cast<char*>(out);
-      char* own = data + shape.slices[static_cast<std::size_t>(rank())].begin * size_of(op.dtype);
-      issue.then(exchange_and_sum(shape, data, own, scratch_of(*group_)));
-      issue.then(exchange_slices(shape, own, data));
-      break;
-    }
-    case CommKind::reduce_scatter:
-      issue.then(exchange_and_sum(equal_slices(op, rank(), size()), in, out, scratch_of(*group_)));
-      break;
-    case CommKind::all_gather:
-      issue.then(exchange_slices(equal_slices(op, rank(), size()), in, out));
-      break;
-    case CommKind::broadcast:
-      issue.then(pass_along(bytes, out, rank(), *peer, size()));
-      break;
-    case CommKind::send:
-      issue.then(send_message(bytes, in, *peer));
-      break;
-    default:
-      issue.then(receive_message(bytes, out, *peer));
-  }
-  return issue.ticket();
+  void* scratch = group_->scratch.defined() ? group_->scratch.mutable_data_ptr() : nullptr;
+  const auto made =
+      operation(describe(op), op, {rank(), from.const_data_ptr(), to.mutable_data_ptr(), peer, scratch});
+  check_on_cpu({rank(), size()}, op, from);
+  made->collective = op.kind != CommKind::send && op.kind != CommKind::recv;
+  made->first = from;
+  made->second = to;
+  auto ticket = std::make_unique<HostTicket>(made->end, drops_, from, to);
+  engine_->post(made);
+  return Ticket(std::move(ticket));
 }
 
 // MPI_Comm_split blocks the MPI thread. Behind a barrier all members' threads enter it at about the same
 // time, and none of them keeps another operation waiting for a rank that comes late.
 std::unique_ptr<Communicator> MpiCommunicator::split(int color) {
-  Issue(*this, "split").then(meet()).wait();
+  meet("split");
   auto part = std::make_shared<MpiGroup>();
   part->aborted = std::make_shared<AbortFlag>(group_->aborted);
   engine_->call([&] {

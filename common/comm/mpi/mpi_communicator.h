@@ -3,13 +3,16 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "common/comm/communicator.h"
 
 namespace sc {
 
 class MpiEngine;
+struct ExchangeOn;
 struct MpiGroup;
+struct MpiOperation;
 class DropCounter;
 
 /// A u8 tensor of that many bytes in host memory (run asks the ledger, Purpose::communication).
@@ -40,9 +43,13 @@ class MpiCommunicator : public Communicator {
 
  private:
   friend class MpiWorld;
-  class Issue;
   MpiCommunicator(std::shared_ptr<MpiEngine> engine, std::shared_ptr<MpiGroup> group,
                   ScratchAllocator scratch, std::shared_ptr<DropCounter> drops);
+  /// A new operation of this group.
+  [[nodiscard]] std::shared_ptr<MpiOperation> operation(const std::string& text, const Operation& op,
+                                                        const ExchangeOn& on) const;
+  /// Waits for all ranks.
+  void meet(const char* what);
 
   std::shared_ptr<MpiEngine> engine_;
   std::shared_ptr<MpiGroup> group_;

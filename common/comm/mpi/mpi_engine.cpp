@@ -132,42 +132,39 @@ void MpiEngine::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void MpiEngine::post(std::unique_ptr<MpiOperation> operation) {
+bool MpiEngine::enqueue(std::function<void()> command) {
   {
     const std::lock_guard lock(mutex_);
-    if (stop_) throw AbortedError(operation->text + ": MPI has been ended");
-    commands_.push_back({std::move(operation), nullptr, false});
+    if (stop_) return false;
+    commands_.push_back(std::move(command));
   }
   changed_.notify_all();
+  return true;
+}
+
+void MpiEngine::post(const std::shared_ptr<MpiOperation>& operation) {
+  if (!enqueue([this, operation] { begin(operation); }))
+    throw AbortedError(operation->text + ": MPI has been ended");
 }
 
 void MpiEngine::call(const std::function<void()>& work) {
   Completion done;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stop_) throw AbortedError("MPI has been ended");
-    commands_.push_back({nullptr,
-                         [&] {
-                           try {
-                             work();
-                             done.finish();
-                           } catch (...) {
-                             done.fail(failure_from_current_exception());
-                           }
-                         },
-                         false});
-  }
-  changed_.notify_all();
+  const auto command = [&] {
+    std::optional<OpFailure> failure;
+    try {
+      work();
+    } catch (...) {
+      failure = failure_from_current_exception();
+    }
+    done.finish(failure);
+  };
+  if (!enqueue(command)) throw AbortedError("MPI has been ended");
   done.wait();
 }
 
 void MpiEngine::abort_group(MpiGroup& group) noexcept {
   group.aborted->set = true;
-  {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back({nullptr, nullptr, true});
-  }
-  changed_.notify_all();
+  (void)enqueue([this] { fail_aborted(); });
 }
 
 void MpiEngine::abort_job(int exit_code) noexcept {
@@ -233,16 +230,12 @@ void MpiEngine::idle() {
 }
 
 bool MpiEngine::take_commands() {
-  std::deque<Command> commands;
+  std::deque<std::function<void()>> commands;
   {
     const std::lock_guard lock(mutex_);
     commands.swap(commands_);
   }
-  for (Command& command : commands) {
-    if (command.operation) begin(std::move(command.operation));
-    if (command.work) command.work();
-    if (command.aborted) fail_aborted();
-  }
+  for (const auto& command : commands) command();
   return !commands.empty();
 }
 
@@ -264,7 +257,7 @@ bool MpiEngine::take_ended_requests() {
   return !ended.empty();
 }
 
-void MpiEngine::begin(std::unique_ptr<MpiOperation> operation) {
+void MpiEngine::begin(std::shared_ptr<MpiOperation> operation) {
   operations_.push_back(std::move(operation));
   MpiOperation& op = *operations_.back();
   if (op.group->aborted->is_set()) {
@@ -282,8 +275,8 @@ void MpiEngine::begin(std::unique_ptr<MpiOperation> operation) {
 void MpiEngine::start_exchange(MpiOperation& op) {
   op.ended_pieces = 0;
   if (op.exchange == op.exchanges.size()) return;
-  const Exchange& exchange = *op.exchanges[op.exchange];
-  op.slots.assign(static_cast<std::size_t>(std::min(exchange.in_flight(), exchange.pieces())), {});
+  const Exchange& exchange = op.exchanges[op.exchange];
+  op.slots.assign(static_cast<std::size_t>(std::min(exchange.in_flight, exchange.pieces)), {});
   for (std::size_t i = 0; i < op.slots.size(); ++i) op.slots[i].piece = static_cast<std::int64_t>(i);
 }
 
@@ -303,7 +296,8 @@ void MpiEngine::proceed(MpiOperation& operation) {
     if (op->failed && op->pending > 0) return;  // MPI still writes into its memory
     const std::shared_ptr<MpiGroup> group = op->group;
     const bool was_front = op->collective && !group->queue.empty() && group->queue.front() == op;
-    remove(*op);
+    std::erase(group->queue, op);
+    operations_.remove_if([&](const auto& one) { return one.get() == op; });
     op = was_front && !group->queue.empty() ? group->queue.front() : nullptr;
     if (op != nullptr && !op->failed) start_exchange(*op);
   }
@@ -312,11 +306,11 @@ void MpiEngine::proceed(MpiOperation& operation) {
 // True when all exchanges have ended.
 bool MpiEngine::proceed_pieces(MpiOperation& op) {
   while (op.exchange < op.exchanges.size()) {
-    Exchange& exchange = *op.exchanges[op.exchange];
+    const Exchange& exchange = op.exchanges[op.exchange];
     for (std::size_t i = 0; i < op.slots.size(); ++i) {
       MpiOperation::Slot& slot = op.slots[i];
       MpiPoster poster(requests_, op, i);
-      while (slot.pending == 0 && slot.piece < exchange.pieces()) {
+      while (slot.pending == 0 && slot.piece < exchange.pieces) {
         if (exchange.post(slot.piece, slot.stage, poster)) {
           ++slot.stage;
           continue;
@@ -326,7 +320,7 @@ bool MpiEngine::proceed_pieces(MpiOperation& op) {
         slot.stage = 0;
       }
     }
-    if (op.ended_pieces < exchange.pieces()) return false;
+    if (op.ended_pieces < exchange.pieces) return false;
     ++op.exchange;
     start_exchange(op);
   }
@@ -347,11 +341,6 @@ void MpiEngine::fail(MpiOperation& operation, const OpFailure& failure) {
   for (MpiOperation* queued : operation.group->queue) tell(*queued, failure);
 }
 
-void MpiEngine::remove(MpiOperation& operation) {
-  std::erase(operation.group->queue, &operation);
-  operations_.remove_if([&](const std::unique_ptr<MpiOperation>& one) { return one.get() == &operation; });
-}
-
 void MpiEngine::fail_aborted() {
   for (const auto& operation : operations_) {
     if (operation->group->aborted->is_set()) {
@@ -365,7 +354,7 @@ void MpiEngine::fail_aborted() {
 void MpiEngine::drain() {
   requests_.cancel_receives_of_messages();
   const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
-  const auto alive = [](const std::unique_ptr<MpiOperation>& operation) { return !operation->failed; };
+  const auto alive = [](const auto& operation) { return !operation->failed; };
   while (!leave_badly_ && std::any_of(operations_.begin(), operations_.end(), alive)) {
     if (!take_ended_requests()) std::this_thread::sleep_for(kLongestNap);
     if (std::chrono::steady_clock::now() > limit) leave_badly_ = true;

@@ -51,7 +51,7 @@ struct MpiOperation {
   std::string text;  // "rank 1: all_reduce of 10 f32"
   std::shared_ptr<MpiGroup> group;
   bool collective = true;
-  std::vector<std::unique_ptr<Exchange>> exchanges;
+  std::vector<Exchange> exchanges;
   at::Tensor first, second;  // keep the memory alive
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
   // The MPI thread's own:
@@ -104,10 +104,8 @@ class MpiEngine {
   /// nobody waits for it.
   void stop();
   ~MpiEngine();
-  MpiEngine(const MpiEngine&) = delete;
-  MpiEngine& operator=(const MpiEngine&) = delete;
 
-  void post(std::unique_ptr<MpiOperation> operation);
+  void post(const std::shared_ptr<MpiOperation>& operation);
   /// Runs `work` on the MPI thread and waits for it; rethrows its exception. For the few calls of MPI that
   /// block.
   void call(const std::function<void()>& work);
@@ -118,37 +116,33 @@ class MpiEngine {
   [[noreturn]] void abort_job(int exit_code) noexcept;
 
  private:
+  /// Hands a command to the MPI thread; false: MPI has been ended.
+  [[nodiscard]] bool enqueue(std::function<void()> command);
   void run(Completion& started);
   void work_until_stopped();
   bool take_commands();
   bool take_ended_requests();
   void idle();
-  void begin(std::unique_ptr<MpiOperation> operation);
+  void begin(std::shared_ptr<MpiOperation> operation);
   void proceed(MpiOperation& operation);
   bool proceed_pieces(MpiOperation& operation);
   void start_exchange(MpiOperation& operation);
   void finish(MpiOperation& operation);
   static void tell(MpiOperation& operation, const OpFailure& failure);
   static void fail(MpiOperation& operation, const OpFailure& failure);
-  void remove(MpiOperation& operation);
   void fail_aborted();
   void drain();
 
-  struct Command {
-    std::unique_ptr<MpiOperation> operation;  // one of the three
-    std::function<void()> work;
-    bool aborted = false;  // look for groups that are
-  };
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Command> commands_;
+  std::deque<std::function<void()>> commands_;
   bool stop_ = false;
   std::atomic<bool> leave_badly_ = false;
   std::atomic<int> abort_code_ = 0;
 
   // The MPI thread's own:
   MpiRequests requests_;
-  std::list<std::unique_ptr<MpiOperation>> operations_;
+  std::list<std::shared_ptr<MpiOperation>> operations_;
   std::chrono::microseconds nap_{0};
 
   std::thread thread_;

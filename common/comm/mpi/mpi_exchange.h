@@ -1,8 +1,9 @@
-// The collectives over MPI as lists of messages: what each rank sends and receives, piece by piece. Knows no
+// The operations over MPI as lists of messages: what each rank sends and receives, piece by piece. Knows no
 // request, no progress, no thread: mpi_engine.h runs these. Internal to comm.
 #pragma once
 
-#include <memory>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "common/base/types.h"
@@ -20,35 +21,29 @@ class Poster {
   virtual void barrier() = 0;
 };
 
-/// Pieces 0, 1, ..., pieces() - 1 go through `in_flight` slots, piece p through slot p % in_flight. A piece
-/// has stages: the messages of one must have ended before the next is posted.
-class Exchange {
- public:
-  virtual ~Exchange() = default;
-  [[nodiscard]] virtual std::int64_t pieces() const = 0;
-  [[nodiscard]] virtual std::int64_t in_flight() const = 0;
+/// Pieces 0, 1, ..., pieces - 1 go through `in_flight` slots, piece p through slot p % in_flight. A piece has
+/// stages: the messages of one must have ended before the next is posted.
+struct Exchange {
+  std::int64_t pieces, in_flight;
   /// Posts the messages of a stage, if it has any; false: the piece has ended.
-  virtual bool post(std::int64_t piece, int stage, Poster& poster) = 0;
+  std::function<bool(std::int64_t piece, int stage, Poster& poster)> post;
 };
 
-/// One rank's view of a tensor that is cut into one slice a rank.
-struct SlicedTensor {
-  DType dtype;
-  std::vector<Slice> slices;  // elements, by rank
+/// Whose memory an operation works on.
+struct ExchangeOn {
   Rank me;
+  const void* in;
+  void* out;
+  std::optional<Rank> peer;  // as Communicator::issue has it
+  void* scratch;             // of the group: mpi_scratch_bytes
 };
-SlicedTensor equal_slices(const Operation& op, Rank me, WorldSize world);   // reduce_scatter, all_gather
-SlicedTensor ragged_slices(const Operation& op, Rank me, WorldSize world);  // all_reduce: slice_of
-
-/// Every rank sends slice p of `full` to rank p, and sums what it receives in rank order into `shard`.
-/// `scratch`: kSumPiecesInFlight * (N - 1) * kSumPiece bytes.
-std::unique_ptr<Exchange> exchange_and_sum(SlicedTensor shape, const void* full, void* shard, void* scratch);
-/// Every rank sends its slice to every other; own slice: copied from `shard` unless it is there already.
-std::unique_ptr<Exchange> exchange_slices(SlicedTensor shape, const void* shard, void* full);
-/// A chain from the root through ascending ranks: each passes a piece on as soon as it has it.
-std::unique_ptr<Exchange> pass_along(Bytes bytes, void* data, Rank me, Rank root, WorldSize world);
-std::unique_ptr<Exchange> send_message(Bytes bytes, const void* data, Rank to);
-std::unique_ptr<Exchange> receive_message(Bytes bytes, void* data, Rank from);
-std::unique_ptr<Exchange> meet();
+/// What the operation comes to, one after the other.
+///   reduce_scatter  every rank sends slice p of the full tensor to rank p, and sums what it receives in rank
+///                   order
+///   all_gather      every rank sends its slice to every other; its own is copied unless it is there already
+///   all_reduce      both of them, with the slices of slice_of, in place
+///   broadcast       a chain from the root through ascending ranks: each passes a piece on as soon as it has
+///                   it
+std::vector<Exchange> exchanges_of(const Operation& op, const ExchangeOn& on);
 
 }  // namespace sc
