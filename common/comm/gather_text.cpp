@@ -47,6 +47,14 @@ std::vector<std::string> gather_strings(Communicator& comm, const std::string& t
   return texts;
 }
 
+std::string gather_bytes(Communicator& comm, const std::string& mine, const What& what) {
+  const c10::InferenceMode inference;
+  const at::Tensor one = bytes_of_text(mine);
+  at::Tensor all = at::empty({one.numel() * to_int(comm.size())}, at::kByte);
+  comm.all_gather(one, all, what).wait();
+  return text_of_bytes(all);
+}
+
 std::string broadcast_string(Communicator& comm, const std::string& text) {
   const c10::InferenceMode inference;
   at::Tensor length = one_number(static_cast<std::int64_t>(text.size()));

@@ -36,6 +36,13 @@ std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<
     all.push_back(values_of_bytes<T>(of_rank));
   return all;
 }
+/// Every rank's value, by rank, on every rank. Collective.
+///   Cost  one all_gather of its bytes, and no message, which could meet those of who else uses `comm`.
+std::string gather_bytes(Communicator& comm, const std::string& mine, const What& what);
+template <class T>
+std::vector<T> gather_on_all(Communicator& comm, const T& mine, const What& what) {
+  return values_of_bytes<T>(gather_bytes(comm, bytes_of_values(std::vector<T>{mine}), what));
+}
 /// Rank 0's text on every rank. Collective.  Cost: two broadcasts.
 std::string broadcast_string(Communicator& comm, const std::string& text);
 /// Every rank's values, by rank, on every rank. Collective.  Cost: gather_values and four broadcasts.

@@ -7,8 +7,6 @@
 #include "common/comm/communicator.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/nccl_devices.h"
-#include "common/comm/nccl/peer_channel.h"
-#include "common/comm/nccl/peer_sums.h"
 
 namespace sc {
 namespace {
@@ -43,50 +41,45 @@ class Patience {
 // All at once: to abort one frees its memory, which waits for every kernel on the GPU, those of the others
 // too.
 void NcclGroup::abort() noexcept {
-  std::vector<std::function<void()>> ends;
-  begin_abort(ends);
-  std::vector<std::thread> threads;
-  threads.reserve(ends.size());
-  for (const auto& end : ends) threads.emplace_back(end);
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::shared_ptr<Abortable>> channels;
+  begin_abort(channels);
+  std::vector<std::jthread> threads;
+  threads.reserve(channels.size());
+  for (const auto& channel : channels) threads.emplace_back([&channel] { channel->abort(); });
 }
 
-void NcclGroup::begin_abort(std::vector<std::function<void()>>& ends) {
+void NcclGroup::begin_abort(std::vector<std::shared_ptr<Abortable>>& channels) {
   aborted = true;
   const std::lock_guard lock(mutex_);
-  for (const auto& weak : parts_) {
-    if (const auto part = weak.lock()) part->begin_abort(ends);
-  }
-  for (const auto& weak : channels_) {
-    if (auto channel = weak.lock()) ends.push_back([channel = std::move(channel)] { channel->abort(); });
-  }
-  for (const auto& weak : peers_) {
-    if (auto channel = weak.lock()) ends.push_back([channel = std::move(channel)] { channel->let_go(); });
-  }
-  for (const auto& weak : sums_) {
-    if (auto sums = weak.lock()) ends.push_back([sums = std::move(sums)] { sums->let_go(); });
-  }
+  for (const auto& weak : parts_)
+    if (const auto part = weak.lock()) part->begin_abort(channels);
+  for (const auto& weak : channels_)
+    if (auto channel = weak.lock()) channels.push_back(std::move(channel));
 }
 
-void NcclGroup::add(const std::shared_ptr<NcclChannel>& channel) {
+void NcclGroup::add(const std::weak_ptr<Abortable>& channel) {
   const std::lock_guard lock(mutex_);
   channels_.push_back(channel);
-}
-
-void NcclGroup::add(const std::shared_ptr<PeerChannel>& channel) {
-  const std::lock_guard lock(mutex_);
-  peers_.push_back(channel);
-}
-
-void NcclGroup::add(const std::shared_ptr<PeerSums>& sums) {
-  const std::lock_guard lock(mutex_);
-  sums_.push_back(sums);
 }
 
 void NcclGroup::add(const std::shared_ptr<NcclGroup>& part) {
   const std::lock_guard lock(mutex_);
   parts_.push_back(part);
   if (aborted) part->aborted = true;
+}
+
+GpuMomentPtr NcclGroup::begin(cudaStream_t stream, const EventLease& start) {
+  SC_CHECK(cudaStreamWaitEvent(stream, start.get(), 0));
+  return traces() ? mark(stream, *moments) : nullptr;
+}
+
+// The moment comes first: in a capture everything on this stream must lead to the event that somebody waits
+// for.
+NcclEnd NcclGroup::end(cudaStream_t stream, GpuMomentPtr began) {
+  NcclEnd end{events->lease(), std::move(began), {}};
+  if (traces()) end.ended = mark(stream, *moments);
+  SC_CHECK(cudaEventRecord(end.event.get(), stream));
+  return end;
 }
 
 NcclChannel::NcclChannel(std::shared_ptr<NcclGroup> group, std::string name)
@@ -122,8 +115,7 @@ void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
 }
 
 void NcclChannel::begin(const EventLease& start, const Call& call) {
-  SC_CHECK(cudaStreamWaitEvent(stream(), start.get(), 0));
-  if (group_->traces()) began_ = mark(stream(), *group_->moments);
+  began_ = group_->begin(stream(), start);
   call_nccl([&] { return call(comm_, stream()); });
 }
 
@@ -142,15 +134,6 @@ bool NcclChannel::accepted() {
   if (!now || *now == ncclInProgress) return false;
   require(*now);
   return true;
-}
-
-// The moment comes first: in a capture everything on this stream must lead to the event that somebody waits
-// for.
-NcclEnd NcclChannel::end() {
-  NcclEnd end{group_->events->lease(), std::move(began_), {}};
-  if (group_->traces()) end.ended = mark(stream(), *group_->moments);
-  SC_CHECK(cudaEventRecord(end.event.get(), stream()));
-  return end;
 }
 
 void NcclChannel::until_accepted() {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/types.h"
@@ -17,9 +18,19 @@
 
 namespace sc {
 
-class NcclChannel;
-class PeerChannel;
-class PeerSums;
+/// What an operation leaves on its stream.
+struct NcclEnd {
+  EventLease event;           // follows it
+  GpuMomentPtr began, ended;  // null unless the group traces
+};
+
+/// What a group ends when it is aborted.
+class Abortable {
+ public:
+  virtual ~Abortable() = default;
+  /// Any thread: what waits on the GPU for another rank ends.
+  virtual void abort() noexcept = 0;
+};
 
 /// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
 struct NcclGroup {
@@ -39,32 +50,26 @@ struct NcclGroup {
   /// engine that waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that
   /// GPU for it.
   void abort() noexcept;
-  void add(const std::shared_ptr<NcclChannel>& channel);
-  void add(const std::shared_ptr<PeerChannel>& channel);
-  void add(const std::shared_ptr<PeerSums>& sums);
+  void add(const std::weak_ptr<Abortable>& channel);
   void add(const std::shared_ptr<NcclGroup>& part);
 
+  /// What comes on `stream` before an operation's own work, behind `start`; and what comes after it.
+  GpuMomentPtr begin(cudaStream_t stream, const EventLease& start);
+  NcclEnd end(cudaStream_t stream, GpuMomentPtr began);
+
  private:
-  /// Marks this group and its parts, and collects what ends their channels.
-  void begin_abort(std::vector<std::function<void()>>& ends);
+  /// Marks this group and its parts, and collects their channels.
+  void begin_abort(std::vector<std::shared_ptr<Abortable>>& channels);
 
   std::mutex mutex_;
-  std::vector<std::weak_ptr<NcclChannel>> channels_;
-  std::vector<std::weak_ptr<PeerChannel>> peers_;
-  std::vector<std::weak_ptr<PeerSums>> sums_;
+  std::vector<std::weak_ptr<Abortable>> channels_;
   std::vector<std::weak_ptr<NcclGroup>> parts_;
-};
-
-/// What an operation leaves on its channel's stream.
-struct NcclEnd {
-  EventLease event;           // follows it
-  GpuMomentPtr began, ended;  // null unless the group traces
 };
 
 /// A non-blocking ncclComm_t: each call of NCCL returns at once, and is asked until it has been accepted. One
 /// thread issues; any thread may abort meanwhile.
 ///   Errors  DeviceError with `name` if NCCL reports an error; AbortedError after abort().
-class NcclChannel {
+class NcclChannel : public Abortable {
  public:
   /// Issues one operation on the stream.
   using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
@@ -73,9 +78,7 @@ class NcclChannel {
   NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
   /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there
   /// were windows, leaves them.
-  ~NcclChannel();
-  NcclChannel(const NcclChannel&) = delete;
-  NcclChannel& operator=(const NcclChannel&) = delete;
+  ~NcclChannel() override;
 
   /// Starts to join the others with that id. Then accepted() becomes true.
   void begin_join(const ncclUniqueId& id, int rank, int ranks);
@@ -83,7 +86,7 @@ class NcclChannel {
   void begin(const EventLease& start, const Call& call);
   /// Whether what was begun has been accepted.
   [[nodiscard]] bool accepted();
-  [[nodiscard]] NcclEnd end();
+  [[nodiscard]] NcclEnd end() { return group_->end(stream(), std::move(began_)); }
 
   /// The last of these until accepted, at most the group's limit.
   void join(const ncclUniqueId& id, int rank, int ranks);
@@ -99,7 +102,7 @@ class NcclChannel {
 
   /// Throws if NCCL has met an error since.
   void check();
-  void abort() noexcept;
+  void abort() noexcept override;
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
  private:

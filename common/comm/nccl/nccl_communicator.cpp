@@ -29,23 +29,32 @@ struct FreeMemory {
 };
 
 ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return ncclFloat64;
-    case DType::f32:
-      return ncclFloat32;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::i64:
-      return ncclInt64;
-    case DType::i32:
-      return ncclInt32;
-    case DType::u8:
-      break;
-  }
-  return ncclUint8;
+  constexpr ncclDataType_t kTypes[] = {ncclFloat64, ncclFloat32, ncclBfloat16, ncclFloat16,
+                                       ncclInt64,   ncclInt32,   ncclUint8};
+  return kTypes[static_cast<int>(dtype)];
+}
+
+// What NCCL is asked for. In a pair's own communicator the sender is rank 0, the receiver rank 1.
+NcclChannel::Call call_of(const Operation& op, const void* in, void* out, std::optional<Rank> root) {
+  const auto n = static_cast<std::size_t>(op.elements.value()),
+             slice = n / static_cast<std::size_t>(to_int(op.ranks));
+  const ncclDataType_t type = type_of(op.dtype);
+  return [=, kind = op.kind](ncclComm_t nccl, cudaStream_t stream) {
+    switch (kind) {
+      case CommKind::all_reduce:
+        return ncclAllReduce(in, out, n, type, ncclSum, nccl, stream);
+      case CommKind::reduce_scatter:
+        return ncclReduceScatter(in, out, slice, type, ncclSum, nccl, stream);
+      case CommKind::all_gather:
+        return ncclAllGather(in, out, slice, type, nccl, stream);
+      case CommKind::broadcast:
+        return ncclBroadcast(in, out, n, type, static_cast<int>(*root), nccl, stream);
+      case CommKind::send:
+        return ncclSend(in, n, type, 1, nccl, stream);
+      default:
+        return ncclRecv(out, n, type, 0, nccl, stream);
+    }
+  };
 }
 
 bool all_within_reach(const std::vector<bool>& reach, std::size_t world) {
@@ -65,88 +74,16 @@ void check_version() {
 
 }  // namespace
 
-/// An operation on GPU tensors that is being put together, and its ticket.
-class NcclCommunicator::Issue {
- public:
-  Issue(NcclCommunicator& comm, const Operation& op, const at::Tensor& first, const at::Tensor& second)
-      : comm_(comm),
-        count_(static_cast<std::size_t>(op.elements.value())),
-        type_(type_of(op.dtype)),
-        first_(first),
-        second_(second) {
-    const std::string text = "rank " + std::to_string(to_int(comm.rank())) + ": " + describe(op);
-    if (first.get_device() != comm.options_.device) {
-      throw InputError(ExitCode::usage, text,
-                       "the tensor is on " + first.device().str() + ", this rank's GPU is " +
-                           std::to_string(comm.options_.device),
-                       "");
-    }
-    if (comm.group_->aborted) throw AbortedError(text + ": the group was aborted");
-    operation_ = std::make_shared<NcclOperation>(comm.group_, text);
-  }
-
-  /// `call` gets the communicator, the stream, the elements and their type; `behind` the stream, for what
-  /// follows it there.
-  template <class Call>
-  Ticket collective(const Call& call, const std::function<void(cudaStream_t)>& behind = {}) {
-    if (count_ == 0) return Ticket();
-    const bool captured = mark_start();
-    NcclEnd end = comm_.collectives_->issue(
-        start_, [&](ncclComm_t nccl, cudaStream_t stream) { return call(nccl, stream, count_, type_); },
-        behind);
-    operation_->issued(comm_.collectives_, std::move(end), captured);
-    return ticket();
-  }
-  Ticket by_copy(PeerSums& sums, const Operation& op) {
-    const bool captured = mark_start();
-    operation_->issued(nullptr, sums.issue(start_, op, first_, second_), captured);
-    return ticket();
-  }
-  template <class Call>
-  Ticket message(NcclPairs::Way way, Rank peer, const Call& call) {
-    if (count_ == 0) return Ticket();
-    const bool captured = mark_start();
-    comm_.pairs_->post(way, peer,
-                       {operation_, start_,
-                        [call, count = count_, type = type_](ncclComm_t nccl, cudaStream_t stream) {
-                          return call(nccl, stream, count, type);
-                        },
-                        first_},
-                       captured);
-    return ticket();
-  }
-
- private:
-  // The edge from the caller's stream to the channel's: without it NCCL would read what is not written yet.
-  // True if the caller's stream captures a graph.
-  bool mark_start() {
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(comm_.options_.device);
-    start_ = comm_.group_->events->lease();
-    SC_CHECK(cudaEventRecord(start_.get(), stream));
-    return capturing(stream);
-  }
-  Ticket ticket() {
-    return Ticket(std::make_unique<NcclTicket>(std::move(operation_), comm_.drops_, first_, second_));
-  }
-
-  NcclCommunicator& comm_;
-  const std::size_t count_;
-  const ncclDataType_t type_;
-  const at::Tensor first_, second_;
-  std::shared_ptr<NcclOperation> operation_;
-  EventLease start_;
-};
-
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options,
                                    NcclGroup* parent, std::shared_ptr<DropCounter> drops)
-    : host_(std::move(host)),
+    : ForwardingCommunicator(std::move(host)),
       options_(options),
       drops_(std::move(drops)),
       group_(std::make_shared<NcclGroup>()) {
   SC_CHECK(cudaSetDevice(options_.device));
   group_->device = options_.device;
-  group_->rank = host_->rank();
-  group_->world = host_->size();
+  group_->rank = inner().rank();
+  group_->world = inner().size();
   group_->limit = options_.limit;
   group_->trace = options_.trace;
   if (parent != nullptr) {
@@ -176,17 +113,19 @@ void NcclCommunicator::make_gathered() {
 
 void NcclCommunicator::make_peers() {
   std::vector<bool> reach;
-  if (options_.messages_by_copy || options_.sums_by_copy) reach = peers_within_reach(*host_, options_.device);
+  if (options_.messages_by_copy || options_.sums_by_copy)
+    reach = peers_within_reach(inner(), options_.device);
   const auto world = static_cast<std::size_t>(to_int(size()));
   if (options_.sums_by_copy && world > 1 && world <= PeerSums::kMostRanks && all_within_reach(reach, world)) {
-    sums_ = std::make_shared<PeerSums>(group_, *host_);
+    sums_ = std::make_shared<PeerSums>(group_, inner());
     group_->add(sums_);
   }
   if (!options_.messages_by_copy) reach.clear();
-  pairs_ = std::make_unique<NcclPairs>(group_, *host_, [reach = std::move(reach), world](Rank from, Rank to) {
-    return !reach.empty() &&
-           reach[static_cast<std::size_t>(to_int(to)) * world + static_cast<std::size_t>(to_int(from))];
-  });
+  pairs_ =
+      std::make_unique<NcclPairs>(group_, inner(), [reach = std::move(reach), world](Rank from, Rank to) {
+        return !reach.empty() &&
+               reach[static_cast<std::size_t>(to_int(to)) * world + static_cast<std::size_t>(to_int(from))];
+      });
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicator> host,
@@ -200,7 +139,7 @@ std::unique_ptr<Communicator> NcclCommunicator::make(std::unique_ptr<Communicato
 void NcclCommunicator::connect() {
   at::Tensor bytes = at::empty({NCCL_UNIQUE_ID_BYTES}, at::kByte);
   if (rank() == Rank{0}) SC_CHECK(ncclGetUniqueId(static_cast<ncclUniqueId*>(bytes.mutable_data_ptr())));
-  host_->broadcast(bytes, Rank{0}, {OpPurpose::addresses}).wait();
+  inner().broadcast(bytes, Rank{0}, {OpPurpose::addresses}).wait();
   ncclUniqueId id;
   std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
   collectives_->join(id, static_cast<int>(to_int(rank())), static_cast<int>(to_int(size())));
@@ -253,18 +192,15 @@ void NcclCommunicator::wait_for(const NcclEnd& end) {
   }
 }
 
-Rank NcclCommunicator::rank() const { return host_->rank(); }
-WorldSize NcclCommunicator::size() const { return host_->size(); }
-void NcclCommunicator::barrier() { host_->barrier(); }
-std::int64_t NcclCommunicator::dropped_tickets() const { return drops_->count() + host_->dropped_tickets(); }
+std::int64_t NcclCommunicator::dropped_tickets() const { return drops_->count() + inner().dropped_tickets(); }
 
 void NcclCommunicator::abort() noexcept {
   group_->abort();
-  host_->abort();
+  inner().abort();
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color) {
-  std::unique_ptr<Communicator> part = host_->split(color);
+  std::unique_ptr<Communicator> part = inner().split(color);
   if (!part) return nullptr;
   return std::unique_ptr<Communicator>(
       new NcclCommunicator(std::move(part), options_, group_.get(), std::make_shared<DropCounter>(drops_)));
@@ -278,53 +214,51 @@ std::shared_ptr<void> NcclCommunicator::window(Bytes bytes, WindowUse use) {
   return memory;
 }
 
-// In a pair's own communicator the sender is rank 0, the receiver rank 1.
-Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
-                               std::optional<Rank> peer) {
-  if (from.is_cpu()) return host_->issue(op, from, to, peer);
+NcclEnd NcclCommunicator::on_nccl(const EventLease& start, const Operation& op, const at::Tensor& from,
+                                  const at::Tensor& to, std::optional<Rank> root) {
   const void* in = from.const_data_ptr();
   void* out = to.mutable_data_ptr();
-  const std::size_t world = static_cast<std::size_t>(to_int(size()));
-  Issue issue(*this, op, from, to);
-  if (sums_ && sums_->can(op, from, to)) return issue.by_copy(*sums_, op);
-  switch (op.kind) {
-    case CommKind::all_reduce:
-      if (gathered_ && op.dtype == DType::f64 && op.elements.value() <= kSmallSum) {
-        return issue.collective(
-            [&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-              return ncclAllGather(in, gathered_.get(), n, type, nccl, stream);
-            },
-            [&](cudaStream_t stream) {
-              add_rows_in_order(gathered_.get(), op.elements.value(), to_int(size()),
-                                static_cast<double*>(out), stream);
-            });
-      }
-      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclAllReduce(in, out, n, type, ncclSum, nccl, stream);
-      });
-    case CommKind::reduce_scatter:
-      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclReduceScatter(in, out, n / world, type, ncclSum, nccl, stream);
-      });
-    case CommKind::all_gather:
-      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclAllGather(in, out, n / world, type, nccl, stream);
-      });
-    case CommKind::broadcast:
-      return issue.collective([&](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-        return ncclBroadcast(in, out, n, type, static_cast<int>(*peer), nccl, stream);
-      });
-    case CommKind::send:
-      return issue.message(NcclPairs::Way::to, *peer,
-                           [in](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-                             return ncclSend(in, n, type, 1, nccl, stream);
-                           });
-    default:
-      return issue.message(NcclPairs::Way::from, *peer,
-                           [out](ncclComm_t nccl, cudaStream_t stream, std::size_t n, auto type) {
-                             return ncclRecv(out, n, type, 0, nccl, stream);
-                           });
+  const bool small = op.dtype == DType::f64 && op.elements.value() <= kSmallSum;
+  if (op.kind != CommKind::all_reduce || !gathered_ || !small)
+    return collectives_->issue(start, call_of(op, in, out, root));
+  Operation gather = op;
+  gather.kind = CommKind::all_gather;
+  gather.elements = op.elements * to_int(size());
+  return collectives_->issue(start, call_of(gather, in, gathered_.get(), {}), [&](cudaStream_t stream) {
+    add_rows_in_order(gathered_.get(), op.elements.value(), to_int(size()), static_cast<double*>(out),
+                      stream);
+  });
+}
+
+Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
+                               std::optional<Rank> peer) {
+  if (from.is_cpu()) return inner().issue(op, from, to, peer);
+  const std::string text = "rank " + std::to_string(to_int(rank())) + ": " + describe(op);
+  if (from.get_device() != options_.device) {
+    throw InputError(
+        ExitCode::usage, text,
+        "the tensor is on " + from.device().str() + ", this rank's GPU is " + std::to_string(options_.device),
+        "");
   }
+  if (group_->aborted) throw AbortedError(text + ": the group was aborted");
+  if (op.elements.value() == 0) return Ticket();
+  // The edge from the caller's stream to the operation's own: without it NCCL would read what is not written
+  // yet.
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(options_.device);
+  const EventLease start = group_->events->lease();
+  SC_CHECK(cudaEventRecord(start.get(), stream));
+  const bool captured = capturing(stream), sends = op.kind == CommKind::send;
+  const auto operation = std::make_shared<NcclOperation>(group_, text);
+  if (sums_ && sums_->can(op, from, to)) {
+    operation->issued(nullptr, sums_->issue(start, op, from, to), captured);
+  } else if (sends || op.kind == CommKind::recv) {
+    const NcclChannel::Call call = call_of(op, from.const_data_ptr(), to.mutable_data_ptr(), {});
+    pairs_->post(sends ? NcclPairs::Way::to : NcclPairs::Way::from, *peer, {operation, start, call, from},
+                 captured);
+  } else {
+    operation->issued(collectives_, on_nccl(start, op, from, to, peer), captured);
+  }
+  return Ticket(std::make_unique<NcclTicket>(operation, drops_, from, to));
 }
 
 std::function<bool()> ended_on_current_stream() {

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 
-#include "common/comm/communicator.h"
+#include "common/comm/forwarding_communicator.h"
+
+struct CUevent_st;
 
 namespace sc {
 
@@ -64,16 +66,13 @@ struct NcclOptions {
 ///   Errors    besides those of Communicator: InputError 69 if the NCCL that was loaded is older than its
 ///             header; DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a
 ///             pair in a capture.
-class NcclCommunicator : public Communicator {
+class NcclCommunicator : public ForwardingCommunicator {
  public:
   /// Collective over `host`. Makes the GPU current, and connects all ranks before it returns. Calls
   /// set_nccl_environment() (nccl_devices.h).
   static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> host, const NcclOptions& options);
   ~NcclCommunicator() override;
 
-  [[nodiscard]] Rank rank() const override;
-  [[nodiscard]] WorldSize size() const override;
-  void barrier() override;
   void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
   std::shared_ptr<void> window(Bytes bytes, WindowUse use) override;
@@ -82,7 +81,6 @@ class NcclCommunicator : public Communicator {
   [[nodiscard]] std::int64_t dropped_tickets() const override;
 
  private:
-  class Issue;
   NcclCommunicator(std::unique_ptr<Communicator> host, const NcclOptions& options, NcclGroup* parent,
                    std::shared_ptr<DropCounter> drops);
   void connect();
@@ -91,8 +89,9 @@ class NcclCommunicator : public Communicator {
   void warm_up();
   void warm_up_copies(char* window);
   void wait_for(const NcclEnd& end);
+  NcclEnd on_nccl(const std::shared_ptr<CUevent_st>& start, const Operation& op, const at::Tensor& from,
+                  const at::Tensor& to, std::optional<Rank> root);
 
-  std::unique_ptr<Communicator> host_;
   const NcclOptions options_;
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;

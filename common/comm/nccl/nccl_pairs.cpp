@@ -31,12 +31,7 @@ NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
     : group_(std::move(group)), host_(host), by_copy_(std::move(by_copy)) {}
 
 NcclPairs::~NcclPairs() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  thread_ = {};  // ends it, within its nap
   // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank,
   // and two ranks that first destroyed what they send through would wait for each other.
   for (auto& [key, pair] : pairs_) {
@@ -81,9 +76,8 @@ NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
   }
   Pair& pair = *(pairs_[key] = std::move(made));
   if (!connecting_) {
-    if (thread_.joinable()) thread_.join();  // it has nothing left to do, and needs no lock any more
-    connecting_ = true;
-    thread_ = std::thread([this] { connect_all(); });
+    connecting_ = true;  // the thread that was there has nothing left to do, and needs no lock any more
+    thread_ = std::jthread([this](const std::stop_token& stop) { connect_all(stop); });
   }
   return pair;
 }
@@ -108,10 +102,10 @@ void NcclPairs::post(Way way, Rank peer, NcclMessage message, bool captured) {
   changed_.notify_all();
 }
 
-void NcclPairs::connect_all() {
+void NcclPairs::connect_all(const std::stop_token& stop) {
   (void)cudaSetDevice(group_->device);
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  while (!stop.stop_requested()) {
     bool busy = false;
     for (auto& [key, pair] : pairs_) {
       if (pair->stage != Pair::Stage::connected) busy |= !advance(*pair);
@@ -167,18 +161,16 @@ bool NcclPairs::advance(Pair& pair) {
 bool NcclPairs::drain(Pair& pair) {
   while (!pair.queue.empty()) {
     NcclMessage& message = pair.queue.front();
+    NcclEnd end;
     if (pair.copies) {
-      NcclEnd end = pair.copies->issue(message.start, message.tensor);
-      const std::shared_ptr<NcclOperation> operation = message.operation;
-      pair.queue.pop_front();
-      operation->issued(nullptr, std::move(end), false);
-      continue;
+      end = pair.copies->issue(message.start, message.tensor);
+    } else {
+      if (!pair.front_begun) pair.channel->begin(message.start, message.call);
+      pair.front_begun = true;
+      if (!pair.channel->accepted()) return false;
+      pair.front_begun = false;
+      end = pair.channel->end();
     }
-    if (!pair.front_begun) pair.channel->begin(message.start, message.call);
-    pair.front_begun = true;
-    if (!pair.channel->accepted()) return false;
-    pair.front_begun = false;
-    NcclEnd end = pair.channel->end();
     const std::shared_ptr<NcclOperation> operation = message.operation;
     pair.queue.pop_front();  // and with it the tensor, before anybody returns from wait()
     operation->issued(pair.channel, std::move(end), false);

@@ -39,8 +39,6 @@ class NcclPairs {
             std::function<bool(Rank from, Rank to)> by_copy);
   /// Messages that still wait fail. Waits for the other sides: NCCL ends a pair when both destroy it.
   ~NcclPairs();
-  NcclPairs(const NcclPairs&) = delete;
-  NcclPairs& operator=(const NcclPairs&) = delete;
 
   enum class Way : bool { to, from };
   /// Errors: DeviceError in a capture, if the pair is not connected.
@@ -51,7 +49,7 @@ class NcclPairs {
   using Key = std::pair<Rank, Rank>;  // sender, receiver
   Key key_of(Way way, Rank peer) const;
   Pair& find_or_open(Way way, Rank peer);
-  void connect_all();
+  void connect_all(const std::stop_token& stop);
   bool advance(Pair& pair);
   bool drain(Pair& pair);
   static void fail(Pair& pair);
@@ -63,8 +61,7 @@ class NcclPairs {
   std::condition_variable changed_;
   std::map<Key, std::unique_ptr<Pair>> pairs_;
   bool connecting_ = false;
-  bool stop_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace sc

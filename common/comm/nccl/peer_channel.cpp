@@ -1,6 +1,5 @@
 #include "common/comm/nccl/peer_channel.h"
 
-#include <ATen/ops/empty.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/comm/gather_text.h"
 #include "common/comm/nccl/cuda_check.h"
 
 namespace sc {
@@ -49,7 +49,7 @@ PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello)
 
 PeerChannel::~PeerChannel() {
   (void)cudaSetDevice(group_->device);
-  if (group_->aborted || !idle_within(stream_.get(), 5s)) let_go();
+  if (group_->aborted || !idle_within(stream_.get(), 5s)) PeerChannel::abort();
   const bool idle = idle_within(stream_.get(), 1s);
   std::atomic<std::uint32_t>& closed = words_->word(kClosed).value;
   if (!sends_) {
@@ -71,9 +71,7 @@ PeerChannel::Hello PeerChannel::hello() const { return {::getpid(), words_->file
 
 NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
   const cudaStream_t stream = stream_.get();
-  NcclEnd end{group_->events->lease(), {}, {}};
-  SC_CHECK(cudaStreamWaitEvent(stream, start.get(), 0));
-  if (group_->traces()) end.began = mark(stream, *group_->moments);
+  GpuMomentPtr began = group_->begin(stream, start);
   char* data = const_cast<char*>(static_cast<const char*>(tensor.const_data_ptr()));
   const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
   for (std::int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
@@ -88,12 +86,10 @@ NcclEnd PeerChannel::issue(const EventLease& start, const at::Tensor& tensor) {
                              cudaMemcpyDeviceToDevice, stream));
     enqueue(stream, {&behind, 1});
   }
-  if (group_->traces()) end.ended = mark(stream, *group_->moments);
-  SC_CHECK(cudaEventRecord(end.event.get(), stream));
-  return end;
+  return group_->end(stream, std::move(began));
 }
 
-void PeerChannel::let_go() noexcept {
+void PeerChannel::abort() noexcept {
   (void)cudaSetDevice(group_->device);
   const Clock::time_point limit = Clock::now() + 1s;
   while (!idle_within(stream_.get(), 0ms) && Clock::now() < limit) {
@@ -150,18 +146,13 @@ std::vector<bool> peers_within_reach(Communicator& host, int device) {
     (void)cudaGetLastError();
     mine.host[0] = 0;  // nobody else need try
   }
-  const auto bytes = static_cast<std::int64_t>(sizeof(Offer));
-  at::Tensor offer = at::empty({bytes}, at::kByte), offers = at::empty({bytes * world}, at::kByte);
-  std::memcpy(offer.mutable_data_ptr(), &mine, sizeof mine);
-  host.all_gather(offer, offers, {OpPurpose::addresses}).wait();
-  at::Tensor row = at::empty({world}, at::kByte), rows = at::empty({world * world}, at::kByte);
-  for (std::int64_t r = 0; r < world; ++r) {
-    Offer other;
-    std::memcpy(&other, offers.const_data_ptr<std::uint8_t>() + r * bytes, sizeof other);
-    row.mutable_data_ptr<std::uint8_t>()[r] = r != to_int(host.rank()) && can_open(mine, other) ? 1 : 0;
-  }
-  host.all_gather(row, rows, {OpPurpose::addresses}).wait();  // and nobody frees what another tries
-  for (std::size_t i = 0; i < reach.size(); ++i) reach[i] = rows.const_data_ptr<std::uint8_t>()[i] != 0;
+  const What address{OpPurpose::addresses};
+  const std::vector<Offer> offers = gather_on_all(host, mine, address);
+  std::string row(static_cast<std::size_t>(world), 0);
+  for (std::size_t r = 0; r < row.size(); ++r)
+    row[r] = Rank{static_cast<int>(r)} != host.rank() && can_open(mine, offers[r]) ? 1 : 0;
+  const std::string rows = gather_bytes(host, row, address);  // and nobody frees what another tries
+  for (std::size_t i = 0; i < reach.size(); ++i) reach[i] = rows[i] != 0;
   (void)cudaFree(memory);
   if (mine.hello.file >= 0) ::close(mine.hello.file);
   return reach;

@@ -23,7 +23,7 @@ namespace sc {
 ///            word has the same value after a message as before it, and both ends take the slots in the order
 ///            of their operations, so that a graph may be replayed between messages without one.
 ///   Memory   kSlots x kSlotBytes of the sender's GPU, outside the ledger, as NCCL's own buffers.
-class PeerChannel {
+class PeerChannel : public Abortable {
  public:
   static constexpr int kSlots = 2;
   static constexpr std::int64_t kSlotBytes = std::int64_t{16} << 20;
@@ -40,16 +40,14 @@ class PeerChannel {
   PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello);
   /// Lets messages end for 5 s; then what waits is let go, and its tensors hold nonsense. The sender's memory
   /// stays until the receiver has closed it, or is lost.
-  ~PeerChannel();
-  PeerChannel(const PeerChannel&) = delete;
-  PeerChannel& operator=(const PeerChannel&) = delete;
+  ~PeerChannel() override;
 
   [[nodiscard]] Hello hello() const;
   /// Puts one message on the channel's stream, after `start`: from `tensor` or into it.
   NcclEnd issue(const EventLease& start, const at::Tensor& tensor);
-  /// Any thread: the host plays the other side until nothing on the channel's stream waits any more; what is
+  /// The host plays the other side until nothing on the channel's stream waits any more; what is
   /// received is nonsense. A replayed graph that waits ends with the process, as one with windows does.
-  void let_go() noexcept;
+  void abort() noexcept override;
 
  private:
   const std::shared_ptr<NcclGroup> group_;

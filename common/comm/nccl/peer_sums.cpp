@@ -1,6 +1,5 @@
 #include "common/comm/nccl/peer_sums.h"
 
-#include <ATen/ops/empty.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/comm/gather_text.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/rank_sum_kernel.h"
 
@@ -23,25 +23,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kDone = 0, kOpen = 1;
 constexpr std::int64_t kLeastSlot = 256;       // bytes a rank; pieces of a sum begin at multiples
 constexpr int kClosed = PeerSums::kMostRanks;  // words of a page behind those
+constexpr What kAddress{OpPurpose::addresses};
 
 struct PageOffer {
   std::int64_t pid = 0;
   int file = -1;
 };
-
-/// What every rank says, by rank. One gather, unlike all_gather_values(): its messages could meet those of a
-/// pair that connects.
-template <class T>
-std::vector<T> exchange(Communicator& host, const T& mine) {
-  const auto size = static_cast<std::int64_t>(sizeof(T)), ranks = to_int(host.size());
-  const at::Tensor one = at::empty({size}, at::kByte);
-  at::Tensor all = at::empty({size * ranks}, at::kByte);
-  std::memcpy(one.mutable_data_ptr(), &mine, sizeof mine);
-  host.all_gather(one, all, {OpPurpose::addresses}).wait();
-  std::vector<T> said(static_cast<std::size_t>(ranks));
-  std::memcpy(said.data(), all.const_data_ptr(), said.size() * sizeof(T));
-  return said;
-}
 
 }  // namespace
 
@@ -52,7 +39,7 @@ PeerSums::PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host)
       ranks_(static_cast<int>(to_int(host.size()))),
       stream_(make_priority_stream()) {
   auto mine = std::make_unique<SharedPage>();
-  const std::vector<PageOffer> offers = exchange(host_, PageOffer{::getpid(), mine->file()});
+  const std::vector<PageOffer> offers = gather_on_all(host_, PageOffer{::getpid(), mine->file()}, kAddress);
   for (int r = 0; r < ranks_; ++r) {
     const PageOffer& of = offers[static_cast<std::size_t>(r)];
     pages_.push_back(r == me_ ? std::move(mine) : std::make_unique<SharedPage>(of.pid, of.file));
@@ -62,7 +49,7 @@ PeerSums::PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host)
 
 PeerSums::~PeerSums() {
   (void)cudaSetDevice(group_->device);
-  if (group_->aborted || !idle_within(stream_.get(), 5s)) let_go();
+  if (group_->aborted || !idle_within(stream_.get(), 5s)) PeerSums::abort();
   const bool idle = idle_within(stream_.get(), 1s);
   close(slots_);
   if (idle) return;
@@ -100,7 +87,7 @@ PeerSums::Window PeerSums::open(std::int64_t bytes) {
   cudaIpcMemHandle_t mine;
   SC_CHECK(cudaIpcGetMemHandle(&mine, memory));
   Window made{bytes, {}};
-  const std::vector<cudaIpcMemHandle_t> handles = exchange(host_, mine);
+  const std::vector<cudaIpcMemHandle_t> handles = gather_on_all(host_, mine, kAddress);
   for (int r = 0; r < ranks_; ++r) {
     void* of = memory;
     if (r != me_)
@@ -241,21 +228,17 @@ void PeerSums::sum(const Operation& op, const char* mine, const at::Tensor& to) 
 
 NcclEnd PeerSums::issue(const EventLease& start, const Operation& op, const at::Tensor& from,
                         const at::Tensor& to) {
-  NcclEnd end{group_->events->lease(), {}, {}};
-  SC_CHECK(cudaStreamWaitEvent(stream_.get(), start.get(), 0));
-  if (group_->traces()) end.began = mark(stream_.get(), *group_->moments);
+  GpuMomentPtr began = group_->begin(stream_.get(), start);
   if (op.kind == CommKind::all_gather) {
     gather(static_cast<const char*>(from.const_data_ptr()), in_windows(to),
            static_cast<std::int64_t>(from.nbytes()));
   } else {
     sum(op, static_cast<const char*>(from.const_data_ptr()), to);
   }
-  if (group_->traces()) end.ended = mark(stream_.get(), *group_->moments);
-  SC_CHECK(cudaEventRecord(end.event.get(), stream_.get()));
-  return end;
+  return group_->end(stream_.get(), std::move(began));
 }
 
-void PeerSums::let_go() noexcept {
+void PeerSums::abort() noexcept {
   (void)cudaSetDevice(group_->device);
   const Clock::time_point limit = Clock::now() + 1s;
   while (!idle_within(stream_.get(), 0ms) && Clock::now() < limit) {

@@ -22,15 +22,13 @@ namespace sc {
 ///            (Communicator).
 ///   Graphs   as PeerChannel: a word has the same value after an operation as before it.
 ///   Memory   slots are as long as the longest window, of this rank's GPU, outside the ledger.
-class PeerSums : public std::enable_shared_from_this<PeerSums> {
+class PeerSums : public Abortable, public std::enable_shared_from_this<PeerSums> {
  public:
   static constexpr int kMostRanks = 16;
   /// Collective over `host`, of at most so many; every rank must reach every other (peers_within_reach).
   PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host);
   /// As ~PeerChannel: lets operations end for 5 s, then lets go what waits.
-  ~PeerSums();
-  PeerSums(const PeerSums&) = delete;
-  PeerSums& operator=(const PeerSums&) = delete;
+  ~PeerSums() override;
 
   /// Communicator::window, for sums.  Errors: InputError(missing) if the GPU has no such memory left.
   std::shared_ptr<void> window(Bytes bytes);
@@ -40,8 +38,8 @@ class PeerSums : public std::enable_shared_from_this<PeerSums> {
   [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
   /// Enqueues it behind `start`.
   NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);
-  /// Any thread, as PeerChannel's.
-  void let_go() noexcept;
+  /// As PeerChannel's.
+  void abort() noexcept override;
 
  private:
   /// One of each rank's, opened here; this rank's own among them.
