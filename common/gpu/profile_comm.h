@@ -7,7 +7,7 @@
 #include "common/comm/recording_communicator.h"
 #include "common/records/profile.h"
 #include "common/records/record.h"
-#include "common/watch/comm_times.h"
+#include "common/watch/op_span.h"
 
 namespace sc {
 

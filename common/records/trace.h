@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/types.h"
-#include "common/watch/comm_times.h"
+#include "common/watch/op_span.h"
 #include "common/watch/timeline.h"
 
 namespace sc {

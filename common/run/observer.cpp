@@ -132,7 +132,7 @@ const StepRecord* Observer::record(const StepResult& result) {
 // For the page and the trace, where they want this step.
 void Observer::draw(Clock::time_point ended) {
   if (job_.marks(step_)) {
-    if (graph_replays()) seen_.timeline.replayed(step_);
+    if (graph_replays()) seen_.timeline.settle(step_);
     seen_.files.mark_step({step_, began_, ended, {}});
   }
   if (!job_.traces(step_)) return;

@@ -46,8 +46,6 @@ Bytes wire_bytes(const Operation& op, Rank rank) {
   return Bytes(0);
 }
 
-Bytes wire_bytes(const Operation& op) { return wire_bytes(op, Rank{0}); }
-
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank) {
   Bytes sum;
   for (const auto& [op, times] : plan.count) {

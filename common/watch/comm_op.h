@@ -150,8 +150,7 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 ///   recv, barrier, and what is no message: none
 /// A group of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
 /// the counts divide.
-Bytes wire_bytes(const Operation& op, Rank rank);
-Bytes wire_bytes(const Operation& op);
+Bytes wire_bytes(const Operation& op, Rank rank = Rank{0});
 
 /// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes
 /// them.

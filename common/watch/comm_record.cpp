@@ -1,11 +1,16 @@
 #include "common/watch/comm_record.h"
 
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace sc {
 
 CommRecord::CommRecord(Rank world_rank, const RecordOptions& options)
-    : rank_(world_rank), board_(options.board), counts_(options.keep_steps), times_(options.trace_steps) {
+    : rank_(world_rank),
+      board_(options.board),
+      keep_steps_(options.keep_steps),
+      trace_steps_(options.trace_steps) {
   if (board_ != nullptr && options.last_unit != kNoUnit) board_->set_last_unit(options.last_unit);
 }
 
@@ -27,32 +32,11 @@ void CommRecord::set_doing(std::string_view doing) {
 
 CommPlan CommRecord::recorded(Phase phase, std::int64_t step) const {
   const std::lock_guard lock(mutex_);
-  return counts_.of(phase, step);
-}
-
-std::chrono::nanoseconds CommRecord::waited() const {
-  const std::lock_guard lock(mutex_);
-  return times_.waited();
-}
-
-void CommRecord::reset_waited() {
-  const std::lock_guard lock(mutex_);
-  times_.reset_waited();
-}
-
-void CommRecord::read_gpu_times() {
-  const std::lock_guard lock(mutex_);
-  times_.read_gpu_times();
-}
-
-void CommRecord::set_gpu_origin(GpuOrigin origin) {
-  const std::lock_guard lock(mutex_);
-  times_.set_gpu_origin(std::move(origin));
-}
-
-std::vector<OpSpan> CommRecord::spans() const {
-  const std::lock_guard lock(mutex_);
-  return times_.spans();
+  const Steps& of_phase = phases_[static_cast<std::size_t>(phase)];
+  if (step < of_phase.forgotten_before)
+    throw std::out_of_range("the operations of step " + std::to_string(step) + " are not kept any more");
+  const auto found = of_phase.plans.find(step);
+  return found == of_phase.plans.end() ? CommPlan{} : found->second;
 }
 
 std::vector<OutstandingOp> CommRecord::outstanding() {
@@ -76,12 +60,15 @@ std::int64_t CommRecord::issuing(const Operation& op, Bytes sent, const Meeting&
   sweep(false);
   const std::int64_t number = ++operations_, step = of_step.value_or(step_);
   const Phase phase = of_step ? Phase::train : phase_;
-  counts_.add(phase, step, op);
-  Pending pending{{number, op, with, false, phase, step},
-                  times_.issued({number, phase, step, op, sent, with.peer, at, {}, {}, {}, {}}),
-                  [] { return false; }};
-  last_ = pending.op;
-  set_waiting(pending_.emplace(number, std::move(pending)).first->second, true);
+  Steps& kept = steps(phase);
+  kept.plans[step].add(op);
+  while (static_cast<std::int64_t>(kept.plans.size()) > keep_steps_) {
+    kept.forgotten_before = kept.plans.begin()->first + 1;
+    kept.plans.erase(kept.plans.begin());
+  }
+  const OpSpan span{number, phase, step, op, sent, with.peer, at, {}, {}, {}, {}};
+  last_ = OutstandingOp{number, op, with, false, phase, step};
+  set_waiting(pending_.emplace(number, Pending{*last_, span, keep(span)}).first->second, true);
   if (board_ != nullptr) board_->set_issued(rank_, number, op);
   return number;
 }
@@ -97,8 +84,13 @@ void CommRecord::withdrawn(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = pending_.find(number);
   Pending& pending = found->second;
-  counts_.take_back(pending.op.phase, pending.op.step, pending.op.op);
-  times_.take_back(pending.times);
+  auto& plans = steps(pending.op.phase).plans;
+  if (const auto plan = plans.find(pending.op.step); plan != plans.end()) {
+    auto& count = plan->second.count;
+    const auto same = count.find(pending.op.op);
+    if (same != count.end() && --same->second == 0) count.erase(same);
+  }
+  if (pending.place && *pending.place + 1 == spans_.size()) spans_.pop_back();
   set_waiting(pending, false);
   pending_.erase(found);
   if (number == operations_) --operations_;
@@ -125,14 +117,25 @@ void CommRecord::wait_began(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   Pending& pending = pending_.at(number);
   set_waiting(pending, true);
-  pending.times.wait_began = Clock::now();
+  pending.wait_began = Clock::now();
 }
 
 void CommRecord::wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
                             std::function<bool()> ended, const GpuTimes& times) {
   const std::lock_guard lock(mutex_);
   Pending& pending = pending_.at(number);
-  times_.wait_ended(pending.times, op_ended, times);
+  const Clock::time_point now = Clock::now();
+  if (times.wait_ended) {
+    measure(pending, times);
+  } else {
+    waited_ += now - pending.wait_began;
+  }
+  if (pending.place) {
+    OpSpan& span = spans_[*pending.place];
+    span.ended = op_ended;
+    span.wait_began = pending.wait_began;
+    span.wait_ended = now;
+  }
   run_on(number, pending, std::move(ended));
 }
 
@@ -141,18 +144,19 @@ void CommRecord::forget(std::int64_t number) {
   pending_.erase(number);
 }
 
-void CommRecord::forget_captured() {
-  const std::lock_guard lock(mutex_);
-  times_.forget_captured();
-}
-
 void CommRecord::replayed(std::function<bool()> ended) {
   const std::lock_guard lock(mutex_);
   if (!last_) return;
-  times_.replayed(phase_, step_);
+  forget_launches();  // their moments have been passed again, or will be
+  for (Captured& op : captured_) {
+    op.span.phase = phase_;
+    op.span.step = step_;
+    op.span.issued = Clock::now();
+    timed_.push_back({op.times, keep(op.span)});
+  }
   const std::int64_t number = ++operations_;
-  Pending pending{{number, last_->op, last_->with, false, phase_, step_, /*replayed=*/true}, {}, {}};
-  Pending& kept = pending_.emplace(number, std::move(pending)).first->second;
+  const OutstandingOp graph{number, last_->op, last_->with, false, phase_, step_, /*replayed=*/true};
+  Pending& kept = pending_.emplace(number, Pending{graph}).first->second;
   set_waiting(kept, true);
   if (board_ != nullptr) board_->set_issued(rank_, number, last_->op);
   run_on(number, kept, std::move(ended));
@@ -182,6 +186,85 @@ void CommRecord::sweep(bool all) {
     pending_.erase(found);
     number = running_.erase(number);
   }
+}
+
+// --- times -------------------------------------------------------------------------------------------------
+
+CommRecord::Place CommRecord::keep(const OpSpan& span) {
+  if (span.step >= trace_steps_) return std::nullopt;
+  spans_.push_back(span);
+  return spans_.size() - 1;
+}
+
+// A GPU measures the wait: what it has measured is read later.
+void CommRecord::measure(const Pending& pending, const GpuTimes& times) {
+  if (!times.captured) {
+    timed_.push_back({times, pending.place});
+    if (timed_.size() > kMostUnread) timed_.pop_front();
+    return;
+  }
+  captured_.push_back({times, pending.span});
+  if (pending.place) unreal_.insert(*pending.place);
+}
+
+void CommRecord::forget_launches() {
+  std::erase_if(timed_, [](const Timed& timed) { return timed.times.captured; });
+}
+
+void CommRecord::forget_captured() {
+  const std::lock_guard lock(mutex_);
+  forget_launches();
+  captured_.clear();
+}
+
+std::chrono::nanoseconds CommRecord::waited() const {
+  const std::lock_guard lock(mutex_);
+  return waited_;
+}
+
+// What has been measured before belongs to what came before.
+void CommRecord::reset_waited() {
+  const std::lock_guard lock(mutex_);
+  read_all();
+  waited_ = std::chrono::nanoseconds(0);
+}
+
+void CommRecord::read_gpu_times() {
+  const std::lock_guard lock(mutex_);
+  read_all();
+}
+
+void CommRecord::read_all() {
+  std::erase_if(timed_, [this](const Timed& timed) { return read(timed); });
+}
+
+// False while the GPU has not come past the wait.
+bool CommRecord::read(const Timed& timed) {
+  const GpuTimes& t = timed.times;
+  const std::optional<std::chrono::nanoseconds> waited = t.wait_ended->since(*t.wait_began);
+  if (!waited) return false;
+  waited_ += *waited;
+  if (!timed.place || !origin_) return true;
+  OpSpan& span = spans_[*timed.place];
+  span.wait_began = origin_->on_host(*t.wait_began);
+  span.wait_ended = origin_->on_host(*t.wait_ended);
+  if (t.began) span.began = origin_->on_host(*t.began);
+  if (t.ended) span.ended = origin_->on_host(*t.ended);
+  return true;
+}
+
+void CommRecord::set_gpu_origin(GpuOrigin origin) {
+  const std::lock_guard lock(mutex_);
+  origin_ = std::move(origin);
+}
+
+std::vector<OpSpan> CommRecord::spans() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<OpSpan> real;
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    if (!unreal_.contains(i)) real.push_back(spans_[i]);
+  }
+  return real;
 }
 
 }  // namespace sc

@@ -1,19 +1,23 @@
-// What a rank has communicated: how often (CommCounts), when (CommTimes), and what has not ended yet, which a
-// watchdog asks for. No torch.
+// What a rank has communicated: how often, when, and what has not ended yet, which a watchdog asks for. No
+// torch.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
-#include "common/watch/comm_counts.h"
 #include "common/watch/comm_op.h"
-#include "common/watch/comm_times.h"
+#include "common/watch/gpu_moment.h"
+#include "common/watch/op_span.h"
 #include "common/watch/progress_board.h"
 
 namespace sc {
@@ -40,6 +44,7 @@ struct RecordOptions {
 class CommRecord {
  public:
   using Clock = OpSpan::Clock;
+  static constexpr std::size_t kMostUnread = 1 << 14;
   CommRecord(Rank world_rank, const RecordOptions& options);
 
   void set_phase(Phase phase);
@@ -47,12 +52,18 @@ class CommRecord {
   /// What the strategy has come to, for the board.
   void set_doing(std::string_view doing);
 
-  /// CommCounts::of
+  /// What was issued in that step: what plans are checked against. Empty if there was nothing.
+  ///   Errors  std::out_of_range for a step that is not kept any more.
   [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;
-  /// Of CommTimes. read_gpu_times is to be called where the host has waited for the GPU; it never blocks.
+  /// Inside waits since the last reset; of several threads: the sum. Of waits that a GPU measures: what
+  /// read_gpu_times() has found.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
   void reset_waited();
+  /// Takes over what the GPU has measured since, in waits and in spans: to be called where the host has
+  /// waited for the GPU; it never blocks. What it has not come past yet is left for the next call, but at
+  /// most kMostUnread waits, and of a graph only those of its last launch.
   void read_gpu_times();
+  /// Spans that a GPU measures are laid on the host's clock by this; until then they hold the host's times.
   void set_gpu_origin(GpuOrigin origin);
   [[nodiscard]] std::vector<OpSpan> spans() const;
   /// Oldest first. Never blocks on a transport.
@@ -85,11 +96,34 @@ class CommRecord {
   void forget_captured();
 
  private:
+  /// Of one phase.
+  struct Steps {
+    std::map<std::int64_t, CommPlan> plans;
+    std::int64_t forgotten_before = std::numeric_limits<std::int64_t>::min();  // steps that are not kept
+  };
+  using Place = std::optional<std::size_t>;  // among the spans that are kept
   struct Pending {
     OutstandingOp op;
-    CommTimes::Op times;
-    std::function<bool()> ended;
+    OpSpan span = {};  // as issued
+    Place place = {};
+    std::function<bool()> ended = [] { return false; };
+    Clock::time_point wait_began = {};
   };
+  /// A wait that a GPU measures.
+  struct Timed {
+    GpuTimes times;
+    Place place;
+  };
+  struct Captured {
+    GpuTimes times;
+    OpSpan span;
+  };
+  [[nodiscard]] Steps& steps(Phase phase) { return phases_[static_cast<std::size_t>(phase)]; }
+  Place keep(const OpSpan& span);
+  void measure(const Pending& pending, const GpuTimes& times);
+  [[nodiscard]] bool read(const Timed& timed);
+  void read_all();
+  void forget_launches();
   void set_waiting(Pending& pending, bool waiting);
   void publish_waits();
   void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
@@ -102,8 +136,14 @@ class CommRecord {
   Phase phase_ = Phase::setup;
   std::int64_t step_ = 0;
   std::int64_t operations_ = 0;
-  CommCounts counts_;
-  CommTimes times_;
+  const std::int64_t keep_steps_, trace_steps_;
+  std::array<Steps, 4> phases_;
+  std::chrono::nanoseconds waited_{0};
+  std::vector<OpSpan> spans_;
+  std::set<std::size_t> unreal_;    // of them, those of operations that were captured, not run
+  std::deque<Timed> timed_;         // not read yet
+  std::vector<Captured> captured_;  // in the order of their waits
+  std::optional<GpuOrigin> origin_;
   std::map<std::int64_t, Pending> pending_;  // by number
   std::deque<std::int64_t> running_;         // of them, those that were waited for
   std::optional<OutstandingOp> last_;        // the last one issued

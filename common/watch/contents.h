@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/watch/comm_times.h"
+#include "common/watch/op_span.h"
 #include "common/watch/timeline.h"
 
 namespace sc {

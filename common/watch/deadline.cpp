@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "common/base/check.h"
@@ -10,9 +12,12 @@
 namespace sc {
 
 Deadline::Deadline(std::chrono::milliseconds limit, std::function<void()> expire)
-    : thread_([this, limit, expire = std::move(expire)] {
-        std::unique_lock lock(mutex_);
-        if (!over_.wait_for(lock, limit, [this] { return done_; })) expire();
+    : thread_([limit, expire = std::move(expire)](const std::stop_token& over) {
+        std::mutex mutex;
+        std::condition_variable_any changed;
+        std::unique_lock lock(mutex);
+        changed.wait_for(lock, over, limit, [] { return false; });
+        if (!over.stop_requested()) expire();
       }) {}
 
 Deadline::Deadline(std::chrono::milliseconds limit, std::string text)
@@ -20,14 +25,5 @@ Deadline::Deadline(std::chrono::milliseconds limit, std::string text)
         say_error(text);
         ::_exit(static_cast<int>(ExitCode::lost_rank));
       }) {}
-
-Deadline::~Deadline() {
-  {
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-  }
-  over_.notify_all();
-  thread_.join();
-}
 
 }  // namespace sc

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -17,15 +15,9 @@ class Deadline {
   Deadline(std::chrono::milliseconds limit, std::function<void()> expire);
   /// Prints "error: " and `text` to stderr and ends the process with exit code 75.
   Deadline(std::chrono::milliseconds limit, std::string text);
-  ~Deadline();
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool done_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace sc

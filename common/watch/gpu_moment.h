@@ -31,7 +31,11 @@ struct GpuOrigin {
   GpuMomentPtr moment;
   std::chrono::steady_clock::time_point at;
   /// Empty while the GPU has not come past it.
-  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> on_host(const GpuMoment& passed) const;
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> on_host(const GpuMoment& passed) const {
+    const std::optional<std::chrono::nanoseconds> since = passed.since(*moment);
+    if (!since) return std::nullopt;
+    return at + *since;
+  }
 };
 
 /// The point that the current stream of the current GPU has been given work up to.

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "common/base/check.h"
 
@@ -69,20 +70,12 @@ std::optional<Variable> tasks_on_node(const Environment& environment) {
   const std::optional<std::string> text = environment(name);
   const std::optional<Variable> node = number(environment, "SLURM_NODEID");
   if (!text || !node) return std::nullopt;
-  const char* at = text->data();
-  const char* end = at + text->size();
-  for (int before = 0; at < end;) {
-    int tasks = 0, repeat = 1;
-    const auto count = std::from_chars(at, end, tasks);
-    if (count.ec != std::errc()) break;
-    at = count.ptr;
-    if (at + 1 < end && at[0] == '(' && at[1] == 'x') {
-      at = std::from_chars(at + 2, end, repeat).ptr;
-      if (at < end && *at == ')') ++at;
-    }
-    before += repeat;
-    if (node->value < before) return Variable{name, tasks};
-    if (at < end && *at++ != ',') break;
+  static const std::regex run(R"((\d{1,9})(?:\(x(\d{1,9})\))?(?:,|$))");
+  int before = 0;
+  for (std::sregex_iterator at(text->begin(), text->end(), run, std::regex_constants::match_continuous), end;
+       at != end; ++at) {
+    before += (*at)[2].matched ? std::stoi((*at)[2]) : 1;
+    if (node->value < before) return Variable{name, std::stoi((*at)[1])};
   }
   contradiction(name + "=" + *text + " says nothing about " + node->text());
 }

@@ -45,32 +45,31 @@ std::int64_t now_ns() {
   throw DeviceError("progress board " + path + ": " + call + ": " + std::strerror(errno));
 }
 
-std::byte* map_file(const std::string& path, std::size_t size) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (file < 0) fail(path, "open");
-  if (::ftruncate(file, static_cast<off_t>(size)) != 0) {
-    ::close(file);
-    fail(path, "ftruncate");
+// Of a path, or (empty) of nobody else's: zeros.
+std::byte* map_memory(const std::string& path, std::size_t size) {
+  int file = -1;
+  if (!path.empty()) {
+    file = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0) fail(path, "open");
+    if (::ftruncate(file, static_cast<off_t>(size)) != 0) {
+      ::close(file);
+      fail(path, "ftruncate");
+    }
   }
-  void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
+  const int flags = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+  void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, file, 0);
+  if (file >= 0) ::close(file);
   if (mapped == MAP_FAILED) fail(path, "mmap");
   return static_cast<std::byte*>(mapped);
 }
 
 }  // namespace
 
-ProgressBoard::ProgressBoard(WorldSize world)
-    : world_(world), size_(sizeof(Header) + sizeof(Slot) * static_cast<std::size_t>(world)) {
-  memory_ = std::make_unique<std::byte[]>(size_ + alignof(Slot));  // zeroed
-  void* aligned = memory_.get();
-  std::size_t space = size_ + alignof(Slot);
-  base_ = static_cast<std::byte*>(std::align(alignof(Slot), size_, aligned, space));
-}
-
 ProgressBoard::ProgressBoard(const std::string& path, WorldSize world)
-    : world_(world), path_(path), size_(sizeof(Header) + sizeof(Slot) * static_cast<std::size_t>(world)) {
-  base_ = map_file(path, size_);
+    : world_(world),
+      path_(path),
+      size_(sizeof(Header) + sizeof(Slot) * static_cast<std::size_t>(world)),
+      base_(map_memory(path, size_)) {
   std::int64_t other = 0;
   if (!header().world.compare_exchange_strong(other, to_int(world)) && other != to_int(world)) {
     ::munmap(base_, size_);
@@ -79,9 +78,7 @@ ProgressBoard::ProgressBoard(const std::string& path, WorldSize world)
   }
 }
 
-ProgressBoard::~ProgressBoard() {
-  if (!memory_) ::munmap(base_, size_);
-}
+ProgressBoard::~ProgressBoard() { ::munmap(base_, size_); }
 
 ProgressBoard::Header& ProgressBoard::header() const { return *reinterpret_cast<Header*>(base_); }
 

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,9 +39,9 @@ struct RankProgress {
 class ProgressBoard {
  public:
   /// In memory: ranks that are threads of this process.
-  explicit ProgressBoard(WorldSize world);
-  /// In `path`, the same for all ranks of a host, on a local file system, and new for this run (an old board
-  /// would hold old claims). Whoever comes first makes it. All ranks name the same world.
+  explicit ProgressBoard(WorldSize world) : ProgressBoard("", world) {}
+  /// In the file `path`, the same for all ranks of a host, on a local file system, and new for this run (an
+  /// old board would hold old claims). Whoever comes first makes it. All ranks name the same world.
   ProgressBoard(const std::string& path, WorldSize world);
   ~ProgressBoard();
   ProgressBoard(const ProgressBoard&) = delete;
@@ -100,9 +99,8 @@ class ProgressBoard {
   WorldSize world_;
   Mesh mesh_;
   std::string path_;
-  std::size_t size_ = 0;
-  std::unique_ptr<std::byte[]> memory_;  // of a board without a file
-  std::byte* base_ = nullptr;
+  std::size_t size_;
+  std::byte* base_;
 };
 
 }  // namespace sc

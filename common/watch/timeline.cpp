@@ -23,15 +23,13 @@ Timeline::Noted& Timeline::note() {
   return noted;
 }
 
-Timeline::Mark Timeline::mark(std::string_view name) { return mark(name, {}); }
-
 Timeline::Mark Timeline::mark(std::string_view name, const Computed& computed) {
   comes_to({});
-  if (!on_) return {nullptr, 0};
+  if (!on_) return nullptr;
   Span& span = note().span;
   span.name = name;
   if (computed.pass != Pass::none) span.computed = computed;
-  return {this, noted_.size() - 1};
+  return Mark(this, EndSpan{noted_.size() - 1});
 }
 
 Timeline::Mark Timeline::mark(Pass pass, int unit) {
@@ -59,10 +57,6 @@ void Timeline::note(const Change& change) {
   NotedChange& noted = noted_changes_.emplace_back(NotedChange{change, gpu_, gpu_ ? gpu_->now() : nullptr});
   noted.change.step = step_, noted.change.at = Clock::now();
 }
-
-void Timeline::replayed(std::int64_t step) { settle(step); }
-
-void Timeline::settle() { settle({}); }
 
 void Timeline::settle(std::optional<std::int64_t> replayed) {
   for (Noted& noted : noted_) {

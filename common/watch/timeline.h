@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,23 +34,12 @@ class Timeline {
     std::int64_t step = 0;
     Clock::time_point at = {};
   };
-  /// Ends its span when it goes.
-  class Mark {
-   public:
-    Mark(Mark&& other) noexcept : timeline_(other.timeline_), index_(other.index_) {
-      other.timeline_ = nullptr;
-    }
-    Mark& operator=(Mark&&) = delete;
-    ~Mark() {
-      if (timeline_ != nullptr) timeline_->end(index_);
-    }
-
-   private:
-    friend class Timeline;
-    Mark(Timeline* timeline, std::size_t index) : timeline_(timeline), index_(index) {}
-    Timeline* timeline_;  // null: nobody asked
-    std::size_t index_;
+  struct EndSpan {
+    std::size_t index = 0;
+    void operator()(Timeline* timeline) const { timeline->end(index); }
   };
+  /// Ends its span when it goes. Null: nobody asked.
+  using Mark = std::unique_ptr<Timeline, EndSpan>;
 
   /// The GPU's own times instead of the host's: `now` is gpu_moment.
   struct GpuClock {
@@ -65,19 +55,18 @@ class Timeline {
   void begin_step(std::int64_t step, Wanted wanted, std::optional<GpuClock> gpu = {});
   /// From here on none are kept.
   void end_step() { on_ = false; }
-  /// The GPU has come past a graph in which marked spans were captured: they are that step's, too.
-  void replayed(std::int64_t step);
   /// Nothing of the marked steps goes on any more: from here on marked() and changes() know them.
-  void settle();
+  ///   replayed  a step: the GPU has come past a graph in which marked spans were captured, so they are that
+  ///             step's, too
+  void settle(std::optional<std::int64_t> replayed = {});
   [[nodiscard]] const std::vector<Span>& marked() const { return marked_; }
   [[nodiscard]] const std::vector<Change>& changes() const { return changes_; }
   /// Spans of the last `steps` steps are kept as well, whether they are drawn or not.
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
-  [[nodiscard]] Mark mark(std::string_view name);
   /// Of the micro-batch that has begun last, but for the norm and updates.
   [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);
   /// Of a micro-batch that the name says, too: an action of a pipeline. unit: the first one of its part.
-  [[nodiscard]] Mark mark(std::string_view name, const Computed& computed);
+  [[nodiscard]] Mark mark(std::string_view name, const Computed& computed = {});
   /// Its whole parameters may be written over from here on. Of no unit (-1): nothing happens.
   void gives_up_params(int unit);
   /// So many versions of all parameters are there from here on.
@@ -118,7 +107,6 @@ class Timeline {
   };
   Noted& note();
   void note(const Change& change);
-  void settle(std::optional<std::int64_t> replayed);
   void end(std::size_t index);
   static std::optional<Span> times_of(const Noted& noted);
 

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <csignal>
-#include <cstdio>
+#include <mutex>
 
 #include "common/base/check.h"
-#include "common/base/message.h"
 #include "common/watch/process_alive.h"
 
 namespace sc {
@@ -33,22 +33,11 @@ std::chrono::milliseconds stale_after(std::chrono::milliseconds limit) {
   return std::clamp<std::chrono::milliseconds>(limit / 2, 500ms, 5000ms);
 }
 
-void fill_defaults(WatchdogOptions& options, WorldSize world) {
-  if (!options.print) {
-    options.print = say_error;
-  }
-  if (!options.abort) options.abort = [] {};
-  if (!options.interrupted) options.interrupted = [](int) {};
-  if (!options.fall_silent) options.fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
-  if (!options.exit) options.exit = [](int code) { ::_exit(code); };
-  if (!options.step_limit) options.step_limit = options.limit * (to_int(world) == 1 ? 1 : 10);
-}
-
 }  // namespace
 
 Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options)
     : board_(board), rank_(rank), outstanding_(std::move(outstanding)), options_(std::move(options)) {
-  fill_defaults(options_, board.world());
+  if (!options_.step_limit) options_.step_limit = options_.limit * (to_int(board.world()) == 1 ? 1 : 10);
   interval_ = std::min<Duration>(kLongestInterval, options_.limit / 10);
   if (options_.on_sigterm) {
     watch_for(SIGTERM);
@@ -59,16 +48,11 @@ Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, Wat
     watch_for(SIGHUP);
   }
   board_.join(rank_);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  thread_ = {};
   if (options_.on_sigint) {  // nobody looks any more
     (void)std::signal(SIGINT, SIG_DFL);
     (void)std::signal(SIGHUP, SIG_DFL);
@@ -87,19 +71,19 @@ void Watchdog::step_end() {
   in_step_ = false;
 }
 
-void Watchdog::run() {
+void Watchdog::run(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
   auto before = std::chrono::steady_clock::now();
-  std::unique_lock lock(mutex_);
-  while (!stop_ && !expired_) {
-    changed_.wait_for(lock, interval_, [this] { return stop_; });
-    lock.unlock();
+  while (!stop.stop_requested() && !expired_) {
+    stopped.wait_for(lock, stop, interval_, [] { return false; });
     const auto now = std::chrono::steady_clock::now();
     clock_ +=
         std::min<Duration>(now - before, 5 * interval_);  // more: this process was stopped, not the others
     before = now;
     board_.heartbeat(rank_, moves_);
     look();
-    lock.lock();
   }
 }
 
@@ -171,14 +155,13 @@ void Watchdog::look_at_others() {
 }
 
 bool Watchdog::leaves_it_to_the_run(int signal) {
-  if (signal != SIGTERM || end_now_ || !options_.ends_by_itself) return false;
+  if (signal != SIGTERM || end_now_) return false;
   if (!asked_ && (somebody_is_gone_ || !options_.ends_by_itself())) return false;
   return asked_ = true;
 }
 
 void Watchdog::end_now() {
   end_now_ = true;
-  changed_.notify_all();
   while (true) std::this_thread::sleep_for(1h);
 }
 

@@ -2,18 +2,20 @@
 // torch, no MPI.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdio>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/message.h"
 #include "common/watch/comm_record.h"
 #include "common/watch/progress_board.h"
 
@@ -35,17 +37,17 @@ struct WatchdogOptions {
   bool on_sigint = false;
   /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It may then take its time,
   /// as long as it is no hang. Default: no.
-  std::function<bool()> ends_by_itself;
+  std::function<bool()> ends_by_itself = [] { return false; };
   /// Before such an end, unless a rank died: the signal. For the last words of this rank.
-  std::function<void(int signal)> interrupted;
+  std::function<void(int signal)> interrupted = [](int) {};
   /// The message, once a job. Default: to stderr, with "error: " before it.
-  std::function<void(const std::string&)> print;
+  std::function<void(const std::string&)> print = say_error;
   /// Asks for the end of all ranks; MpiWorld::abort_job(75), say. May block, may not return.
-  std::function<void()> abort;
+  std::function<void()> abort = [] {};
   /// After SIGTERM, before the end: no more messages from this process. Default: stderr goes to /dev/null.
-  std::function<void()> fall_silent;
-  /// Ends this process, `last_words` after `abort` was called. Default: _exit.
-  std::function<void(int)> exit;
+  std::function<void()> fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
+  /// Ends this process, `last_words` after `abort` was called.
+  std::function<void(int)> exit = ::_exit;
   std::chrono::milliseconds last_words{1000};
 };
 
@@ -66,8 +68,6 @@ class Watchdog {
   Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options);
   /// The rank leaves the board.
   ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   void step_begin(std::int64_t step);
   void step_end();
@@ -81,7 +81,7 @@ class Watchdog {
 
  private:
   using Duration = std::chrono::steady_clock::duration;
-  void run();
+  void run(const std::stop_token& stop);
   void look();
   [[nodiscard]] std::optional<OutstandingOp> overdue_operation();
   void note_transfers(const std::vector<OutstandingOp>& outstanding);
@@ -114,10 +114,7 @@ class Watchdog {
   bool asked_ = false;             // the run was asked to end by itself
   bool expired_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 /// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what

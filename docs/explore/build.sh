@@ -17,7 +17,7 @@ rooms() {
   echo base common/base/{flag_text,text}.cpp
   echo config common/config/*.cpp
   echo layout common/model/{activation_plan,param_layout,part_plan}.cpp
-  echo watch common/watch/{comm_counts,comm_op,contents,pass}.cpp
+  echo watch common/watch/{comm_op,contents,pass}.cpp
   echo data common/data/{loader_plan,sampler}.cpp
   echo plans common/strategy/{group_plan,plans,state_plan}.cpp common/offload/host_plan.cpp
   echo pipeline common/pipeline/{share,slots,split,stage_plan,steps}.cpp

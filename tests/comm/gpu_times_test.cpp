@@ -163,7 +163,7 @@ TEST(GpuTimes, WaitsThatNobodyReadsDoNotPileUp) {
   CommRecord record(Rank{0}, {});
   FakeTimes first, later;
   issue_and_wait(record, first.times());
-  for (std::size_t k = 0; k < CommTimes::kMostUnread; ++k) issue_and_wait(record, later.times());
+  for (std::size_t k = 0; k < CommRecord::kMostUnread; ++k) issue_and_wait(record, later.times());
   EXPECT_EQ(first.began.use_count(), 1) << "the oldest is forgotten";
 }
 

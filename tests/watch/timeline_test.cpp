@@ -90,8 +90,8 @@ TEST(Timeline, AMarkedStepKeepsChangesAndAReplayedOneIsTakenEachTime) {
   }
   timeline.end_step();
   EXPECT_TRUE(timeline.marked().empty());
-  timeline.replayed(2);
-  timeline.replayed(3);
+  timeline.settle(2);
+  timeline.settle(3);
   timeline.settle();
   ASSERT_EQ(timeline.marked().size(), 2u);
   EXPECT_EQ(timeline.marked()[1].step, 3);
