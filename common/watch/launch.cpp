@@ -74,8 +74,8 @@ std::optional<Variable> tasks_on_node(const Environment& environment) {
   int before = 0;
   for (std::sregex_iterator at(text->begin(), text->end(), run, std::regex_constants::match_continuous), end;
        at != end; ++at) {
-    before += (*at)[2].matched ? std::stoi((*at)[2]) : 1;
-    if (node->value < before) return Variable{name, std::stoi((*at)[1])};
+    before += (*at)[2].matched ? std::stoi((*at)[2].str()) : 1;
+    if (node->value < before) return Variable{name, std::stoi((*at)[1].str())};
   }
   contradiction(name + "=" + *text + " says nothing about " + node->text());
 }

@@ -21,8 +21,7 @@ void all_reduce_sums_in_rank_order(Communicator& comm) {
     for (const std::int64_t n : counts<T>()) {
       at::Tensor t = filled<T>(rank_of(comm), n, 1);
       comm.all_reduce(t).wait();
-      expect_values<T>(
-          t, 0, n, [&](std::int64_t i) { return expected_sum<T>(size_of(comm), i, 1); }, "all_reduce");
+      expect_values<T>(t, 0, n, sum_of_all<T>(size_of(comm), 1), "all_reduce");
     }
   });
 }
@@ -34,11 +33,8 @@ void reduce_scatter_sums_in_rank_order(Communicator& comm) {
       const at::Tensor full = filled<T>(rank_of(comm), n * size_of(comm), 2);
       at::Tensor shard = at::empty({n}, full.options());
       comm.reduce_scatter(full, shard).wait();
-      const std::int64_t begin = rank_of(comm) * n;
-      expect_values<T>(
-          shard, 0, n, [&](std::int64_t i) { return expected_sum<T>(size_of(comm), begin + i, 2); }, "shard");
-      expect_values<T>(
-          full, 0, n * size_of(comm), [&](std::int64_t i) { return number<T>(rank_of(comm), i, 2); }, "full");
+      expect_values<T>(shard, 0, n, sum_of_all<T>(size_of(comm), 2, rank_of(comm) * n), "shard");
+      expect_values<T>(full, 0, n * size_of(comm), numbers_of<T>(rank_of(comm), 2), "full");
     }
   });
 }
@@ -65,8 +61,7 @@ void all_gather_brings_every_slice(Communicator& comm) {
       at::Tensor full = at::empty({n * size_of(comm)}, shard.options());
       comm.all_gather(shard, full).wait();
       for (std::int64_t r = 0; r < size_of(comm); ++r) {
-        expect_values<T>(
-            full, r * n, n, [&](std::int64_t i) { return number<T>(r, i, 4); }, "slice " + std::to_string(r));
+        expect_values<T>(full, r * n, n, numbers_of<T>(r, 4), "slice " + std::to_string(r));
       }
     }
   });
@@ -79,9 +74,7 @@ void all_gather_in_place(Communicator& comm) {
     shard.copy_(filled<float>(rank_of(comm), n, 5));
     comm.all_gather(shard, full).wait();
     for (std::int64_t r = 0; r < size_of(comm); ++r) {
-      expect_values<float>(
-          full, r * n, n, [&](std::int64_t i) { return number<float>(r, i, 5); },
-          "slice " + std::to_string(r));
+      expect_values<float>(full, r * n, n, numbers_of<float>(r, 5), "slice " + std::to_string(r));
     }
   }
 }
@@ -91,8 +84,7 @@ void broadcast_from_every_root(Communicator& comm) {
     for (const std::int64_t n : kCounts) {
       at::Tensor t = filled<float>(rank_of(comm), n, 6);
       comm.broadcast(t, Rank{static_cast<int>(root)}).wait();
-      expect_values<float>(
-          t, 0, n, [&](std::int64_t i) { return number<float>(root, i, 6); }, "broadcast");
+      expect_values<float>(t, 0, n, numbers_of<float>(root, 6), "broadcast");
     }
   }
 }
@@ -120,9 +112,7 @@ void messages_match_in_issue_order(Communicator& comm) {
   for (Ticket& ticket : tickets) ticket.wait();
   for (std::int64_t r = 0; r < size_of(comm); ++r) {
     for (std::size_t k = 0; k < received[static_cast<std::size_t>(r)].size(); ++k) {
-      const auto want = [&](std::int64_t i) {
-        return number<float>(r, i, 10 + static_cast<std::int64_t>(k));
-      };
+      const auto want = numbers_of<float>(r, 10 + static_cast<std::int64_t>(k));
       expect_values<float>(received[static_cast<std::size_t>(r)][k], 0, counts[k], want,
                            "message from " + std::to_string(r));
     }
@@ -139,9 +129,7 @@ void pending_receive_blocks_nothing(Communicator& comm) {
   for (int k = 0; k < 5; ++k) {
     at::Tensor t = filled<float>(rank_of(comm), 70000, 20 + k);
     comm.all_reduce(t).wait();
-    expect_values<float>(
-        t, 0, 70000, [&](std::int64_t i) { return expected_sum<float>(size_of(comm), i, 20 + k); },
-        "all_reduce");
+    expect_values<float>(t, 0, 70000, sum_of_all<float>(size_of(comm), 20 + k), "all_reduce");
   }
   comm.barrier();
   if (size_of(comm) == 1) return;
@@ -149,8 +137,7 @@ void pending_receive_blocks_nothing(Communicator& comm) {
   comm.barrier();
   comm.send(filled<float>(rank_of(comm), 7, 30), Rank{static_cast<int>(next)}).wait();
   receive.wait();
-  expect_values<float>(
-      late, 0, 7, [&](std::int64_t i) { return number<float>(before, i, 30); }, "late message");
+  expect_values<float>(late, 0, 7, numbers_of<float>(before, 30), "late message");
 }
 
 // Forty operations of all kinds in flight, waited for backwards.
@@ -177,14 +164,10 @@ void many_operations_in_flight(Communicator& comm) {
   }
   for (int k = 0; k < kRounds; ++k) {
     const auto s = static_cast<std::size_t>(k);
-    expect_values<float>(
-        sums[s], 0, n, [&](std::int64_t i) { return expected_sum<float>(world, i, 40 + k); }, "all_reduce");
-    const auto mine = [&](std::int64_t i) { return expected_sum<float>(world, rank * n + i, 60 + k); };
-    expect_values<float>(shards[s], 0, n, mine, "reduce_scatter");
-    expect_values<float>(
-        gathered[s], 0, n, [&](std::int64_t i) { return number<float>(0, i, 100 + k); }, "all_gather");
-    expect_values<float>(
-        spread[s], 0, n, [&](std::int64_t i) { return number<float>(k % world, i, 80 + k); }, "broadcast");
+    expect_values<float>(sums[s], 0, n, sum_of_all<float>(world, 40 + k), "all_reduce");
+    expect_values<float>(shards[s], 0, n, sum_of_all<float>(world, 60 + k, rank * n), "reduce_scatter");
+    expect_values<float>(gathered[s], 0, n, numbers_of<float>(0, 100 + k), "all_gather");
+    expect_values<float>(spread[s], 0, n, numbers_of<float>(k % world, 80 + k), "broadcast");
   }
 }
 
@@ -193,13 +176,11 @@ void long_tensors(Communicator& comm) {
   const std::int64_t n = 700'001;
   at::Tensor t = filled<float>(rank_of(comm), n, 7);
   comm.all_reduce(t).wait();
-  expect_values<float>(
-      t, 0, n, [&](std::int64_t i) { return expected_sum<float>(size_of(comm), i, 7); }, "all_reduce");
+  expect_values<float>(t, 0, n, sum_of_all<float>(size_of(comm), 7), "all_reduce");
   const Rank root{static_cast<int>(size_of(comm) - 1)};
   at::Tensor b = filled<float>(rank_of(comm), n, 8);
   comm.broadcast(b, root).wait();
-  expect_values<float>(
-      b, 0, n, [&](std::int64_t i) { return number<float>(to_int(root), i, 8); }, "broadcast");
+  expect_values<float>(b, 0, n, numbers_of<float>(to_int(root), 8), "broadcast");
 }
 
 // Two groups: the even and the odd ranks; rank 0 alone stays out of the second split.
@@ -220,8 +201,7 @@ void split_makes_groups(Communicator& comm) {
     return static_cast<std::int64_t>(sum);
   };
   expect_values<std::int64_t>(t, 0, 100, want, "sum over the part");
-  expect_values<std::int64_t>(
-      all, 0, 100, [&](std::int64_t i) { return expected_sum<std::int64_t>(world, i, 9); }, "over all");
+  expect_values<std::int64_t>(all, 0, 100, sum_of_all<std::int64_t>(world, 9), "over all");
   part->barrier();
   const auto later = comm.split(rank == 0 ? -1 : 5);
   EXPECT_EQ(later == nullptr, rank == 0);
@@ -268,8 +248,7 @@ void wrong_arguments_are_refused(Communicator& comm) {
   comm.all_gather(arena.narrow(0, 0, 5), middle).wait();
   comm.all_gather(arena.narrow(0, 5 * (world + 1), 5), middle).wait();
   comm.all_reduce(t).wait();
-  expect_values<float>(
-      t, 0, 4, [&](std::int64_t i) { return expected_sum<float>(world, i, 1); }, "afterwards");
+  expect_values<float>(t, 0, 4, sum_of_all<float>(world, 1), "afterwards");
 }
 
 void dropped_tickets_are_counted(Communicator& comm) {
@@ -302,16 +281,13 @@ void storage_lives_until_the_wait(Communicator& comm) {
     sum = at::Tensor();
     ticket.wait();
     EXPECT_EQ(view.use_count(), 1u) << "somebody still holds the tensor";
-    expect_values<float>(
-        view, 0, 50001, [&](std::int64_t i) { return expected_sum<float>(size_of(comm), i, k); },
-        "all_reduce");
+    expect_values<float>(view, 0, 50001, sum_of_all<float>(size_of(comm), k), "all_reduce");
   }
   at::Tensor gathered = uninitialised(1000 * size_of(comm), at::kFloat);
   Ticket ticket = comm.all_gather(filled<float>(rank_of(comm), 1000, 50),
                                   gathered);  // its input lives in the ticket alone
   ticket.wait();
-  expect_values<float>(
-      gathered, 0, 1000, [&](std::int64_t i) { return number<float>(0, i, 50); }, "all_gather");
+  expect_values<float>(gathered, 0, 1000, numbers_of<float>(0, 50), "all_gather");
 }
 
 void texts_travel(Communicator& comm) {

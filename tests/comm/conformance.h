@@ -2,6 +2,8 @@
 // backend.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,6 +18,11 @@ struct Case {
   std::function<void(Communicator&)> body;
 };
 const std::vector<Case>& conformance_cases();
+/// For suites with the case as their parameter.
+inline const auto kEveryCase = ::testing::Range<std::size_t>(0, conformance_cases().size());
+inline std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
+  return conformance_cases()[info.param].name;
+}
 
 /// Runs `body` on the ranks of a Local world, one thread a rank, after putting `wrap` round each
 /// communicator. An exception on a rank aborts the others and is a test failure, unless it is the abort's

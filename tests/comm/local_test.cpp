@@ -52,13 +52,13 @@ std::string name_of_case(const ::testing::TestParamInfo<Parameters>& info) {
   return kBackends[backend].name + std::to_string(world) + test::conformance_cases()[which].name;
 }
 
-const auto kCases = ::testing::Range<std::size_t>(0, test::conformance_cases().size());
 INSTANTIATE_TEST_SUITE_P(Alone, Conformance,
                          ::testing::Combine(::testing::Range<std::size_t>(0, 3), ::testing::Range(1, 5),
-                                            kCases),
+                                            test::kEveryCase),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Stacked, Conformance,
-                         ::testing::Combine(::testing::Values<std::size_t>(3), ::testing::Values(2), kCases),
+                         ::testing::Combine(::testing::Values<std::size_t>(3), ::testing::Values(2),
+                                            test::kEveryCase),
                          name_of_case);
 
 // What a ticket says when it is waited for.

@@ -22,12 +22,7 @@ class Conformance : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Conformance, Holds) { test::conformance_cases()[GetParam()].body(test::mpi_world()); }
 
-std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
-  return test::conformance_cases()[info.param].name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Mpi, Conformance, ::testing::Range<std::size_t>(0, test::conformance_cases().size()),
-                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Mpi, Conformance, test::kEveryCase, test::name_of_case);
 
 // One operation at a time, every kind, counts that divide and counts that do not: the bytes that MPI was
 // given to send are wire_bytes, on every rank, and nothing else was sent.

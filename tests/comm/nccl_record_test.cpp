@@ -7,6 +7,7 @@
 #include <latch>
 #include <thread>
 
+#include "common/comm/forwarding_communicator.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
@@ -33,19 +34,14 @@ class LateTicket : public TicketState {
 };
 
 /// A world of one whose all_reduce ends when `done` says so, as on a GPU; `while_issuing` runs inside it.
-class LateCommunicator : public Communicator {
+class LateCommunicator : public ForwardingCommunicator {
  public:
-  Rank rank() const override { return Rank{0}; }
-  WorldSize size() const override { return WorldSize{1}; }
-  void barrier() override {}
-  void abort() noexcept override {}
-  std::unique_ptr<Communicator> split(int) override { return nullptr; }
+  LateCommunicator() : ForwardingCommunicator(LocalWorld(1).communicator(Rank{0})) {}
   Ticket issue(const Operation& op, const at::Tensor&, const at::Tensor&, std::optional<Rank>) override {
     if (op.kind != CommKind::all_reduce) return {};
     if (while_issuing) while_issuing();
     return Ticket(std::make_unique<LateTicket>(done));
   }
-  std::int64_t dropped_tickets() const override { return 0; }
 
   Flag done = std::make_shared<std::atomic<bool>>(false);
   std::function<void()> while_issuing;

@@ -36,11 +36,7 @@ TEST(NcclDevices, CountingGpusMakesNoContext) {
 
 TEST_P(NcclConformance, Holds) { test::conformance_cases()[GetParam()].body(comm()); }
 
-std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
-  return test::conformance_cases()[info.param].name;
-}
-INSTANTIATE_TEST_SUITE_P(Nccl, NcclConformance,
-                         ::testing::Range<std::size_t>(0, test::conformance_cases().size()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Nccl, NcclConformance, test::kEveryCase, test::name_of_case);
 
 TEST_F(NcclTest, OnlyThisRanksGpuIsInUse) {
   for (int device = 0; device < visible_gpus(); ++device) {

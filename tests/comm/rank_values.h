@@ -43,35 +43,30 @@ T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
   }
 }
 
+// 16-bit types accumulate in fp32; integers wrap.
 template <class T>
-struct SumOf {
-  using type = T;
-};
-template <>
-struct SumOf<c10::BFloat16> {
-  using type = float;
-};
-template <>
-struct SumOf<c10::Half> {
-  using type = float;
-};
-template <>
-struct SumOf<std::int64_t> {
-  using type = std::uint64_t;  // wraps
-};
-template <>
-struct SumOf<std::int32_t> {
-  using type = std::uint32_t;
-};
+using SumOf = std::conditional_t<
+    sizeof(T) == 2, float,
+    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type>;
 
 // Rank-order sum of element i, rounded once.
 template <class T>
 T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
-  using Sum = typename SumOf<T>::type;
+  using Sum = SumOf<T>;
   auto sum = static_cast<Sum>(number<T>(0, i, salt));
   for (std::int64_t r = 1; r < world; ++r)
     sum = static_cast<Sum>(sum + static_cast<Sum>(number<T>(r, i, salt)));
   return static_cast<T>(sum);
+}
+
+/// What expect_values wants: element i of all ranks' sum, or of one rank's numbers, behind `begin`.
+template <class T>
+auto sum_of_all(std::int64_t world, std::int64_t salt, std::int64_t begin = 0) {
+  return [=](std::int64_t i) { return expected_sum<T>(world, begin + i, salt); };
+}
+template <class T>
+auto numbers_of(std::int64_t rank, std::int64_t salt) {
+  return [=](std::int64_t i) { return number<T>(rank, i, salt); };
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "common/comm/forwarding_communicator.h"
 #include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
@@ -42,11 +43,10 @@ TEST(Record, CountsByPhaseAndStep) {
     comm.set_phase("check");
     comm.all_gather(shard, full).wait();
 
-    CommPlan third, fourth, check;
-    third.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}}, 2);
-    fourth.add({CommKind::reduce_scatter, DType::f64, Elements(8), WorldSize{2}});
-    fourth.add({CommKind::broadcast, DType::f32, Elements(10), WorldSize{2}});
-    check.add({CommKind::all_gather, DType::f64, Elements(8), WorldSize{2}});
+    const CommPlan third{{{{CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}}, 2}}},
+        fourth{{{{CommKind::reduce_scatter, DType::f64, Elements(8), WorldSize{2}}, 1},
+                {{CommKind::broadcast, DType::f32, Elements(10), WorldSize{2}}, 1}}},
+        check{{{{CommKind::all_gather, DType::f64, Elements(8), WorldSize{2}}, 1}}};
     EXPECT_TRUE(comm.recorded("train", 3) == third);
     EXPECT_TRUE(comm.recorded("train", 4) == fourth);
     EXPECT_TRUE(comm.recorded("check", 4) == check);
@@ -69,28 +69,23 @@ TEST(Record, KnowsWhatAnOperationCarriesAndHowItsGroupLies) {
     comm.all_reduce(t, {OpPurpose::sums}).wait();
     same_parity->all_reduce(t, {OpPurpose::gradients, 3}).wait();
     uneven->all_reduce(t).wait();
-    CommPlan expected;
-    expected.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{4}}, {OpPurpose::sums});
-    expected.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2, OpPurpose::gradients, 3});
-    expected.add({CommKind::all_reduce, DType::f32, Elements(10), uneven->size(), me == 2 ? 1 : 0});
+    const CommPlan expected{
+        {{{CommKind::all_reduce, DType::f32, Elements(10), WorldSize{4}, 1, OpPurpose::sums}, 1},
+         {{CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}, 2, OpPurpose::gradients, 3}, 1},
+         {{CommKind::all_reduce, DType::f32, Elements(10), uneven->size(), me == 2 ? 1 : 0}, 1}}};
     EXPECT_TRUE(comm.recorded("train", 0) == expected) << "rank " << me;
   });
 }
 
 /// A backend that takes anything, and notes what it was asked for.
-class Notes : public Communicator {
+class Notes : public ForwardingCommunicator {
  public:
-  Rank rank() const override { return Rank{0}; }
-  WorldSize size() const override { return WorldSize{2}; }
-  void barrier() override {}
-  void abort() noexcept override {}
-  std::unique_ptr<Communicator> split(int /*color*/) override { return nullptr; }
+  Notes() : ForwardingCommunicator(LocalWorld(2).communicator(Rank{0})) {}
   Ticket issue(const Operation& op, const at::Tensor& /*from*/, const at::Tensor& /*to*/,
                std::optional<Rank> /*peer*/) override {
     asked.push_back(op);
     return {};
   }
-  std::int64_t dropped_tickets() const override { return 0; }
   std::vector<Operation> asked;
 };
 

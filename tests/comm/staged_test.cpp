@@ -33,11 +33,7 @@ using StagedConformance = test::GpuRankTest<Staged, ::testing::TestWithParam<std
 
 TEST_P(StagedConformance, Holds) { test::conformance_cases()[GetParam()].body(comm()); }
 
-std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
-  return test::conformance_cases()[info.param].name;
-}
-INSTANTIATE_TEST_SUITE_P(Staged, StagedConformance,
-                         ::testing::Range<std::size_t>(0, test::conformance_cases().size()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Staged, StagedConformance, test::kEveryCase, test::name_of_case);
 
 TEST_F(StagedTest, ScratchIsAllocatedOnceAGroup) {
   const std::int64_t before = pinned_bytes;
