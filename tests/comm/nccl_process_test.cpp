@@ -1,30 +1,17 @@
 // Real ranks on GPUs under mpirun: a rank that hangs, dies or is stopped while the others' GPUs wait for it
 // in NCCL is named, and all ranks are gone within 10 s.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
-#include <regex>
-#include <string>
-#include <thread>
 
-#include "common/watch/process_alive.h"
+#include "tests/watch/job.h"
 
 namespace sc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Outcome {
-  int code = -1;
-  std::string text;
-  Clock::time_point ended;
-  [[nodiscard]] bool has(const std::string& what) const { return text.find(what) != std::string::npos; }
-};
+using test::Outcome;
 
 Outcome run_job(int ranks, const std::string& mode, const std::string& fault) {
   static int jobs = 0;
@@ -32,36 +19,19 @@ Outcome run_job(int ranks, const std::string& mode, const std::string& fault) {
       ::testing::TempDir() + "nccl_board_" + std::to_string(::getpid()) + "_" + std::to_string(++jobs);
   const std::string command = std::string(MPIRUN) + " -q --oversubscribe --bind-to none --timeout 90 -n " +
                               std::to_string(ranks) + " " + NCCL_PROGRAM + " " + mode + " " + board +
-                              " 3000 " + fault + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.ended = Clock::now();
+                              " 3000 " + fault;
+  const Outcome outcome = test::run_command(command);
   std::filesystem::remove(board);
   return outcome;
 }
 
-// mpirun may return a moment before its last child is gone; a GPU's kernels are torn down first.
+// A GPU's kernels are torn down first.
 void expect_all_gone(const Outcome& outcome, int ranks) {
-  const std::regex line("pid ([0-9]+)"), broken("broken at ([0-9]+) ms");
+  const std::regex broken("broken at ([0-9]+) ms");
   std::smatch match;
   ASSERT_TRUE(std::regex_search(outcome.text, match, broken)) << outcome.text;
   const Clock::time_point began{std::chrono::milliseconds(std::stoll(match[1]))};
-  int found = 0;
-  for (auto pid = std::sregex_iterator(outcome.text.begin(), outcome.text.end(), line);
-       pid != std::sregex_iterator(); ++pid) {
-    ++found;
-    const std::int64_t process = std::stoll((*pid)[1]);
-    while (process_alive(process) && Clock::now() - began < std::chrono::seconds(20))
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_FALSE(process_alive(process)) << "rank with pid " << process << " is left";
-  }
-  EXPECT_EQ(found, ranks) << outcome.text;
+  test::expect_no_orphans(outcome, ranks, std::chrono::seconds(20));
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
   EXPECT_LT(took.count(), 10'000) << "from the fault to the end of the last rank\n" << outcome.text;
 }

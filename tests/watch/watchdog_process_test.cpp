@@ -1,44 +1,26 @@
 // Real ranks under mpirun: a rank that hangs, dies or is stopped ends the job with one message that names it,
 // and no process is left.
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <regex>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "common/watch/process_alive.h"
+#include "tests/watch/job.h"
 
 namespace sc {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string text;
-  [[nodiscard]] std::int64_t count(const std::string& what) const {
-    std::int64_t n = 0;
-    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
-    return n;
-  }
-};
+using test::Outcome;
 
-Outcome run(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
+std::int64_t count(const Outcome& outcome, const std::string& what) {
+  std::int64_t n = 0;
+  for (std::size_t at = outcome.text.find(what); at != std::string::npos;
+       at = outcome.text.find(what, at + 1))
+    ++n;
+  return n;
 }
 
 Outcome run_job(int ranks, const std::string& fault) {
@@ -49,7 +31,7 @@ Outcome run_job(int ranks, const std::string& fault) {
                                         : std::string(MPIRUN) +
                                               " -q --oversubscribe --bind-to none --timeout 60 -n " +
                                               std::to_string(ranks) + " ";
-  const Outcome outcome = run(mpirun + WATCHDOG_PROGRAM + " " + board + " 1500 " + fault);
+  const Outcome outcome = test::run_command(mpirun + WATCHDOG_PROGRAM + " " + board + " 1500 " + fault);
   std::filesystem::remove(board);
   return outcome;
 }
@@ -75,35 +57,20 @@ const Outcome& outcome_of(int ranks, const std::string& fault) {
   return outcomes.at({ranks, fault});
 }
 
-// mpirun may return a moment before its last child is gone.
-void expect_no_orphans(const Outcome& outcome, int ranks) {
-  const std::regex line("pid ([0-9]+)");
-  int found = 0;
-  for (auto match = std::sregex_iterator(outcome.text.begin(), outcome.text.end(), line);
-       match != std::sregex_iterator(); ++match) {
-    ++found;
-    const std::int64_t pid = std::stoll((*match)[1]);
-    for (int k = 0; k < 100 && process_alive(pid); ++k)
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_FALSE(process_alive(pid)) << "rank with pid " << pid << " is left";
-  }
-  EXPECT_EQ(found, ranks) << outcome.text;
-}
-
 void expect_lost(const Outcome& outcome, int ranks, const std::string& lost, const std::string& how,
                  const std::string& last) {
-  EXPECT_EQ(outcome.count("\nerror: "), 1) << outcome.text;
-  EXPECT_EQ(outcome.count("\nerror: " + lost), 1) << outcome.text;
-  EXPECT_NE(outcome.text.find(how), std::string::npos) << outcome.text;
-  EXPECT_NE(outcome.text.find(last), std::string::npos) << outcome.text;
-  expect_no_orphans(outcome, ranks);
+  EXPECT_EQ(count(outcome, "\nerror: "), 1) << outcome.text;
+  EXPECT_EQ(count(outcome, "\nerror: " + lost), 1) << outcome.text;
+  EXPECT_TRUE(outcome.has(how)) << outcome.text;
+  EXPECT_TRUE(outcome.has(last)) << outcome.text;
+  test::expect_no_orphans(outcome, ranks, std::chrono::seconds(5));
 }
 
 TEST(WatchdogProcess, NothingHappens) {
   for (const int ranks : {0, 3}) {
     const Outcome& outcome = outcome_of(ranks, "none");
     EXPECT_EQ(outcome.code, 0) << outcome.text;
-    EXPECT_EQ(outcome.count("error"), 0) << outcome.text;
+    EXPECT_EQ(count(outcome, "error"), 0) << outcome.text;
   }
 }
 
@@ -112,9 +79,8 @@ TEST(WatchdogProcess, HangOfOneOfThree) {
   EXPECT_EQ(outcome.code, 75);
   expect_lost(outcome, 3, "lost rank 1: rank ", "is alive, but does not come to the next operation",
               "last operation 5 (all_reduce of 1,000 f32), train step 4");
-  EXPECT_NE(outcome.text.find(
-                "waits for its operation 6 (all_reduce of 1,000 f32, train step 4) for more than 1.5 s"),
-            std::string::npos)
+  EXPECT_TRUE(
+      outcome.has("waits for its operation 6 (all_reduce of 1,000 f32, train step 4) for more than 1.5 s"))
       << outcome.text;
 }
 

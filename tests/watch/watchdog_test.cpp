@@ -29,17 +29,33 @@ void alive(ProgressBoard& board, Rank rank, std::int64_t operations, bool waitin
   if (waiting) board.add_waiting(rank, 1);
 }
 
+/// A board of such ranks, all of which have joined.
+struct BoardOf : ProgressBoard {
+  struct Row {
+    std::int64_t operations;
+    bool waits;
+    Meeting meeting = {};
+  };
+  BoardOf(std::initializer_list<Row> rows) : ProgressBoard(WorldSize{static_cast<int>(rows.size())}) {
+    int rank = 0;
+    for (const Row& row : rows) {
+      alive(*this, Rank{rank}, row.operations, row.waits);
+      set_meeting(Rank{rank++}, row.meeting);
+    }
+  }
+};
+
 std::string report(const ProgressBoard& board, const std::optional<OutstandingOp>& op = kWait) {
   return describe_hang(board, Rank{0}, op, 30s, 5s);
 }
 
+/// What a report begins with: "lost rank 1".
+std::string head_of(const std::string& text) { return text.substr(0, text.find(':')); }
+
 std::string pid() { return std::to_string(::getpid()); }
 
 TEST(HangReport, NamesTheRankThatDoesNotCome) {
-  ProgressBoard board(WorldSize{3});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 8, false);
-  alive(board, Rank{2}, 9, true);
+  BoardOf board({{9, true}, {8, false}, {9, true}});
   EXPECT_EQ(
       report(board),
       "lost rank 1: rank 0 waits for its operation 9 (all_reduce of 1,000 f32, train step 4) for more "
@@ -72,10 +88,8 @@ TEST(Descriptions, SayWhatAnOperationCarriesAndOfWhichUnit) {
 }
 
 TEST(HangReport, NamesWhatIsMissing) {
-  ProgressBoard board(WorldSize{2});
+  BoardOf board({{9, true}, {8, false}});
   board.set_last_unit(13);
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 8, false);
   Operation last = kSum, gradient = kSum;
   last.purpose = OpPurpose::sums;
   gradient.purpose = OpPurpose::gradients, gradient.unit = 7;
@@ -89,12 +103,9 @@ TEST(HangReport, NamesWhatIsMissing) {
 }
 
 TEST(HangReport, NamesSeveral) {
-  ProgressBoard board(WorldSize{3});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 0, false);
-  alive(board, Rank{2}, 3, false);
+  BoardOf board({{9, true}, {0, false}, {3, false}});
   const std::string text = report(board);
-  EXPECT_EQ(text.substr(0, text.find(':')), "lost ranks 1, 2");
+  EXPECT_EQ(head_of(text), "lost ranks 1, 2");
   EXPECT_NE(text.find("rank 1: process " + pid() +
                       " is alive, but does not come to the next operation; no operation yet, train step 0"),
             std::string::npos)
@@ -128,9 +139,8 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
 
 // Who all wait are introduced where they are listed.
 TEST(HangReport, PlacesOfRanksThatAllWait) {
-  ProgressBoard board(WorldSize{4});
+  BoardOf board({{9, true}, {9, true}, {9, true}, {9, true}});
   board.set_mesh(Mesh(WorldSize{4}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
-  for (int r = 0; r < 4; ++r) alive(board, Rank{r}, 9, true);
   EXPECT_NE(report(board).find("\n  rank 2 (stage 1, tensor rank 0): last operation 9"), std::string::npos)
       << report(board);
 }
@@ -162,9 +172,7 @@ TEST(HangReport, ADeadProcessComesFirst) {
 }
 
 TEST(HangReport, AllWaitMeansTheyDisagree) {
-  ProgressBoard board(WorldSize{2});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 9, true);
+  BoardOf board({{9, true}, {9, true}});
   EXPECT_EQ(report(board).substr(0, 72),
             "every rank waits, so the ranks did not issue the same operations: rank 0");
 }
@@ -177,9 +185,7 @@ TEST(HangReport, AllWaitInAGraph) {
                             .phase = Phase::train,
                             .step = 4,
                             .replayed = true};
-  ProgressBoard board(WorldSize{2});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 8, true);  // a stage that has fewer operations
+  BoardOf board({{9, true}, {8, true}});  // a stage that has fewer operations
   const std::string text = report(board, graph);
   EXPECT_EQ(text.substr(0, text.find(" has")),
             "every rank waits in the graph of a step: rank 0's of train step 4");
@@ -192,9 +198,7 @@ TEST(HangReport, AllWaitInAGraph) {
 TEST(HangReport, ADiskIsTheRanksOwn) {
   const OutstandingOp read{9, {CommKind::disk_read, DType::f32, Elements(1024)}, {}, true, Phase::train, 4};
   for (const bool waiting : {false, true}) {
-    ProgressBoard board(WorldSize{2});
-    alive(board, Rank{0}, 9, true);
-    alive(board, Rank{1}, 7, waiting);
+    BoardOf board({{9, true}, {7, waiting}});
     EXPECT_EQ(
         report(board, read),
         "rank 0 is stuck: its operation 9 (disk_read of 1,024 f32, train step 4) has not ended for more "
@@ -205,12 +209,9 @@ TEST(HangReport, ADiskIsTheRanksOwn) {
 }
 
 TEST(HangReport, OfWaitingRanksTheOneBehind) {
-  ProgressBoard board(WorldSize{3});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 7, true);
-  alive(board, Rank{2}, 8, true);
+  BoardOf board({{9, true}, {7, true}, {8, true}});
   const std::string text = report(board);
-  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 1");
+  EXPECT_EQ(head_of(text), "lost rank 1");
   EXPECT_NE(text.find("is alive and waits for another operation; last operation 7"), std::string::npos)
       << text;
 }
@@ -229,42 +230,29 @@ TEST(HangReport, RanksThatEndedOrAreElsewhere) {
 }
 
 TEST(HangReport, AMessageNamesItsPeer) {
-  ProgressBoard board(WorldSize{2});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 1, false);
+  BoardOf board({{9, true}, {1, false}});
   const OutstandingOp receive{
       9, {CommKind::recv, DType::bf16, Elements(8)}, {{}, Rank{1}, 0}, true, Phase::eval, 4};
   EXPECT_NE(report(board, receive).find("operation 9 (recv of 8 bf16 from rank 1, eval step 4)"),
             std::string::npos);
 }
 
-/// A rank that waits for a message, or in a collective of a group.
-void waits(ProgressBoard& board, Rank rank, std::int64_t operations, const Meeting& meeting) {
-  alive(board, rank, operations, true);
-  board.set_meeting(rank, meeting);
-}
 Meeting message(Rank peer) { return {{0, 4, 1}, peer, 0}; }
 
 // Stage 2 has stopped computing. Stage 0, at the end of the pipeline, has the fewest operations by nature.
 TEST(HangReport, AMissingMessageIsNotTheFaultOfWhoHasFewestOperations) {
-  ProgressBoard board(WorldSize{4});
-  waits(board, Rank{0}, 9, message(Rank{1}));
-  waits(board, Rank{1}, 17, message(Rank{2}));
-  waits(board, Rank{3}, 8, message(Rank{2}));
-  alive(board, Rank{2}, 16, false);
-  const std::string text = report(board);
-  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 2");
+  BoardOf board(
+      {{9, true, message(Rank{1})}, {17, true, message(Rank{2})}, {16, false}, {8, true, message(Rank{2})}});
+  EXPECT_EQ(head_of(report(board)), "lost rank 2");
 }
 
 TEST(HangReport, ARingOfMessagesIsADeadlock) {
-  ProgressBoard board(WorldSize{4});
-  waits(board, Rank{0}, 3, message(Rank{1}));
-  waits(board, Rank{1}, 17, message(Rank{2}));
-  waits(board, Rank{2}, 18, message(Rank{3}));
-  waits(board, Rank{3}, 9, message(Rank{1}));
+  BoardOf board({{3, true, message(Rank{1})},
+                 {17, true, message(Rank{2})},
+                 {18, true, message(Rank{3})},
+                 {9, true, message(Rank{1})}});
   const std::string text = report(board);
-  EXPECT_EQ(text.substr(0, text.find(':')),
-            "every rank of a ring waits for the next one, so none of them ever goes on");
+  EXPECT_EQ(head_of(text), "every rank of a ring waits for the next one, so none of them ever goes on");
   for (const char* line : {"\n  rank 1 waits for rank 2: last operation 17",
                            "\n  rank 2 waits for rank 3: ", "\n  rank 3 waits for rank 1: "})
     EXPECT_NE(text.find(line), std::string::npos) << text;
@@ -273,10 +261,7 @@ TEST(HangReport, ARingOfMessagesIsADeadlock) {
 
 // What a rank has come to is said as it says it, and cut where the board has no room.
 TEST(HangReport, NamesTheActionsOfARing) {
-  ProgressBoard board(WorldSize{3});
-  waits(board, Rank{0}, 3, message(Rank{1}));
-  waits(board, Rank{1}, 17, message(Rank{2}));
-  waits(board, Rank{2}, 18, message(Rank{1}));
+  BoardOf board({{3, true, message(Rank{1})}, {17, true, message(Rank{2})}, {18, true, message(Rank{1})}});
   for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);
   board.set_doing(Rank{1}, "stage 1, action 7: SA1");
   board.set_doing(Rank{2}, std::string(200, 'x'));
@@ -295,9 +280,7 @@ TEST(HangReport, NamesTheActionsOfARing) {
 }
 
 TEST(HangReport, NamesTheFileThatIsWritten) {
-  ProgressBoard board(WorldSize{2});
-  waits(board, Rank{0}, 9, {});
-  alive(board, Rank{1}, 8, false);
+  BoardOf board({{9, true}, {8, false}});
   board.set_doing(Rank{1}, "writes ck/step-000005");
   EXPECT_NE(
       report(board).find("train step 4, writes ck/step-000005\n  fix: see whether the disk still answers"),
@@ -309,12 +292,11 @@ TEST(HangReport, NamesTheFileThatIsWritten) {
 
 // Ranks 0 and 2 are one group, 1 and 3 the other, which waits in another collective than rank 0 does.
 TEST(HangReport, OfAGroupTheMemberThatIsElsewhere) {
-  ProgressBoard board(WorldSize{4});
   const RankSet even{0, 2, 2}, odd{1, 2, 2};
-  waits(board, Rank{0}, 30, {even, {}, 5});
-  waits(board, Rank{2}, 9, message(Rank{3}));
-  waits(board, Rank{1}, 40, {odd, {}, 7});
-  waits(board, Rank{3}, 8, {odd, {}, 6});
+  BoardOf board({{30, true, {even, {}, 5}},
+                 {40, true, {odd, {}, 7}},
+                 {9, true, message(Rank{3})},
+                 {8, true, {odd, {}, 6}}});
   const std::string text = report(board);
   EXPECT_NE(text.find("\n  rank 3 waits for rank 1: "), std::string::npos) << text;
   EXPECT_NE(text.find("\n  rank 1 waits for rank 3: "), std::string::npos) << text;
@@ -335,12 +317,10 @@ TEST(RankSet, NamesWhatIsEvenlySpaced) {
 }
 
 TEST(HangReport, NoHeartbeat) {
-  ProgressBoard board(WorldSize{2});
-  alive(board, Rank{0}, 9, true);
-  alive(board, Rank{1}, 9, true);
+  BoardOf board({{9, true}, {9, true}});
   std::this_thread::sleep_for(20ms);
   const std::string text = describe_hang(board, Rank{0}, kWait, 30s, 10ms);
-  EXPECT_EQ(text.substr(0, text.find(':')), "lost rank 1");
+  EXPECT_EQ(head_of(text), "lost rank 1");
   EXPECT_NE(text.find("has stopped (no heartbeat for 0."), std::string::npos) << text;
 }
 
@@ -384,7 +364,7 @@ TEST(Watchdog, SpeaksOnceAndAllEnd) {
   EXPECT_EQ(ending.aborts, 2);
   EXPECT_EQ(ending.exits, 2);
   EXPECT_EQ(ending.code, 75);
-  EXPECT_EQ(ending.text.substr(0, ending.text.find(':')), "lost rank 1");
+  EXPECT_EQ(head_of(ending.text), "lost rank 1");
 }
 
 TEST(Watchdog, OperationsThatChangeAreProgress) {
