@@ -55,6 +55,12 @@ void issue_and_wait(CommRecord& record, const GpuTimes& times) {
       number, {}, [] { return true; }, times);
 }
 
+/// As far as the GPU has come.
+std::chrono::nanoseconds waited(CommRecord& record) {
+  record.read_gpu_times();
+  return record.waited();
+}
+
 TEST(GpuTimes, AWaitIsWhatTheGpuMeasures) {
   CommRecord record(Rank{0}, {});
   FakeTimes hidden, late;
@@ -63,10 +69,8 @@ TEST(GpuTimes, AWaitIsWhatTheGpuMeasures) {
   EXPECT_EQ(record.waited(), 0ns);  // the host's time inside wait() counts nothing
   hidden.pass(1ms, 9ms, 5ms);
   late.pass(5ms, 10ms, 17ms);
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 7ms);
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 7ms) << "a wait counts once";
+  EXPECT_EQ(waited(record), 7ms);
+  EXPECT_EQ(waited(record), 7ms) << "a wait counts once";
   record.reset_waited();
   EXPECT_EQ(record.waited(), 0ns);
 }
@@ -77,12 +81,10 @@ TEST(GpuTimes, WhatTheGpuHasNotPassedIsLeftForLater) {
   issue_and_wait(record, first.times());
   issue_and_wait(record, second.times());
   second.pass(1ms, 2ms, 4ms);
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 2ms);
+  EXPECT_EQ(waited(record), 2ms);
   record.reset_waited();
   first.pass(0ms, 1ms, 6ms);
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 5ms);
+  EXPECT_EQ(waited(record), 5ms);
 }
 
 // The wait for an operation of the end of step 0 (a check, say) is not one of step 1.
@@ -92,8 +94,7 @@ TEST(GpuTimes, AResetForgetsWhatWasNotReadYet) {
   issue_and_wait(record, check.times());
   check.pass(1ms, 2ms, 4ms);
   record.reset_waited();
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 0ns);
+  EXPECT_EQ(waited(record), 0ns);
 }
 
 TEST(GpuTimes, AWaitWithoutTheGpusTimesIsTheHosts) {
@@ -127,8 +128,7 @@ TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
   record.set_step(2);
   FakeTimes op;
   issue_and_wait(record, op.times(/*captured=*/true));
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 0ns);
+  EXPECT_EQ(waited(record), 0ns);
   EXPECT_TRUE(record.spans().empty());
   for (std::int64_t step = 2; step < 6; ++step) {
     record.set_step(step);
@@ -136,8 +136,7 @@ TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
     record.set_gpu_origin(origin_at(10ms * step));
     record.replayed([] { return true; });
     op.pass(10ms * step + 1ms, 10ms * step + 2ms, 10ms * step + 2ms + 1ms * step);
-    record.read_gpu_times();
-    EXPECT_EQ(record.waited(), 1ms * step);
+    EXPECT_EQ(waited(record), 1ms * step);
   }
   const std::vector<OpSpan> spans = record.spans();
   ASSERT_EQ(spans.size(), 2u) << "steps 2 and 3 are traced";
@@ -155,8 +154,7 @@ TEST(GpuTimes, OfLaunchesThatNobodyReadTheLastCounts) {
   issue_and_wait(record, op.times(/*captured=*/true));
   for (int k = 0; k < 3; ++k) record.replayed([] { return true; });
   op.pass(1ms, 2ms, 4ms);
-  record.read_gpu_times();
-  EXPECT_EQ(record.waited(), 2ms);
+  EXPECT_EQ(waited(record), 2ms);
 }
 
 TEST(GpuTimes, WaitsThatNobodyReadsDoNotPileUp) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 #include <stdexcept>
 
@@ -35,19 +36,21 @@ TEST(Fault, Parses) {
 
 TEST(Fault, RefusesEverythingElse) {
   const std::string form = "write kind@rank,step, for example hang@1,7";
-  expect_refused("", "there is no @", form);
-  expect_refused("hang", "there is no @", form);
-  expect_refused("hang@1", "there is no comma between rank and step", form);
-  expect_refused("hung@1,7", "there is no fault \"hung\"", "did you mean hang?");
-  expect_refused("explode@1,7", "there is no fault \"explode\"", "one of hang, kill, throw, nan");
-  expect_refused("@1,7", "there is no fault \"\"", "one of hang, kill, throw, nan");
-  expect_refused("hang@x,7", "the rank \"x\" is not a whole number", form);
-  expect_refused("hang@,7", "the rank \"\" is not a whole number", form);
-  expect_refused("hang@1,7.5", "the step \"7.5\" is not a whole number", form);
-  expect_refused("hang@1,7,8", "the step \"7,8\" is not a whole number", form);
-  expect_refused("hang@3,7", "rank 3 is not in a world of 3", "ranks are 0 to 2");
-  expect_refused("hang@-1,7", "rank -1 is not in a world of 3", "ranks are 0 to 2");
-  expect_refused("hang@1,-1", "step -1 never comes", "steps count from 0");
+  const std::array<std::string, 3> refused[] = {
+      {"", "there is no @", form},
+      {"hang", "there is no @", form},
+      {"hang@1", "there is no comma between rank and step", form},
+      {"hung@1,7", "there is no fault \"hung\"", "did you mean hang?"},
+      {"explode@1,7", "there is no fault \"explode\"", "one of hang, kill, throw, nan"},
+      {"@1,7", "there is no fault \"\"", "one of hang, kill, throw, nan"},
+      {"hang@x,7", "the rank \"x\" is not a whole number", form},
+      {"hang@,7", "the rank \"\" is not a whole number", form},
+      {"hang@1,7.5", "the step \"7.5\" is not a whole number", form},
+      {"hang@1,7,8", "the step \"7,8\" is not a whole number", form},
+      {"hang@3,7", "rank 3 is not in a world of 3", "ranks are 0 to 2"},
+      {"hang@-1,7", "rank -1 is not in a world of 3", "ranks are 0 to 2"},
+      {"hang@1,-1", "step -1 never comes", "steps count from 0"}};
+  for (const auto& [text, what, fix] : refused) expect_refused(text, what, fix);
 }
 
 TEST(Fault, HappensAtItsRankAndStepOnly) {

@@ -67,10 +67,11 @@ void expect_error(const Variables& variables, ExitCode code, const std::string& 
 }
 
 TEST(Launch, NobodyLaunched) {
-  expect_launch({}, {});
-  expect_launch({{"SLURM_NTASKS", "8"}}, {});                         // a shell of salloc
-  expect_launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, {});  // a batch script of one task
-  expect_launch({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, {});
+  const Variables alone[] = {{},
+                             {{"SLURM_NTASKS", "8"}},                         // a shell of salloc
+                             {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}},  // a batch script of one task
+                             {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}};
+  for (const Variables& variables : alone) expect_launch(variables, {});
 }
 
 TEST(Launch, OpenMpi) {
@@ -113,33 +114,32 @@ TEST(Launch, PlainSrunIsRefused) {
 }
 
 TEST(Launch, Contradictions) {
-  const auto expect = [](const Variables& variables, const std::string& message) {
-    expect_error(variables, ExitCode::usage, message);
-  };
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}, {"PMIX_RANK", "4"}}),
-         "OMPI_COMM_WORLD_RANK=4 is not below OMPI_COMM_WORLD_SIZE=4");
-  expect(without(kMpirun, "OMPI_COMM_WORLD_SIZE"),
-         "OMPI_COMM_WORLD_RANK=3 but OMPI_COMM_WORLD_SIZE is not set");
-  expect(without(kMpirun, "OMPI_COMM_WORLD_RANK"),
-         "OMPI_COMM_WORLD_SIZE=4 but OMPI_COMM_WORLD_RANK is not set");
-  expect(without(kMpirun, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-         "OMPI_COMM_WORLD_LOCAL_RANK=1 but OMPI_COMM_WORLD_LOCAL_SIZE is not set");
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "four"}}), "OMPI_COMM_WORLD_SIZE=four is not a number");
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK=-1 is not a number");
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", ""}}), "OMPI_COMM_WORLD_RANK= is not a number");
-  expect(with(kMpirun, {{"PMIX_RANK", "2"}}), "OMPI_COMM_WORLD_RANK=3 but PMIX_RANK=2");
-  expect(with(kMpirun, {{"PMIX_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=4 but PMIX_SIZE=2");
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}),
-         "OMPI_COMM_WORLD_LOCAL_RANK=2 is not below OMPI_COMM_WORLD_LOCAL_SIZE=2");
-  expect(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}}),
-         "OMPI_COMM_WORLD_LOCAL_SIZE=5 is more than OMPI_COMM_WORLD_SIZE=4");
-  expect(with(kSrunPmix, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}}),
-         "OMPI_COMM_WORLD_SIZE=8 but SLURM_STEP_NUM_TASKS=7");
-  expect(with(kSrunPmix, {{"PMIX_RANK", "4"}}), "PMIX_RANK=4 but SLURM_PROCID=5");
-  expect(with(kSrunPmix, {{"SLURM_NODEID", "9"}}),
-         "SLURM_STEP_TASKS_PER_NODE=2(x3),1 says nothing about SLURM_NODEID=9");
-  expect({{"PMIX_RANK", "1"}}, "PMIX_RANK=1 but PMIX_SIZE is not set");
-  expect({{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "2"}}, "SLURM_PROCID=x is not a number");
+  const std::pair<Variables, std::string> contradictions[] = {
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "4"}, {"PMIX_RANK", "4"}}),
+       "OMPI_COMM_WORLD_RANK=4 is not below OMPI_COMM_WORLD_SIZE=4"},
+      {without(kMpirun, "OMPI_COMM_WORLD_SIZE"),
+       "OMPI_COMM_WORLD_RANK=3 but OMPI_COMM_WORLD_SIZE is not set"},
+      {without(kMpirun, "OMPI_COMM_WORLD_RANK"),
+       "OMPI_COMM_WORLD_SIZE=4 but OMPI_COMM_WORLD_RANK is not set"},
+      {without(kMpirun, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+       "OMPI_COMM_WORLD_LOCAL_RANK=1 but OMPI_COMM_WORLD_LOCAL_SIZE is not set"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "four"}}), "OMPI_COMM_WORLD_SIZE=four is not a number"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK=-1 is not a number"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", ""}}), "OMPI_COMM_WORLD_RANK= is not a number"},
+      {with(kMpirun, {{"PMIX_RANK", "2"}}), "OMPI_COMM_WORLD_RANK=3 but PMIX_RANK=2"},
+      {with(kMpirun, {{"PMIX_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=4 but PMIX_SIZE=2"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}),
+       "OMPI_COMM_WORLD_LOCAL_RANK=2 is not below OMPI_COMM_WORLD_LOCAL_SIZE=2"},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}}),
+       "OMPI_COMM_WORLD_LOCAL_SIZE=5 is more than OMPI_COMM_WORLD_SIZE=4"},
+      {with(kSrunPmix, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}}),
+       "OMPI_COMM_WORLD_SIZE=8 but SLURM_STEP_NUM_TASKS=7"},
+      {with(kSrunPmix, {{"PMIX_RANK", "4"}}), "PMIX_RANK=4 but SLURM_PROCID=5"},
+      {with(kSrunPmix, {{"SLURM_NODEID", "9"}}),
+       "SLURM_STEP_TASKS_PER_NODE=2(x3),1 says nothing about SLURM_NODEID=9"},
+      {{{"PMIX_RANK", "1"}}, "PMIX_RANK=1 but PMIX_SIZE is not set"},
+      {{{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "2"}}, "SLURM_PROCID=x is not a number"}};
+  for (const auto& [variables, message] : contradictions) expect_error(variables, ExitCode::usage, message);
 }
 
 TEST(Launch, MpiMustAgree) {
