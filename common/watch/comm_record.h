@@ -31,6 +31,7 @@ struct OutstandingOp {
   Phase phase{};
   std::int64_t step = 0;
   bool replayed = false;  // a graph was launched, and this is the last operation of those that it holds
+  bool operator==(const OutstandingOp&) const = default;
 };
 
 struct RecordOptions {

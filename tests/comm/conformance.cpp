@@ -302,6 +302,37 @@ void texts_travel(Communicator& comm) {
   EXPECT_EQ(broadcast_string(comm, rank == 0 ? "" : "something else"), "");
 }
 
+template <class Op>
+void expect_aborted(const Op& op) {
+  try {
+    op();
+    ADD_FAILURE() << "not aborted";
+  } catch (const AbortedError& error) {
+    EXPECT_NE(std::string(error.what()).find("the group was aborted"), std::string::npos) << error.what();
+  }
+}
+
+// Rank 0 waits for others that never come, in a group and in a part of it; nobody else is disturbed.
+void abort_fails_pending_and_later_operations(Communicator& comm) {
+  const auto group = comm.split(0);
+  const auto part = group->split(0);
+  at::Tensor t = filled<float>(rank_of(comm), 10, 1), u = t.clone(), v = t.clone();
+  std::vector<Ticket> pending;
+  if (size_of(comm) > 1 && rank_of(comm) == 0) {
+    pending.push_back(group->all_reduce(t));
+    pending.push_back(part->all_reduce(u));
+    pending.push_back(part->recv(v, Rank{1}));
+  }
+  comm.barrier();
+  group->abort();
+  for (Ticket& ticket : pending) expect_aborted([&] { ticket.wait(); });
+  expect_aborted([&] { group->all_reduce(t).wait(); });
+  expect_aborted([&] { part->barrier(); });
+  at::Tensor after = filled<float>(rank_of(comm), 10, 2);
+  comm.all_reduce(after).wait();
+  expect_values<float>(after, 0, 10, sum_of_all<float>(size_of(comm), 2), "of the world");
+}
+
 void barrier_waits_for_all(Communicator& comm) {
   for (int k = 0; k < 20; ++k) comm.barrier();
 }
@@ -325,6 +356,7 @@ const std::vector<Case>& conformance_cases() {
       {"DroppedTicketsAreCounted", dropped_tickets_are_counted},
       {"StorageLivesUntilTheWait", storage_lives_until_the_wait},
       {"TextsTravel", texts_travel},
+      {"AbortFailsPendingAndLaterOperations", abort_fails_pending_and_later_operations},
       {"BarrierWaitsForAll", barrier_waits_for_all},
   };
   return cases;

@@ -108,30 +108,6 @@ TEST(Local, MessagesOfDifferentSizesAreRefusedOnBothSides) {
   });
 }
 
-TEST(Local, AbortFailsPendingAndLaterOperations) {
-  for (const Backend& backend : kBackends) {
-    std::latch all_issued(3);
-    const auto body = [&](Communicator& comm) {
-      const auto part = comm.split(0);
-      at::Tensor t = at::full({10}, 1.0), u = at::full({10}, 1.0), v = at::full({10}, 1.0);
-      std::vector<Ticket> pending;
-      if (comm.rank() != Rank{2}) {
-        pending.push_back(comm.all_reduce(t));
-        pending.push_back(part->all_reduce(u));
-        pending.push_back(comm.recv(v, Rank{2}));
-      }
-      all_issued.arrive_and_wait();
-      if (comm.rank() == Rank{2}) comm.abort();
-      for (Ticket& ticket : pending) {
-        EXPECT_NE(error_of<AbortedError>(std::move(ticket)).find("the group was aborted"), std::string::npos);
-      }
-      EXPECT_THROW(comm.all_reduce(t).wait(), AbortedError);
-      EXPECT_THROW(part->barrier(), AbortedError);
-    };
-    test::run_local(3, body, backend.wrap);
-  }
-}
-
 TEST(Local, WorldsAndRanksThatCannotBe) {
   EXPECT_THROW(LocalWorld(0), InputError);
   LocalWorld world(2);

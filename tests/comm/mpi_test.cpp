@@ -140,28 +140,5 @@ TEST(Mpi, UnexpectedLengthIsAnErrorOfTheGroup) {
   world.barrier();
 }
 
-TEST(Mpi, AbortFailsPendingAndLaterOperationsOfThatGroupOnly) {
-  Communicator& world = test::mpi_world();
-  const auto group = world.split(0);
-  const auto inner = group->split(0);
-  at::Tensor t = at::full({10}, 1.0), u = at::full({10}, 1.0);
-  Ticket pending, inner_pending;
-  if (world.size() > WorldSize{1} && world.rank() == Rank{0}) {  // the others never join
-    pending = group->all_reduce(t);
-    inner_pending = inner->recv(u, Rank{1});
-  }
-  world.barrier();
-  group->abort();
-  EXPECT_THROW(group->barrier(), AbortedError);
-  EXPECT_THROW(inner->all_reduce(u).wait(), AbortedError);
-  if (world.size() > WorldSize{1} && world.rank() == Rank{0}) {
-    EXPECT_THROW(pending.wait(), AbortedError);
-    EXPECT_THROW(inner_pending.wait(), AbortedError);
-  }
-  at::Tensor v = at::full({10}, 1.0);
-  world.all_reduce(v).wait();
-  EXPECT_EQ(v.const_data_ptr<float>()[9], static_cast<float>(to_int(world.size())));
-}
-
 }  // namespace
 }  // namespace sc
