@@ -32,17 +32,12 @@ Peer look_at(const ProgressBoard& board, Rank rank, std::chrono::milliseconds st
   const RankProgress& p = peer.progress;
   peer.silent_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(RankProgress::Clock::now() - p.heartbeat).count();
-  if (p.pid == 0) {
-    peer.state = State::elsewhere;
-  } else if (p.left) {
-    peer.state = State::left;
-  } else if (!process_alive(p.pid)) {
-    peer.state = State::gone;
-  } else if (peer.silent_ms > stale.count()) {
-    peer.state = State::stopped;
-  } else if (p.waiting) {
-    peer.state = State::waiting;
-  }
+  peer.state = p.pid == 0                       ? State::elsewhere
+               : p.left                         ? State::left
+               : !process_alive(p.pid)          ? State::gone
+               : peer.silent_ms > stale.count() ? State::stopped
+               : p.waiting                      ? State::waiting
+                                                : State::busy;
   return peer;
 }
 
