@@ -101,14 +101,10 @@ void CommRecord::set_waiting(Pending& pending, bool waiting) {
   pending.op.waiting = waiting;
   if (board_ == nullptr) return;
   board_->add_waiting(rank_, waiting ? 1 : -1);
-  publish_waits();
-}
-
-// Of several waits the oldest operation's: a GPU may be behind with many.
-void CommRecord::publish_waits() {
-  for (const auto& [number, pending] : pending_) {
-    if (!pending.op.waiting) continue;
-    board_->set_meeting(rank_, pending.op.with);
+  // Of several waits the oldest operation's: a GPU may be behind with many.
+  for (const auto& [number, waited_for] : pending_) {
+    if (!waited_for.op.waiting) continue;
+    board_->set_meeting(rank_, waited_for.op.with);
     return;
   }
 }

@@ -126,7 +126,6 @@ class CommRecord {
   void read_all();
   void forget_launches();
   void set_waiting(Pending& pending, bool waiting);
-  void publish_waits();
   void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
   /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
   void sweep(bool all);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <csignal>
+#include <cstdio>
 #include <mutex>
 
 #include "common/base/check.h"
@@ -178,7 +179,7 @@ void Watchdog::on_terminate(int signal) {
   expired_ = true;
   board_.leave(rank_);
   options_.interrupted(signal);
-  options_.fall_silent();
+  (void)std::freopen("/dev/null", "w", stderr);
   if (to_int(board_.world()) > 1) std::this_thread::sleep_for(3 * kLongestInterval);
   options_.exit(128 + signal);
 }

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
@@ -44,8 +43,6 @@ struct WatchdogOptions {
   std::function<void(const std::string&)> print = say_error;
   /// Asks for the end of all ranks; MpiWorld::abort_job(75), say. May block, may not return.
   std::function<void()> abort = [] {};
-  /// After SIGTERM, before the end: no more messages from this process. Default: stderr goes to /dev/null.
-  std::function<void()> fall_silent = [] { (void)std::freopen("/dev/null", "w", stderr); };
   /// Ends this process, `last_words` after `abort` was called.
   std::function<void(int)> exit = ::_exit;
   std::chrono::milliseconds last_words{1000};

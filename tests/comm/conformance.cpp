@@ -8,6 +8,7 @@
 #include "common/comm/gather_text.h"
 #include "common/comm/local_communicator.h"
 #include "tests/comm/rank_values.h"
+#include "tests/watch/refusal.h"
 
 namespace sc::test {
 namespace {
@@ -213,13 +214,9 @@ void split_makes_groups(Communicator& comm) {
 
 template <class Op>
 void expect_refused(const Op& op, const std::string& reason) {
-  try {
-    op();
-    ADD_FAILURE() << "not refused: " << reason;
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
-  }
+  const InputError error = refusal_of(op);
+  EXPECT_EQ(error.code(), ExitCode::usage) << reason;
+  EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
 }
 
 // A wrong argument is refused on the spot, and disturbs nothing.

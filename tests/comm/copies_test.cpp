@@ -11,22 +11,18 @@
 #include <functional>
 #include <latch>
 
-#include "common/base/check.h"
 #include "common/comm/copies/recording_copies.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/support/delaying_copies.h"
+#include "tests/watch/refusal.h"
 
 namespace sc {
 namespace {
 
 std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InputError& error) {
-    return error.where() + ": " + error.message();
-  }
-  return "no error";
+  const InputError error = test::refusal_of(f);
+  return error.where() + ": " + error.message();
 }
 
 TEST(Copies, CarryValuesBothWaysInOrder) {

@@ -47,12 +47,15 @@ GpuOrigin origin_at(std::chrono::nanoseconds gpu) {
 
 const Operation kOp{CommKind::all_reduce, DType::f32, Elements(10)};
 
-void issue_and_wait(CommRecord& record, const GpuTimes& times) {
+/// Of an operation that was issued and waited for.
+FakeTimes waited_for(CommRecord& record, bool captured = false) {
+  FakeTimes op;
   const std::int64_t number = record.issuing(kOp, Bytes(40), {}, Clock::now());
   record.issued(number, [] { return false; });
   record.wait_began(number);
   record.wait_ended(
-      number, {}, [] { return true; }, times);
+      number, {}, [] { return true; }, op.times(captured));
+  return op;
 }
 
 /// As far as the GPU has come.
@@ -63,9 +66,7 @@ std::chrono::nanoseconds waited(CommRecord& record) {
 
 TEST(GpuTimes, AWaitIsWhatTheGpuMeasures) {
   CommRecord record(Rank{0}, {});
-  FakeTimes hidden, late;
-  issue_and_wait(record, hidden.times());
-  issue_and_wait(record, late.times());
+  FakeTimes hidden = waited_for(record), late = waited_for(record);
   EXPECT_EQ(record.waited(), 0ns);  // the host's time inside wait() counts nothing
   hidden.pass(1ms, 9ms, 5ms);
   late.pass(5ms, 10ms, 17ms);
@@ -77,9 +78,7 @@ TEST(GpuTimes, AWaitIsWhatTheGpuMeasures) {
 
 TEST(GpuTimes, WhatTheGpuHasNotPassedIsLeftForLater) {
   CommRecord record(Rank{0}, {});
-  FakeTimes first, second;
-  issue_and_wait(record, first.times());
-  issue_and_wait(record, second.times());
+  FakeTimes first = waited_for(record), second = waited_for(record);
   second.pass(1ms, 2ms, 4ms);
   EXPECT_EQ(waited(record), 2ms);
   record.reset_waited();
@@ -90,8 +89,7 @@ TEST(GpuTimes, WhatTheGpuHasNotPassedIsLeftForLater) {
 // The wait for an operation of the end of step 0 (a check, say) is not one of step 1.
 TEST(GpuTimes, AResetForgetsWhatWasNotReadYet) {
   CommRecord record(Rank{0}, {});
-  FakeTimes check;
-  issue_and_wait(record, check.times());
+  FakeTimes check = waited_for(record);
   check.pass(1ms, 2ms, 4ms);
   record.reset_waited();
   EXPECT_EQ(waited(record), 0ns);
@@ -109,8 +107,7 @@ TEST(GpuTimes, AWaitWithoutTheGpusTimesIsTheHosts) {
 TEST(GpuTimes, SpansLieOnTheHostsClock) {
   CommRecord record(Rank{0}, {.trace_steps = 1});
   record.set_gpu_origin(origin_at(100ms));
-  FakeTimes op;
-  issue_and_wait(record, op.times());
+  FakeTimes op = waited_for(record);
   op.pass(101ms, 103ms, 108ms);
   record.read_gpu_times();
   const std::vector<OpSpan> spans = record.spans();
@@ -126,8 +123,7 @@ TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
   CommRecord record(Rank{0}, {.trace_steps = 4});
   record.set_phase(Phase::train);
   record.set_step(2);
-  FakeTimes op;
-  issue_and_wait(record, op.times(/*captured=*/true));
+  FakeTimes op = waited_for(record, /*captured=*/true);
   EXPECT_EQ(waited(record), 0ns);
   EXPECT_TRUE(record.spans().empty());
   for (std::int64_t step = 2; step < 6; ++step) {
@@ -150,8 +146,7 @@ TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
 
 TEST(GpuTimes, OfLaunchesThatNobodyReadTheLastCounts) {
   CommRecord record(Rank{0}, {});
-  FakeTimes op;
-  issue_and_wait(record, op.times(/*captured=*/true));
+  FakeTimes op = waited_for(record, /*captured=*/true);
   for (int k = 0; k < 3; ++k) record.replayed([] { return true; });
   op.pass(1ms, 2ms, 4ms);
   EXPECT_EQ(waited(record), 2ms);
@@ -159,9 +154,8 @@ TEST(GpuTimes, OfLaunchesThatNobodyReadTheLastCounts) {
 
 TEST(GpuTimes, WaitsThatNobodyReadsDoNotPileUp) {
   CommRecord record(Rank{0}, {});
-  FakeTimes first, later;
-  issue_and_wait(record, first.times());
-  for (std::size_t k = 0; k < CommRecord::kMostUnread; ++k) issue_and_wait(record, later.times());
+  const FakeTimes first = waited_for(record);
+  for (std::size_t k = 0; k < CommRecord::kMostUnread; ++k) (void)waited_for(record);
   EXPECT_EQ(first.began.use_count(), 1) << "the oldest is forgotten";
 }
 

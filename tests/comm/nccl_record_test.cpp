@@ -13,6 +13,7 @@
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/comm/recording_communicator.h"
 #include "common/comm/staged/staged_communicator.h"
+#include "tests/watch/refusal.h"
 
 namespace sc {
 namespace {
@@ -53,105 +54,95 @@ OutstandingOp sum(std::int64_t number, Phase phase = Phase::setup, std::int64_t 
           step};
 }
 
-TEST(RecordOfLateTickets, OutstandingAndWaitingUntilTheGpuHasEnded) {
-  LateCommunicator late;
-  ProgressBoard board(WorldSize{1});
-  RecordingCommunicator comm(late, {.board = &board});
-  at::Tensor t = at::full({10}, 1.0);
-  const Flag first = late.done;
-  comm.all_reduce(t).wait();
-  late.done = std::make_shared<std::atomic<bool>>(false);
-  comm.all_reduce(t).wait();
-  EXPECT_TRUE(comm.record().outstanding() == (std::vector{sum(1), sum(2)}));
-  EXPECT_TRUE(board.read(Rank{0}).waiting);
+class RecordOfLateTickets : public ::testing::Test {
+ protected:
+  LateCommunicator late_;
+  ProgressBoard board_{WorldSize{1}};
+  RecordingCommunicator comm_{late_, {.trace_steps = 2, .board = &board_}};
+  at::Tensor t_ = at::full({10}, 1.0);
+};
+
+TEST_F(RecordOfLateTickets, OutstandingAndWaitingUntilTheGpuHasEnded) {
+  const Flag first = late_.done;
+  comm_.all_reduce(t_).wait();
+  late_.done = std::make_shared<std::atomic<bool>>(false);
+  comm_.all_reduce(t_).wait();
+  EXPECT_TRUE(comm_.record().outstanding() == (std::vector{sum(1), sum(2)}));
+  EXPECT_TRUE(board_.read(Rank{0}).waiting);
   *first = true;
-  EXPECT_TRUE(comm.record().outstanding() == (std::vector{sum(2)}));
-  EXPECT_TRUE(board.read(Rank{0}).waiting);
-  *late.done = true;
-  EXPECT_TRUE(comm.record().outstanding().empty());
-  EXPECT_FALSE(board.read(Rank{0}).waiting);
+  EXPECT_TRUE(comm_.record().outstanding() == (std::vector{sum(2)}));
+  EXPECT_TRUE(board_.read(Rank{0}).waiting);
+  *late_.done = true;
+  EXPECT_TRUE(comm_.record().outstanding().empty());
+  EXPECT_FALSE(board_.read(Rank{0}).waiting);
 }
 
-TEST(RecordOfLateTickets, NothingIsKeptWithoutAWatchdog) {
-  LateCommunicator late;
-  RecordingCommunicator comm(late);
-  at::Tensor t = at::full({10}, 1.0);
+TEST_F(RecordOfLateTickets, NothingIsKeptWithoutAWatchdog) {
+  RecordingCommunicator comm(late_);
   std::vector<std::weak_ptr<std::atomic<bool>>> flags;
   for (int k = 0; k < 100; ++k) {
-    late.done = std::make_shared<std::atomic<bool>>(false);
-    flags.push_back(late.done);
-    comm.all_reduce(t).wait();
-    *late.done = true;  // seen when the next operation is issued
+    late_.done = std::make_shared<std::atomic<bool>>(false);
+    flags.push_back(late_.done);
+    comm.all_reduce(t_).wait();
+    *late_.done = true;  // seen when the next operation is issued
   }
   int alive = 0;
   for (const auto& flag : flags) alive += flag.expired() ? 0 : 1;
   EXPECT_LE(alive, 2);
 }
 
-TEST(RecordOfLateTickets, ARankThatIsStuckWhileItIssuesWaits) {
-  LateCommunicator late;
-  ProgressBoard board(WorldSize{1});
-  RecordingCommunicator comm(late, {.board = &board});
-  comm.set_phase("train");
-  comm.set_step(3);
-  at::Tensor t = at::full({10}, 1.0);
+TEST_F(RecordOfLateTickets, ARankThatIsStuckWhileItIssuesWaits) {
+  comm_.set_phase("train");
+  comm_.set_step(3);
   std::latch inside(2), seen(2);
-  late.while_issuing = [&] {
+  late_.while_issuing = [&] {
     inside.arrive_and_wait();
     seen.arrive_and_wait();
   };
-  std::thread rank([&] { comm.all_reduce(t).wait(); });
+  std::thread rank([&] { comm_.all_reduce(t_).wait(); });
   inside.arrive_and_wait();
-  const std::vector<OutstandingOp> out = comm.record().outstanding();
-  const bool waiting = board.read(Rank{0}).waiting;
+  const std::vector<OutstandingOp> out = comm_.record().outstanding();
+  const bool waiting = board_.read(Rank{0}).waiting;
   seen.arrive_and_wait();
   rank.join();
   EXPECT_TRUE(out == (std::vector{sum(1, Phase::train, 3)}));
   EXPECT_TRUE(waiting);
 }
 
-TEST(RecordOfLateTickets, WhatABackendRefusesCountsNowhere) {
-  LateCommunicator late;
-  ProgressBoard board(WorldSize{1});
-  RecordingCommunicator comm(late, {.trace_steps = 2, .board = &board});
-  comm.set_phase("train");
-  at::Tensor t = at::full({10}, 1.0);
-  *late.done = true;
-  comm.all_reduce(t).wait();
-  late.while_issuing = [] { throw DeviceError("refused"); };
-  EXPECT_THROW(comm.all_reduce(t), DeviceError);
-  late.while_issuing = nullptr;
-  comm.all_reduce(t).wait();
+TEST_F(RecordOfLateTickets, WhatABackendRefusesCountsNowhere) {
+  comm_.set_phase("train");
+  *late_.done = true;
+  comm_.all_reduce(t_).wait();
+  late_.while_issuing = [] { throw DeviceError("refused"); };
+  EXPECT_THROW(comm_.all_reduce(t_), DeviceError);
+  late_.while_issuing = nullptr;
+  comm_.all_reduce(t_).wait();
   CommPlan two;
   two.add({CommKind::all_reduce, DType::f32, Elements(10), WorldSize{1}}, 2);
-  EXPECT_TRUE(comm.recorded("train", 0) == two);
-  EXPECT_EQ(comm.record().operations(), 2);
-  EXPECT_EQ(comm.record().spans().size(), 2u);
-  EXPECT_TRUE(comm.record().outstanding().empty());
-  EXPECT_FALSE(board.read(Rank{0}).waiting);
+  EXPECT_TRUE(comm_.recorded("train", 0) == two);
+  EXPECT_EQ(comm_.record().operations(), 2);
+  EXPECT_EQ(comm_.record().spans().size(), 2u);
+  EXPECT_TRUE(comm_.record().outstanding().empty());
+  EXPECT_FALSE(board_.read(Rank{0}).waiting);
 }
 
-TEST(RecordOfLateTickets, AReplayedGraphIsOutstandingUntilItEnds) {
-  LateCommunicator late;
-  ProgressBoard board(WorldSize{1});
-  RecordingCommunicator comm(late, {.board = &board});
+TEST_F(RecordOfLateTickets, AReplayedGraphIsOutstandingUntilItEnds) {
   const Flag ended = std::make_shared<std::atomic<bool>>(false);
-  comm.record().replayed([] { return false; });  // there is nothing in it yet
-  EXPECT_TRUE(comm.record().outstanding().empty());
-  at::Tensor t = at::full({10}, 1.0);
-  *late.done = true;
-  comm.set_phase("train");
-  comm.all_reduce(t).wait();
-  comm.set_step(5);
-  comm.record().replayed([ended] { return ended->load(); });
+  comm_.record().replayed([] { return false; });  // there is nothing in it yet
+  EXPECT_TRUE(comm_.record().outstanding().empty());
+  *late_.done = true;
+  comm_.set_phase("train");
+  comm_.all_reduce(t_).wait();
+  comm_.set_step(5);
+  comm_.record().replayed([ended] { return ended->load(); });
   OutstandingOp graph = sum(2, Phase::train, 5);
   graph.replayed = true, graph.with.collective = 1;
-  EXPECT_TRUE(comm.record().outstanding() == (std::vector{graph}));
-  EXPECT_EQ(board.read(Rank{0}).operations, 2);
-  EXPECT_TRUE(comm.recorded("train", 5) == CommPlan{});
+  EXPECT_TRUE(comm_.record().outstanding() == (std::vector{graph}));
+  EXPECT_EQ(board_.read(Rank{0}).operations, 2);
+  EXPECT_TRUE(comm_.recorded("train", 5) == CommPlan{});
   *ended = true;
-  EXPECT_TRUE(comm.record().outstanding().empty());
-  EXPECT_FALSE(board.read(Rank{0}).waiting);
+  EXPECT_TRUE(comm_.record().outstanding().empty());
+  EXPECT_FALSE(board_.read(Rank{0}).waiting);
 }
 
 Launch local(int rank, int ranks) {
@@ -170,14 +161,10 @@ TEST(Gpu, SharedOnesGoRound) {
 }
 
 TEST(Gpu, MoreRanksThanGpusAreRefusedWithTheFix) {
-  try {
-    (void)gpu_of(local(0, 3), 2, false);
-    FAIL() << "not refused";
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_EQ(error.message(), "3 ranks on this host, but 2 GPUs");
-    EXPECT_EQ(error.fix(), "-n 2, or --share-gpu to let ranks share one (slow)");
-  }
+  const InputError error = test::refusal_of([] { (void)gpu_of(local(0, 3), 2, false); });
+  EXPECT_EQ(error.code(), ExitCode::missing);
+  EXPECT_EQ(error.message(), "3 ranks on this host, but 2 GPUs");
+  EXPECT_EQ(error.fix(), "-n 2, or --share-gpu to let ranks share one (slow)");
 }
 
 TEST(Staged, ScratchIsTwoPiecesAndTwoForEachOtherRank) {
@@ -188,13 +175,9 @@ TEST(Staged, ScratchIsTwoPiecesAndTwoForEachOtherRank) {
 #ifdef STAGECRAFT_NO_GPU_CODE
 template <class Make>
 void expect_missing(const Make& make) {
-  try {
-    make();
-    ADD_FAILURE() << "not refused";
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_EQ(error.message(), "this build has no GPU code");
-  }
+  const InputError error = test::refusal_of(make);
+  EXPECT_EQ(error.code(), ExitCode::missing);
+  EXPECT_EQ(error.message(), "this build has no GPU code");
 }
 
 TEST(WithoutGpuCode, EverythingRefuses) {

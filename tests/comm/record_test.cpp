@@ -104,18 +104,22 @@ TEST(Record, ArgumentsAreCheckedOnceBeforeAnybodyIssues) {
   EXPECT_TRUE(backend.asked[0] == checked);
 }
 
-TEST(Record, WhatIsNotKeptIsNotEmpty) {
-  LocalWorld world(1);
-  RecordingCommunicator comm(world.communicator(Rank{0}), {.keep_steps = 3});
-  at::Tensor t = at::full({10}, 1.0);
-  comm.set_phase("train");
+class RecordOfOne : public ::testing::Test {
+ protected:
+  LocalWorld world_{1};
+  RecordingCommunicator comm_{world_.communicator(Rank{0}), {.keep_steps = 3, .trace_steps = 2}};
+  at::Tensor t_ = at::full({10}, 1.0);
+};
+
+TEST_F(RecordOfOne, WhatIsNotKeptIsNotEmpty) {
+  comm_.set_phase("train");
   for (int step = 0; step < 10; ++step) {
-    comm.set_step(step);
-    comm.all_reduce(t).wait();
+    comm_.set_step(step);
+    comm_.all_reduce(t_).wait();
   }
-  EXPECT_EQ(comm.recorded("train", 7).count.size(), 1u);
-  EXPECT_THROW((void)comm.recorded("train", 6), std::out_of_range);
-  EXPECT_TRUE(comm.recorded("eval", 6) == CommPlan{});
+  EXPECT_EQ(comm_.recorded("train", 7).count.size(), 1u);
+  EXPECT_THROW((void)comm_.recorded("train", 6), std::out_of_range);
+  EXPECT_TRUE(comm_.recorded("eval", 6) == CommPlan{});
 }
 
 TEST(Record, WaitingTimeAndOutstandingOperations) {
@@ -135,16 +139,11 @@ TEST(Record, WaitingTimeAndOutstandingOperations) {
     Ticket receive = comm.recv(u, Rank{1});
     Ticket sum = comm.all_reduce(t);
     const RankSet both{0, 2, 1};
-    const OutstandingOp first{
-        1, {CommKind::recv, DType::f32, Elements(3), WorldSize{2}}, {both, Rank{1}, 0}, false, Phase::train,
-        7},
-        then{2,
-             {CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}},
-             {both, {}, 1},
-             false,
-             Phase::train,
-             7};
-    EXPECT_TRUE(comm.record().outstanding() == (std::vector{first, then}));
+    const Operation receives{CommKind::recv, DType::f32, Elements(3), WorldSize{2}},
+        sums{CommKind::all_reduce, DType::f32, Elements(10), WorldSize{2}};
+    const std::vector<OutstandingOp> issued = {{1, receives, {both, Rank{1}, 0}, false, Phase::train, 7},
+                                               {2, sums, {both, {}, 1}, false, Phase::train, 7}};
+    EXPECT_TRUE(comm.record().outstanding() == issued);
     std::thread other([&] {  // the watchdog's view while this rank waits
       while (comm.record().outstanding().size() != 2 || !comm.record().outstanding()[1].waiting)
         std::this_thread::sleep_for(1ms);
@@ -160,33 +159,27 @@ TEST(Record, WaitingTimeAndOutstandingOperations) {
   });
 }
 
-TEST(Record, AnOperationThatEndedIsNotOutstanding) {
-  LocalWorld world(1);
-  RecordingCommunicator comm(world.communicator(Rank{0}));
-  at::Tensor t = at::full({10}, 1.0);
-  Ticket ticket = comm.all_reduce(t);
-  EXPECT_TRUE(comm.record().outstanding().empty());  // ended, not waited for
+TEST_F(RecordOfOne, AnOperationThatEndedIsNotOutstanding) {
+  Ticket ticket = comm_.all_reduce(t_);
+  EXPECT_TRUE(comm_.record().outstanding().empty());  // ended, not waited for
   ticket.wait();
-  { const Ticket dropped = comm.all_reduce(t); }
-  EXPECT_TRUE(comm.record().outstanding().empty());
-  EXPECT_EQ(comm.dropped_tickets(), 1);
+  { const Ticket dropped = comm_.all_reduce(t_); }
+  EXPECT_TRUE(comm_.record().outstanding().empty());
+  EXPECT_EQ(comm_.dropped_tickets(), 1);
 }
 
-TEST(Record, SpansOfTheFirstSteps) {
-  LocalWorld world(1);
-  RecordingCommunicator off(world.communicator(Rank{0})),
-      comm(world.communicator(Rank{0}), {.trace_steps = 2});
-  at::Tensor t = at::full({10}, 1.0);
+TEST_F(RecordOfOne, SpansOfTheFirstSteps) {
+  RecordingCommunicator off(world_.communicator(Rank{0}));
   for (int step = 0; step < 4; ++step) {
-    for (RecordingCommunicator* c : {&off, &comm}) {
+    for (RecordingCommunicator* c : {&off, &comm_}) {
       c->set_phase("train");
       c->set_step(step);
-      c->all_reduce(t).wait();
+      c->all_reduce(t_).wait();
       c->barrier();
     }
   }
   EXPECT_TRUE(off.record().spans().empty());
-  const std::vector<OpSpan> spans = comm.record().spans();
+  const std::vector<OpSpan> spans = comm_.record().spans();
   ASSERT_EQ(spans.size(), 4u);  // two steps of an all_reduce and a barrier
   EXPECT_EQ(spans[2].step, 1);
   EXPECT_EQ(spans[1].op.kind, CommKind::barrier);
@@ -199,31 +192,26 @@ TEST(Record, SpansOfTheFirstSteps) {
   }
 }
 
-TEST(Record, OtherPhasesTakeNoStepFromTheTrace) {
-  LocalWorld world(1);
-  RecordingCommunicator comm(world.communicator(Rank{0}), {.trace_steps = 2});
-  at::Tensor t = at::full({10}, 1.0);
-  comm.barrier();  // at the start, as every run has one
+TEST_F(RecordOfOne, OtherPhasesTakeNoStepFromTheTrace) {
+  comm_.barrier();  // at the start, as every run has one
   for (int step = 0; step < 4; ++step) {
-    comm.set_step(step);
-    comm.set_phase("train");
-    comm.all_reduce(t).wait();
-    comm.set_phase("check");
-    comm.barrier();
+    comm_.set_step(step);
+    comm_.set_phase("train");
+    comm_.all_reduce(t_).wait();
+    comm_.set_phase("check");
+    comm_.barrier();
   }
   std::vector<std::int64_t> trained;
-  for (const OpSpan& span : comm.record().spans()) {
+  for (const OpSpan& span : comm_.record().spans()) {
     if (span.phase == Phase::train) trained.push_back(span.step);
   }
   EXPECT_EQ(trained, (std::vector<std::int64_t>{0, 1}));
 }
 
-TEST(Record, RefusedOperationsAreNotRecorded) {
-  LocalWorld world(1);
-  RecordingCommunicator comm(world.communicator(Rank{0}));
-  at::Tensor t;
-  EXPECT_THROW(comm.all_reduce(t), InputError);
-  EXPECT_EQ(comm.record().operations(), 0);
+TEST_F(RecordOfOne, RefusedOperationsAreNotRecorded) {
+  at::Tensor undefined;
+  EXPECT_THROW(comm_.all_reduce(undefined), InputError);
+  EXPECT_EQ(comm_.record().operations(), 0);
 }
 
 }  // namespace

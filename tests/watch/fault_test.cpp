@@ -7,22 +7,10 @@
 #include <csignal>
 #include <stdexcept>
 
-#include "common/base/check.h"
+#include "tests/watch/refusal.h"
 
 namespace sc {
 namespace {
-
-void expect_refused(const std::string& text, const std::string& what, const std::string& fix) {
-  try {
-    (void)Fault::parse(text, WorldSize{3});
-    ADD_FAILURE() << text << " was accepted";
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_EQ(error.where(), "--inject " + text);
-    EXPECT_EQ(error.message(), what);
-    EXPECT_EQ(error.fix(), fix);
-  }
-}
 
 TEST(Fault, Parses) {
   const Fault fault = Fault::parse("hang@1,7", WorldSize{3});
@@ -50,7 +38,13 @@ TEST(Fault, RefusesEverythingElse) {
       {"hang@3,7", "rank 3 is not in a world of 3", "ranks are 0 to 2"},
       {"hang@-1,7", "rank -1 is not in a world of 3", "ranks are 0 to 2"},
       {"hang@1,-1", "step -1 never comes", "steps count from 0"}};
-  for (const auto& [text, what, fix] : refused) expect_refused(text, what, fix);
+  for (const auto& [text, what, fix] : refused) {
+    const InputError error = test::refusal_of([&text = text] { (void)Fault::parse(text, WorldSize{3}); });
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(error.where(), "--inject " + text);
+    EXPECT_EQ(error.message(), what);
+    EXPECT_EQ(error.fix(), fix);
+  }
 }
 
 TEST(Fault, HappensAtItsRankAndStepOnly) {

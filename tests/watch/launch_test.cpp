@@ -9,7 +9,7 @@
 #include <fstream>
 #include <map>
 
-#include "common/base/check.h"
+#include "tests/watch/refusal.h"
 
 namespace sc {
 namespace {
@@ -45,25 +45,26 @@ const Variables kSrun = {{"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "7"},
                          {"SLURM_NODEID", "2"},         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
 const Variables kSrunPmix = with(kSrun, {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}});
 
+// "Open MPI, 3 of 4, here 1 of 2".
+std::string text_of(const Launch& launch) {
+  const auto part = [](Rank rank, WorldSize world) {
+    return std::to_string(to_int(rank)) + " of " + std::to_string(to_int(world));
+  };
+  return launch.launcher + ", " + part(launch.rank, launch.world) + ", here " +
+         part(launch.local_rank, launch.local_world);
+}
+
 void expect_launch(const Variables& variables, const Launch& expected) {
   const Launch launch = detect_launch(environment(variables));
-  EXPECT_EQ(launch.launcher, expected.launcher);
-  EXPECT_EQ(to_int(launch.rank), to_int(expected.rank));
-  EXPECT_EQ(to_int(launch.world), to_int(expected.world));
-  EXPECT_EQ(to_int(launch.local_rank), to_int(expected.local_rank));
-  EXPECT_EQ(to_int(launch.local_world), to_int(expected.local_world));
+  EXPECT_EQ(text_of(launch), text_of(expected));
   EXPECT_EQ(launch.launched(), expected.launcher != "none");
 }
 
 void expect_error(const Variables& variables, ExitCode code, const std::string& message) {
-  try {
-    (void)detect_launch(environment(variables));
-    ADD_FAILURE() << "accepted, instead of: " << message;
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_EQ(error.where(), "launcher");
-    EXPECT_EQ(error.message(), message);
-  }
+  const InputError error = test::refusal_of([&] { (void)detect_launch(environment(variables)); });
+  EXPECT_EQ(error.code(), code);
+  EXPECT_EQ(error.where(), "launcher");
+  EXPECT_EQ(error.message(), message);
 }
 
 TEST(Launch, NobodyLaunched) {
@@ -99,16 +100,10 @@ TEST(Launch, OtherPmix) {
 }
 
 TEST(Launch, PlainSrunIsRefused) {
-  try {
-    (void)detect_launch(environment(kSrun));
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_EQ(error.message(),
-              "Slurm started 7 tasks (SLURM_PROCID=5, SLURM_STEP_NUM_TASKS=7) without PMIx: each would be a "
-              "world of one rank");
-    EXPECT_EQ(error.fix(), "srun --mpi=pmix ...");
-  }
+  expect_error(kSrun, ExitCode::missing,
+               "Slurm started 7 tasks (SLURM_PROCID=5, SLURM_STEP_NUM_TASKS=7) without PMIx: each would be a "
+               "world of one rank");
+  EXPECT_EQ(test::refusal_of([] { (void)detect_launch(environment(kSrun)); }).fix(), "srun --mpi=pmix ...");
   expect_error({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}, ExitCode::missing,
                "a launcher that speaks PMI-1 or PMI-2 only started PMI_SIZE=4 ranks; Open MPI needs PMIx");
 }
@@ -145,13 +140,9 @@ TEST(Launch, Contradictions) {
 TEST(Launch, MpiMustAgree) {
   const Launch launch{"Open MPI", Rank{1}, WorldSize{4}, Rank{1}, WorldSize{4}};
   check_launch(launch, Rank{1}, WorldSize{4});
-  try {
-    check_launch(launch, Rank{0}, WorldSize{1});
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_EQ(error.message(), "Open MPI started rank 1 of 4, but MPI is rank 0 of 1");
-  }
+  const InputError error = test::refusal_of([&] { check_launch(launch, Rank{0}, WorldSize{1}); });
+  EXPECT_EQ(error.code(), ExitCode::missing);
+  EXPECT_EQ(error.message(), "Open MPI started rank 1 of 4, but MPI is rank 0 of 1");
 }
 
 TEST(Launch, ReadsTheProcessEnvironment) {

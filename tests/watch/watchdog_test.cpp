@@ -68,23 +68,26 @@ TEST(HangReport, NamesTheRankThatDoesNotCome) {
 }
 
 TEST(Descriptions, SayWhatAnOperationCarriesAndOfWhichUnit) {
-  Operation op{CommKind::all_reduce, DType::f32, Elements(50'048), WorldSize{2}};
-  EXPECT_EQ(describe(op, 13), "all_reduce of 50,048 f32");
-  op.purpose = OpPurpose::gradients;
-  EXPECT_EQ(describe(op, 13), "all_reduce of gradients (50,048 f32)");
-  op.unit = 7;
-  EXPECT_EQ(describe(op, 13), "all_reduce of block 7's gradients (50,048 f32)");
-  EXPECT_EQ(describe(op), "all_reduce of unit 7's gradients (50,048 f32)");
-  op.unit = 0;
-  EXPECT_EQ(describe(op, 13), "all_reduce of the embedding's gradients (50,048 f32)");
-  op.unit = 13;
-  EXPECT_EQ(describe(op, 13), "all_reduce of the head's gradients (50,048 f32)");
-  EXPECT_EQ(describe(op, WorldSize{2}), "all_reduce of unit 13's gradients (50,048 f32)");
-  op.stride = 3;
-  EXPECT_EQ(describe(op, WorldSize{8}), "all_reduce of unit 13's gradients (50,048 f32), 2 ranks, 3 apart");
+  const auto sum_of = [](const What& what, int stride = 1) {
+    return Operation{CommKind::all_reduce, DType::f32, Elements(50'048), WorldSize{2}, stride,
+                     what.purpose,         what.unit};
+  };
+  const What seventh{OpPurpose::gradients, 7}, head{OpPurpose::gradients, 13};
   const Operation message{CommKind::send, DType::bf16, Elements(8),
                           WorldSize{4},   1,           OpPurpose::activation_gradients};
-  EXPECT_EQ(describe(message), "send of activation gradients (8 bf16)");
+  const std::pair<std::string, std::string> all[] = {
+      {describe(sum_of({}), 13), "all_reduce of 50,048 f32"},
+      {describe(sum_of({OpPurpose::gradients}), 13), "all_reduce of gradients (50,048 f32)"},
+      {describe(sum_of(seventh), 13), "all_reduce of block 7's gradients (50,048 f32)"},
+      {describe(sum_of(seventh)), "all_reduce of unit 7's gradients (50,048 f32)"},
+      {describe(sum_of({OpPurpose::gradients, 0}), 13),
+       "all_reduce of the embedding's gradients (50,048 f32)"},
+      {describe(sum_of(head), 13), "all_reduce of the head's gradients (50,048 f32)"},
+      {describe(sum_of(head), WorldSize{2}), "all_reduce of unit 13's gradients (50,048 f32)"},
+      {describe(sum_of(head, 3), WorldSize{8}),
+       "all_reduce of unit 13's gradients (50,048 f32), 2 ranks, 3 apart"},
+      {describe(message), "send of activation gradients (8 bf16)"}};
+  for (const auto& [text, expected] : all) EXPECT_EQ(text, expected);
 }
 
 TEST(HangReport, NamesWhatIsMissing) {

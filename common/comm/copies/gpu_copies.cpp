@@ -11,19 +11,15 @@ namespace {
 
 class GpuCopyTicket final : public TicketState {
  public:
-  GpuCopyTicket(int device, EventLease end, std::shared_ptr<EventPool> moments, GpuMomentPtr began,
-                GpuMomentPtr ended, bool captured, std::shared_ptr<DropCounter> drops, at::Tensor from,
-                at::Tensor to)
+  GpuCopyTicket(int device, EventLease end, std::shared_ptr<EventPool> moments, GpuTimes times,
+                std::shared_ptr<DropCounter> drops, at::Tensor from, at::Tensor to)
       : device_(device),
         end_(std::move(end)),
         moments_(std::move(moments)),
         drops_(std::move(drops)),
         from_(std::move(from)),
-        to_(std::move(to)) {
-    times_.began = std::move(began);
-    times_.ended = std::move(ended);
-    times_.captured = captured;
-  }
+        to_(std::move(to)),
+        times_(std::move(times)) {}
   /// A captured one has ended: a graph runs when it is launched.
   bool ready() override { return times_.captured || event_passed(device_, end_.get()); }
   void wait() override {
@@ -82,8 +78,8 @@ class GpuCopies final : public Copies {
                              lane));
     GpuMomentPtr ended = mark(lane, *moments_);
     SC_CHECK(cudaEventRecord(end.get(), lane));
-    return Ticket(std::make_unique<GpuCopyTicket>(device_, end, moments_, std::move(began), std::move(ended),
-                                                  capturing(callers_stream()), drops_, from, to));
+    const GpuTimes times{{}, {}, std::move(began), std::move(ended), capturing(callers_stream())};
+    return Ticket(std::make_unique<GpuCopyTicket>(device_, end, moments_, times, drops_, from, to));
   }
 
  private:

@@ -25,19 +25,14 @@ bool NcclOperation::ended() const noexcept {
 }
 
 GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
-  GpuTimes times;
-  times.wait_began =
+  GpuMomentPtr began =
       mark(stream, *group_->moments);  // the stream has nothing to do while the host waits here
   issue_.wait();
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
   // The record may ask ended() when the communicator is gone. Copy engines have no errors of their own.
   if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
   SC_CHECK(cudaStreamWaitEvent(stream, end_.event.get(), 0));
-  times.wait_ended = mark(stream, *group_->moments);
-  times.began = end_.began;
-  times.ended = end_.ended;
-  times.captured = captured_;
-  return times;
+  return {std::move(began), mark(stream, *group_->moments), end_.began, end_.ended, captured_};
 }
 
 void NcclOperation::until_ended() const {

@@ -29,11 +29,8 @@ constexpr std::size_t kTry = 4096;            // bytes of what peers_within_reac
 
 PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group)
     : group_(std::move(group)), sends_(true), words_(std::make_unique<SharedPage>()) {
-  void* ring = nullptr;
-  SC_CHECK(cudaMalloc(&ring, kSlots * static_cast<std::size_t>(kSlotBytes)));
-  ring_ = static_cast<char*>(ring);
-  SC_CHECK(cudaIpcGetMemHandle(&handle_, ring));
-  stream_ = make_priority_stream();
+  SC_CHECK(cudaMalloc(&ring_, kSlots * static_cast<std::size_t>(kSlotBytes)));
+  SC_CHECK(cudaIpcGetMemHandle(&handle_, ring_));
 }
 
 PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello)
@@ -44,7 +41,6 @@ PeerChannel::PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello)
   void* ring = nullptr;
   SC_CHECK(cudaIpcOpenMemHandle(&ring, handle_, cudaIpcMemLazyEnablePeerAccess));
   ring_ = static_cast<char*>(ring);
-  stream_ = make_priority_stream();
 }
 
 PeerChannel::~PeerChannel() {

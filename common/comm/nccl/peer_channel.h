@@ -56,7 +56,7 @@ class PeerChannel : public Abortable {
   char* ring_ = nullptr;
   cudaIpcMemHandle_t handle_{};
   int slot_ = 0;
-  CudaStream stream_;
+  const CudaStream stream_ = make_priority_stream();
 };
 
 /// Which rank can open what which other rank would send through, as [receiver x ranks + sender]: on the same

@@ -1,0 +1,22 @@
+// What a call refuses with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+
+namespace sc::test {
+
+/// The InputError that `call` throws. One that throws none fails the test.
+template <class Call>
+InputError refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "not refused";
+  return {ExitCode::ok, "", "", ""};
+}
+
+}  // namespace sc::test
