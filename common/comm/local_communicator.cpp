@@ -277,15 +277,13 @@ LocalWorld::LocalWorld(int n) {
 }
 
 std::unique_ptr<Communicator> LocalWorld::communicator(Rank rank) {
-  if (to_int(rank) < 0 || to_int(rank) >= to_int(size())) {
-    throw InputError(
-        ExitCode::usage, "LocalWorld",
-        "rank " + std::to_string(to_int(rank)) + " is not in a world of " + std::to_string(to_int(size())),
-        "");
+  if (to_int(rank) < 0 || to_int(rank) >= to_int(group_->world)) {
+    throw InputError(ExitCode::usage, "LocalWorld",
+                     "rank " + std::to_string(to_int(rank)) + " is not in a world of " +
+                         std::to_string(to_int(group_->world)),
+                     "");
   }
   return std::make_unique<LocalCommunicator>(group_, rank, std::make_shared<DropCounter>());
 }
-
-WorldSize LocalWorld::size() const { return group_->world; }
 
 }  // namespace sc

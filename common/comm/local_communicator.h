@@ -23,7 +23,6 @@ class LocalWorld {
   explicit LocalWorld(int n);
   /// For one thread at a time. Asking twice for a rank gives two handles on the same rank.
   [[nodiscard]] std::unique_ptr<Communicator> communicator(Rank rank);
-  [[nodiscard]] WorldSize size() const;
 
  private:
   std::shared_ptr<LocalGroup> group_;
