@@ -3,13 +3,13 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
 #include <charconv>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
+#include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
 
 namespace sc {
 
@@ -126,83 +126,21 @@ MemoryPlan CombinedPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-namespace {
-
-/// What a step's tokens make the ranks of a tensor group send. They are neighbours.
-class OfTensorGroup {
- public:
-  OfTensorGroup(const RunShape& shape, const Share& share, const PartSizes& sizes, CommPlan& plan)
-      : shape_(shape),
-        share_(share),
-        s_(sizes),
-        plan_(plan),
-        group_{static_cast<int>(shape.mesh.size(Axis::tensor))},
-        m_(micro_batches_of(shape)) {}
-
-  void gathers(OpPurpose purpose, int unit, std::int64_t times) {
-    if (s_.split()) tokens(CommKind::all_gather, purpose, unit, times);
-  }
-  void sums(OpPurpose purpose, int unit, std::int64_t times) {
-    tokens(s_.split() ? CommKind::reduce_scatter : CommKind::all_reduce, purpose, unit, times);
-  }
-  void statistics() {
-    const int last = share_.layout.last_unit();
-    for (std::int64_t begin = 0; begin < s_.N; begin += s_.chunk)
-      plan_.add({CommKind::all_gather, DType::f32, Elements(2 * s_.ranks * std::min(s_.chunk, s_.N - begin)),
-                 group_},
-                {OpPurpose::sums, last}, m_);
-  }
-  // Once a step.
-  void whole_grads() {
-    plan_.add(
-        {CommKind::all_reduce, shape_.workload.precision.grad_dtype, Elements(share_.whole.size()), group_},
-        {OpPurpose::gradients});
-  }
-  // A position's blocks.
-  void position(int position) {
-    const Part& part = share_.part(position);
-    const bool recompute = shape_.workload.activations == Activations::recompute;
-    if (share_.embeds(position)) sums(OpPurpose::activations, 0, 1);
-    for (int unit = part.first; unit <= part.last(); ++unit) {
-      const bool leaves = unit == part.first && !share_.embeds(position);
-      gathers(OpPurpose::activations, unit, recompute ? 5 : 4);
-      gathers(OpPurpose::activation_gradients, unit, leaves ? 1 : 2);
-      sums(OpPurpose::activations, unit, recompute ? 3 : 2);
-      sums(OpPurpose::activation_gradients, unit, 2);
-    }
-    gathers(OpPurpose::activation_gradients, part.last() + 1, 1);
-    if (!share_.has_head(position)) return;
-    gathers(OpPurpose::activations, part.last() + 1, 1);
-    sums(OpPurpose::activation_gradients, part.last() + 1, 1);
-    statistics();
-  }
-
- private:
-  void tokens(CommKind kind, OpPurpose purpose, int unit, std::int64_t times) {
-    plan_.add({kind, shape_.workload.precision.dtype, Elements(s_.N * s_.d), group_}, {purpose, unit},
-              m_ * times);
-  }
-  const RunShape& shape_;
-  const Share& share_;
-  const PartSizes& s_;
-  CommPlan& plan_;
-  const WorldSize group_;
-  const std::int64_t m_;
-};
-
-}  // namespace
-
 CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Share share = share_of(shape, options_);
   plan_messages(shape, share, share.actions(), plan);
   const PartSizes sizes = part_sizes_of(shape, share, options_);
-  OfTensorGroup tensor(shape, share, sizes, plan);
-  if (shape.mesh.size(Axis::tensor) > 1)
-    for (int position = share.stage; position < share.schedule.positions(); position += share.schedule.stages)
-      tensor.position(position);
+  if (sizes.ranks > 1)
+    for (int p = share.stage; p < share.schedule.positions(); p += share.schedule.stages)
+      plan_tensor_messages(
+          shape, sizes, {share.part(p).first, share.part(p).last(), share.embeds(p), share.has_head(p)},
+          /*kept=*/false, plan);
   plan_sums(shape, share, plan);
-  if (sizes.split()) tensor.whole_grads();
+  if (sizes.split())
+    plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, Elements(share.whole.size()),
+              WorldSize{static_cast<int>(sizes.ranks)}},
+             {OpPurpose::gradients});
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }
