@@ -1,4 +1,5 @@
-// All buffers of forward and backward. activation_plan.cpp predicts their bytes by formula, one name a formula.
+// All buffers of forward and backward. activation_plan.cpp predicts their bytes by formula, one name a
+// formula.
 #include "common/model/activation_buffers.h"
 
 #include <utility>
@@ -80,7 +81,8 @@ struct BufferMaker {
     return grads;
   }
   /// norms: of a tensor rank, which all norms share that are not of_blocks' own.
-  [[nodiscard]] Workspace workspace(const GatheredRows& norms, const GatheredRows& of_blocks, bool head) const {
+  [[nodiscard]] Workspace workspace(const GatheredRows& norms, const GatheredRows& of_blocks,
+                                    bool head) const {
     Workspace w;
     if (part) {
       w.norms = norms;
@@ -126,7 +128,8 @@ ActivationBuffers::ActivationBuffers(const BufferMaker& make, const BufferShape&
     }
   }
   ws = make.workspace(norms, of_blocks, of.head);
-  for (int i = 0; i < of.pending; ++i) pending.push_back(make.grads(make.take(Purpose::workspace, "pending")));
+  for (int i = 0; i < of.pending; ++i)
+    pending.push_back(make.grads(make.take(Purpose::workspace, "pending")));
   for (int i = 0; i < of.grads; ++i)
     grad_x.push_back(make.chain(Purpose::workspace, "grad_x", 1).select(0, 0));
 }

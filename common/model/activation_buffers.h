@@ -11,8 +11,8 @@
 
 namespace sc {
 
-/// Makes elements that all tensor ranks write to or read from, counted as said: in a window, where the backend
-/// has such.
+/// Makes elements that all tensor ranks write to or read from, counted as said: in a window, where the
+/// backend has such.
 using SharedRows = std::function<at::Tensor(Purpose purpose, const char* name, Elements elements)>;
 
 struct BufferMaker;

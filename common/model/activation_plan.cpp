@@ -26,8 +26,8 @@ std::int64_t cpu_scratch(const PartSizes& s, std::int64_t threads) {
   const AttentionScratch attention(s);
   const std::int64_t slab = s.slab();
   return std::max({slab + kFp32 * s.N * s.heads + threads * attention.forward,  // out, lse
-                   3 * slab + threads * attention.backward,                // dq, dk, dv
-                   slab + kFp32 * 2 * s.N,                                  // LayerNorm: y, mean, rstd
+                   3 * slab + threads * attention.backward,                     // dq, dk, dv
+                   slab + kFp32 * 2 * s.N,                                      // LayerNorm: y, mean, rstd
                    slab + kFp32 * 2 * s.d * (1 + threads)});  // its backward: grad_x, two rows and a thread's
 }
 
@@ -66,7 +66,8 @@ Bytes plan_stream_scratch_bytes(const RunShape& run) {
 // The conditions of attention_uses_cudnn (ops_cuda.h), and a GPU that has it.
 bool op_scratch_is_exact(const RunShape& run) {
   const PartSizes s(run);
-  const bool cudnn = run.cudnn_attention && s.e != kFp32 && s.T > 1 && s.d / s.heads % 8 == 0 && s.d / s.heads <= 128;
+  const bool cudnn =
+      run.cudnn_attention && s.e != kFp32 && s.T > 1 && s.d / s.heads % 8 == 0 && s.d / s.heads <= 128;
   return run.device == DeviceKind::cuda && run.ops != OpsBackend::aten && cudnn && s.d <= kWidestFusedRow;
 }
 
@@ -89,7 +90,7 @@ void plan_activation_buffers(const RunShape& run, const BufferShape& shape, Memo
     plan.add(purpose, name, formula, Bytes(size));
   };
   const std::int64_t saved = s.saved_bytes(mode == Activations::keep, /*kept=*/true);
-  std::int64_t work = s.grads_bytes() + s.slab();  // and one temporary
+  std::int64_t work = s.grads_bytes() + s.slab();                                       // and one temporary
   if (shape.head) work += s.slab() + kFp32 * s.N * 2 + s.e * s.chunk * s.vocab.size();  // ln_f's, logits
   if (mode == Activations::recompute_gelu) work += s.e * s.N * s.hidden;
   if (mode == Activations::recompute) work += s.saved_bytes(/*with_gelu=*/true, /*kept=*/true);
@@ -129,7 +130,7 @@ void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, 
   if (of.grads > 0) work("grad_x", e + "x " + std::to_string(of.grads) + " n d", s.own_slab() * of.grads);
   if (mode == Activations::recompute) work("recomputed", "part", block);
   if (mode == Activations::recompute_gelu) work("recomputed", e + "B T m", s.e * s.N * s.hidden);
-  work("gathered", e + "x 4 B T d", 4 * s.slab());  // norms, two gradients, a summand
+  work("gathered", e + "x 4 B T d", 4 * s.slab());       // norms, two gradients, a summand
   if (s.split()) work("rows", e + "n d", s.own_slab());  // a sum
   work("block_grads", e + "B T (m + 4 a) + 4 (6 d + 3 a + m)", s.grads_bytes());
   if (!of.head) return;

@@ -1,8 +1,8 @@
 // What a block's halves read and write, of one device that computes all of a model, or of a tensor rank that
 // computes its part of every matrix.
 //   N = B T tokens of a micro-batch, n of them this rank's own; a elements of its heads a token, m columns of
-//   the MLP, v rows of the vocabulary (part_plan.h). One device has n = N, a = d, m = 4d, all of the vocabulary.
-//   In the workload's dtype where nothing else is said.
+//   the MLP, v rows of the vocabulary (part_plan.h). One device has n = N, a = d, m = 4d, all of the
+//   vocabulary. In the workload's dtype where nothing else is said.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,15 +27,16 @@ struct GatheredRows {
   at::Tensor all, own;  // [N, d], [n, d]
 };
 
-/// What a norm leaves. `rows` are a tensor rank's only ones, unless a run keeps them: the next norm overwrites
-/// them, and backward makes them again from the norm's input.
+/// What a norm leaves. `rows` are a tensor rank's only ones, unless a run keeps them: the next norm
+/// overwrites them, and backward makes them again from the norm's input.
 struct BlockNorm {
   GatheredRows rows;
   at::Tensor mean, rstd;  // [n] fp32
 };
 
-/// What backward of a block needs from its forward. Allocated once; never aliases parameters. With activations =
-/// recompute only `x` is set; with recompute_gelu `gelu` is undefined and the Workspace's is used.
+/// What backward of a block needs from its forward. Allocated once; never aliases parameters. With
+/// activations = recompute only `x` is set; with recompute_gelu `gelu` is undefined and the Workspace's is
+/// used.
 struct BlockSaved {
   at::Tensor x;  // [n, d] handle of the block's input, set by forward: the caller keeps its memory
   std::array<BlockNorm, 2> norms;
@@ -51,11 +52,11 @@ struct BlockSaved {
 /// What backward of a block leaves for its weights. One is enough where the one follows the other; where
 /// weights come later, one for each block that has not had them.
 struct BlockGrads {
-  at::Tensor fc, qkv;   // [N, m], [N, 3 a] gradients of what the first matrices made
-  at::Tensor att;       // [N, a] of what the heads made; one device's lies in Workspace::partial
-  at::Tensor vectors;   // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
-  at::Tensor mid;       // [N, d] of what lies between the halves; of one device alone
-  at::Tensor grad_y;    // [N, d] handle of the block's output gradient; of one device alone
+  at::Tensor fc, qkv;  // [N, m], [N, 3 a] gradients of what the first matrices made
+  at::Tensor att;      // [N, a] of what the heads made; one device's lies in Workspace::partial
+  at::Tensor vectors;  // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
+  at::Tensor mid;      // [N, d] of what lies between the halves; of one device alone
+  at::Tensor grad_y;   // [N, d] handle of the block's output gradient; of one device alone
   [[nodiscard]] const at::Tensor& of_first(Half half) const { return half == Half::attention ? qkv : fc; }
 };
 

@@ -23,8 +23,8 @@ enum BlockTensor : std::size_t {
 enum LastTensor : std::size_t { kLnfWeight, kLnfBias, kHeadWeight };
 enum FirstTensor : std::size_t { kWte, kWpe };
 
-/// A block is two halves of one form: a norm, two matrices with attention or GELU between them, and the sum of
-/// what they make and what came in. Of several ranks each has rows of the first matrix and columns of the
+/// A block is two halves of one form: a norm, two matrices with attention or GELU between them, and the sum
+/// of what they make and what came in. Of several ranks each has rows of the first matrix and columns of the
 /// second.
 enum class Half : std::uint8_t { attention, mlp };
 

@@ -17,10 +17,10 @@ Gpt::Gpt(const RunShape& run, const ParamLayout& layout)
     : GptHalves(run, layout, PartSizes(run)), shape_(run) {
   const std::int64_t context = layout.config().context;
   if (sizes_.T <= context) return;
-  throw InputError(ExitCode::usage, "batch.sequence",
-                   std::to_string(sizes_.T) + " tokens a row, but the model has " + std::to_string(context) +
-                       " positions",
-                   "a batch.sequence of at most model.context");
+  throw InputError(
+      ExitCode::usage, "batch.sequence",
+      std::to_string(sizes_.T) + " tokens a row, but the model has " + std::to_string(context) + " positions",
+      "a batch.sequence of at most model.context");
 }
 
 void Gpt::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const {

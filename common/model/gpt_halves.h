@@ -1,7 +1,7 @@
 // The halves of a GPT's blocks and the norm of its head, as one device and a tensor rank compute them alike:
 // pure functions of flat vectors. Every tensor that they touch is handed in.
-//   Source: GPT-2 (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh GELU,
-//   eps 1e-5, no dropout.
+//   Source: GPT-2 (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh
+//   GELU, eps 1e-5, no dropout.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace sc {
 
-/// Parameters and gradients of one unit are UnitTensors, two flat vectors laid out by ParamLayout; shapes as in
-/// block_buffers.h. Callers compute in inference mode, if they made the tensors in it.
+/// Parameters and gradients of one unit are UnitTensors, two flat vectors laid out by ParamLayout; shapes as
+/// in block_buffers.h. Callers compute in inference mode, if they made the tensors in it.
 class GptHalves {
  public:
   /// Keeps no tensor; copies its arguments.  Errors: InputError where no Ops exist for the run's backend and

@@ -31,7 +31,8 @@ class GptParts : public GptHalves {
                 const at::Tensor& sum, at::Tensor& out, BlockNorm* norm) const;
   /// out = the norm's gradient + grad_y, which reaches the half's input past it; all [n, d].
   void norm_backward(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
-                     const at::Tensor& sum, const at::Tensor& grad_y, BlockGrads& left, at::Tensor& out) const;
+                     const at::Tensor& sum, const at::Tensor& grad_y, BlockGrads& left,
+                     at::Tensor& out) const;
 
   /// Logits of rows [c, d] in my columns, and their statistics.
   void logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,

@@ -37,8 +37,8 @@ struct PartSizes {
   [[nodiscard]] std::int64_t slab() const { return e * N * d; }
   [[nodiscard]] std::int64_t own_slab() const { return e * n() * d; }
   /// Bytes of everything that backward of one block reads, its input aside: mid of this rank's tokens, norms
-  /// (2) of all if they are kept; qkv (3), att, fc, gelu of all; four statistics a token of its own, one lse a
-  /// token and head.
+  /// (2) of all if they are kept; qkv (3), att, fc, gelu of all; four statistics a token of its own, one lse
+  /// a token and head.
   [[nodiscard]] std::int64_t saved_bytes(bool with_gelu, bool kept) const {
     return e * (((kept ? 2 * N : 0) + n()) * d + N * (4 * att + (with_gelu ? 2 : 1) * hidden)) +
            kFp32 * (4 * n() + heads * N);

@@ -43,7 +43,7 @@ void TensorLane::gather_gradient(int unit) {
 
 BlockSaved& TensorLane::saved(int unit) {
   BlockSaved& s = activations_ == Activations::recompute ? work_.recomputed
-                                                        : of_->saved[static_cast<std::size_t>(unit - base_)];
+                                                         : of_->saved[static_cast<std::size_t>(unit - base_)];
   s.x = x(unit - 1);
   return s;
 }

@@ -22,8 +22,8 @@ class TensorLane {
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {
     params_ = params, grads_ = grads;
   }
-  /// The following calls are about the micro-batch whose activations these are, and blocks first to last, whose
-  /// output is of.x.back().
+  /// The following calls are about the micro-batch whose activations these are, and blocks first to last,
+  /// whose output is of.x.back().
   void begin(ActivationSet& of, int first, int last) {
     of_ = &of, first_ = first;
     base_ = last + 1 - static_cast<int>(of.x.size());
@@ -87,8 +87,8 @@ class TensorLane {
   bool kept_;  // or whole
   Workspace work_;
   ActivationSet* of_ = nullptr;
-  int first_ = 1, base_ = 1;  // the first block; the one of of_->x[0]
-  std::size_t newest_ = 0;    // of work_.gradients
+  int first_ = 1, base_ = 1;       // the first block; the one of of_->x[0]
+  std::size_t newest_ = 0;         // of work_.gradients
   Ticket norms_, sum_, gradient_;  // on their way
   std::span<const UnitTensors> params_, grads_;
 };

@@ -66,22 +66,16 @@ void TensorLayers::forward_block(int unit) {
 
 // --- head --------------------------------------------------------------------------------------------------
 
-void TensorLayers::head(Write write, at::Tensor& sums) {
+void TensorLayers::head(Write write, at::Tensor& sums, bool backward) {
   const int last = parts_.layout().last_unit();
   const auto mark = timeline_.mark(Pass::head, last);
-  timeline_.comes_to("the head");
+  if (backward) timeline_.comes_to("the head");
   if (active().size() > 1) active().back().advance(last, Half::attention);
   for (std::size_t i = 0; i < batches_.size(); ++i)
-    lanes_[i].head(batches_[i].targets, batches_[i].scale, write_of(i, write), sums);
+    lanes_[i].head(batches_[i].targets, backward ? batches_[i].scale : at::Tensor(), write_of(i, write),
+                   sums);
+  if (!backward) return;
   for (std::size_t i = 0; i < batches_.size(); ++i) lanes_[i].head_backward(write_of(i, write));
-}
-
-void TensorLayers::head_loss(at::Tensor& sums) {
-  const int last = parts_.layout().last_unit();
-  const auto mark = timeline_.mark(Pass::head, last);
-  if (active().size() > 1) active().back().advance(last, Half::attention);
-  for (std::size_t i = 0; i < batches_.size(); ++i)
-    lanes_[i].head(batches_[i].targets, /*scale=*/{}, Write::overwrite, sums);
 }
 
 // --- backward ----------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ namespace sc {
 
 class TensorLayers {
  public:
-  /// group: the ranks that share the matrices. Of the options counts what is kept, and how many lanes there are.
+  /// group: the ranks that share the matrices. Of the options counts what is kept, and how many lanes there
+  /// are.
   TensorLayers(const RunContext& context, Communicator& group, const ParamLayout& layout,
                const PartSizes& sizes, const TensorParallelOptions& options);
   TensorLayers(const TensorLayers&) = delete;  // lanes point to its parts
@@ -24,9 +25,8 @@ class TensorLayers {
   void embed(std::span<const Batch> batches);
   void forward_block(int unit);
   /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f. write:
-  /// of the first micro-batch; a second one is added.
-  void head(Write write, at::Tensor& sums);
-  void head_loss(at::Tensor& sums);
+  /// of the first micro-batch; a second one is added. backward false: loss and tokens alone.
+  void head(Write write, at::Tensor& sums, bool backward = true);
   void backward_block(int unit, Write write);
   /// Tied: onto the head's part of wte's gradient.
   void embed_backward(Write write);

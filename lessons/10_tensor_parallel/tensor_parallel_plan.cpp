@@ -110,8 +110,9 @@ void plan_tensor_messages(const RunShape& shape, const PartSizes& s, const Block
   gathers(OpPurpose::activations, behind, 1);
   sums(OpPurpose::activation_gradients, behind, 1);
   for (std::int64_t begin = 0; begin < s.N; begin += s.chunk)
-    plan.add({CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)), group},
-             {OpPurpose::sums, behind}, M);
+    plan.add(
+        {CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)), group},
+        {OpPurpose::sums, behind}, M);
 }
 
 CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {

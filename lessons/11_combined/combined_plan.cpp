@@ -3,8 +3,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <charconv>
-#include <vector>
+#include <regex>
 
 #include "common/base/check.h"
 #include "common/strategy/gradient_dtype.h"
@@ -41,18 +40,12 @@ Mesh mesh_of(const CombinedOptions& options, WorldSize world) {
   if (options.mesh == "auto") {
     return Mesh(world, {{Axis::stages, n % 4 == 0 ? 2 : 1}, {Axis::tensor, n % 2 == 0 ? 2 : 1}});
   }
-  std::vector<std::int64_t> sizes;
-  const char *at = options.mesh.data(), *end = at + options.mesh.size();
-  while (at < end && sizes.size() < 4) {
-    std::int64_t size = 0;
-    const auto [next, error] = std::from_chars(at, end, size);
-    if (error != std::errc() || size < 1 || (next < end && (*next != 'x' || next + 1 == end))) break;
-    sizes.push_back(size);
-    at = next < end ? next + 1 : next;
-  }
-  if (at < end || sizes.size() != 3)
+  static const std::regex kSizes("(0*[1-9][0-9]{0,17})x(0*[1-9][0-9]{0,17})x(0*[1-9][0-9]{0,17})");
+  std::smatch found;
+  if (!std::regex_match(options.mesh, found, kSizes))
     refuse_setting("mesh", fmt::format("\"{}\" is not stages x data x tensor", options.mesh),
                    "mesh=2x1x2, or auto");
+  const std::int64_t sizes[] = {std::stoll(found.str(1)), std::stoll(found.str(2)), std::stoll(found.str(3))};
   if (const std::int64_t ranks = sizes[0] * sizes[1] * sizes[2]; ranks != n) {
     const Mesh fits = mesh_of({}, world);
     refuse_setting("mesh", fmt::format("{} makes {} ranks, and there are {}", options.mesh, ranks, n),
@@ -133,9 +126,9 @@ CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   const PartSizes sizes = part_sizes_of(shape, share, options_);
   if (sizes.ranks > 1)
     for (int p = share.stage; p < share.schedule.positions(); p += share.schedule.stages)
-      plan_tensor_messages(
-          shape, sizes, {share.part(p).first, share.part(p).last(), share.embeds(p), share.has_head(p)},
-          /*kept=*/false, plan);
+      plan_tensor_messages(shape, sizes,
+                           {share.part(p).first, share.part(p).last(), share.embeds(p), share.has_head(p)},
+                           /*kept=*/false, plan);
   plan_sums(shape, share, plan);
   if (sizes.split())
     plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, Elements(share.whole.size()),
