@@ -66,12 +66,13 @@ Facts CombinedPlans::facts(const RunShape& shape) const {
 }
 
 PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options) {
-  PipelineOptions stages;
-  stages.schedule = options.schedule, stages.chunks = options.chunks, stages.warmup = options.warmup;
-  stages.split = options.split, stages.states = options.states;
-  stages.verify_replicas = options.verify_replicas;
-  stages.replicas = shape.mesh.size(Axis::data);
-  return stages;
+  return {.schedule = options.schedule,
+          .chunks = options.chunks,
+          .warmup = options.warmup,
+          .replicas = shape.mesh.size(Axis::data),
+          .states = options.states,
+          .split = options.split,
+          .verify_replicas = options.verify_replicas};
 }
 
 Share share_of(const RunShape& shape, const CombinedOptions& options) {
