@@ -7,7 +7,6 @@
 #include <ATen/ops/matmul.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 
 #include "common/model/hf_weights.h"
@@ -19,14 +18,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;
 
-using test::golden_config, test::kGolden;
-
-at::Tensor read(const SafetensorsReader& file, std::string_view name) {
-  const SafeTensor& t = file.at(name);
-  const at::Tensor out = at::empty(t.shape, to_aten(*t.dtype));
-  std::memcpy(out.mutable_data_ptr(), file.bytes(t).data(), file.bytes(t).size());
-  return out;
-}
+using test::golden_config, test::kGolden, test::read;
 
 RunShape golden_run(bool tied) {
   RunShape run;
