@@ -20,13 +20,13 @@ struct Taken {
   [[nodiscard]] at::Tensor f32(std::vector<std::int64_t> shape) const {
     return ledger.allocate(purpose, name, shape, DType::f32);
   }
-  /// Rows of all tokens, in memory that all ranks reach where tokens are split.
+  /// Rows of all tokens, in memory that all ranks reach.
   [[nodiscard]] at::Tensor shared_rows(const PartSizes& s) const {
-    return made && s.split() ? made(purpose, name, Elements(s.N * s.d)).view({s.N, s.d}) : rows(s.N, s.d);
+    return made ? made(purpose, name, Elements(s.N * s.d)).view({s.N, s.d}) : rows(s.N, s.d);
   }
-  /// With this rank's own among them.
+  /// With this rank's own among them; nobody else reads them where tokens are whole.
   [[nodiscard]] GatheredRows gathered_rows(const PartSizes& s) const {
-    const at::Tensor all = shared_rows(s);
+    const at::Tensor all = s.split() ? shared_rows(s) : rows(s.N, s.d);
     return {all, all.narrow(0, s.tokens.begin, s.n())};
   }
 };

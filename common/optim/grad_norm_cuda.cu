@@ -10,12 +10,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTurns = static_cast<int>(SumsOfSquares::kBlock / (kThreads * kVec));
 
-__device__ double warp_sum(double x) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0U, x, offset);
-  return x;
-}
-
 // In all threads of the first warp.
 __device__ double block_sum(double x) {
   __shared__ double shared[kThreads / kWarp];
