@@ -52,11 +52,11 @@ struct BlockSaved {
 /// What backward of a block leaves for its weights. One is enough where the one follows the other; where
 /// weights come later, one for each block that has not had them.
 struct BlockGrads {
-  at::Tensor fc, qkv;  // [N, m], [N, 3 a] gradients of what the first matrices made
-  at::Tensor att;      // [N, a] of what the heads made; one device's lies in Workspace::partial
-  at::Tensor vectors;  // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
-  at::Tensor mid;      // [N, d] of what lies between the halves; of one device alone
-  at::Tensor grad_y;   // [N, d] handle of the block's output gradient; of one device alone
+  at::Tensor fc, qkv;      // [N, m], [N, 3 a] gradients of what the first matrices made
+  at::Tensor att;          // [N, a] of what the heads made; one device's lies in Workspace::partial
+  at::Tensor vectors;      // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
+  at::Tensor mid = {};     // [N, d] of what lies between the halves; of one device alone
+  at::Tensor grad_y = {};  // [N, d] handle of the block's output gradient; of one device alone
   [[nodiscard]] const at::Tensor& of_first(Half half) const { return half == Half::attention ? qkv : fc; }
 };
 
