@@ -33,7 +33,7 @@ ParamLayout tensor_layout(const RunShape& shape) {
 std::int64_t hashes_of(const RunShape& shape) { return shape.workload.model.layers + 3; }
 
 Facts TensorParallelPlans::facts(const RunShape& /*shape*/) const {
-  return {.smaller = {"tokens=split gathered=again"}};
+  return {.links = {}, .smaller = {"tokens=split gathered=again"}};
 }
 
 Contents TensorParallelPlans::contents(const RunShape& /*shape*/) const {
