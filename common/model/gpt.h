@@ -6,6 +6,7 @@
 // zeroed once, when it is allocated, so that norms and optimizers may run over whole vectors.
 #pragma once
 
+#include "common/memory/ledger.h"  // where all that is handed in comes from
 #include "common/model/gpt_halves.h"
 
 namespace sc {
