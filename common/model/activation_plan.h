@@ -1,17 +1,12 @@
-// Bytes that a model holds beside its parameters, from formulas (common/model/activation_plan.cpp), not from
-// the allocating functions. No torch.
+// Bytes that a model, or a tensor rank's part of it, holds beside its parameters, from formulas
+// (common/model/activation_plan.cpp), not from the allocating functions (activation_buffers.h). No torch.
 #pragma once
 
 #include "common/memory/plan.h"
+#include "common/model/part_plan.h"
 
 namespace sc {
 
-/// Kept from forward for backward by one block (BlockSaved's own buffers; the block's input x aside).
-Bytes plan_saved_bytes(const RunShape& run);
-/// One BlockGrads.
-Bytes plan_block_grads_bytes(const RunShape& run);
-/// One Workspace, with its BlockGrads.
-Bytes plan_workspace_bytes(const RunShape& run, bool with_head = true);
 /// What library operations allocate inside one call and free before or with its return, at most (attention's
 /// threads, ATen's fresh results before they are copied). Not in the ledger: the allocator witness allows
 /// exactly this.
@@ -43,10 +38,16 @@ struct BufferShape {
   bool operator==(const BufferShape&) const = default;
 };
 /// All blocks and the head, one micro-batch at a time.
-BufferShape whole_model(const GptConfig& model);
+BufferShape whole_model(const GptConfig& model, int grads = 2);
 
-/// Adds what ActivationBuffers takes from the ledger, by formula.
+/// Adds what one device's ActivationBuffers take from the ledger, by formula.
 void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan);
 void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);  // of the whole model
+/// Adds what `lanes` PartBuffers take.
+///   kept  what the halves' norms gathered stays for backward
+void plan_part_buffers(const RunShape& run, const PartSizes& sizes, bool kept, std::int64_t lanes,
+                       MemoryPlan& plan);
+/// Adds what a tensor rank's ActivationBuffers take, whose blocks gather their norms again.
+void plan_part_stage(const RunShape& run, const PartSizes& sizes, const BufferShape& of, MemoryPlan& plan);
 
 }  // namespace sc

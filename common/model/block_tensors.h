@@ -1,7 +1,8 @@
-// Where a unit's tensors stand in its UnitLayout (param_layout.cpp).
+// Where a unit's tensors stand in its UnitLayout (param_layout.cpp), and which of them a half block has.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace sc {
 
@@ -21,5 +22,18 @@ enum BlockTensor : std::size_t {
 };
 enum LastTensor : std::size_t { kLnfWeight, kLnfBias, kHeadWeight };
 enum FirstTensor : std::size_t { kWte, kWpe };
+
+/// A block is two halves of one form: a norm, two matrices with attention or GELU between them, and the sum
+/// of what they make and what came in. Of several ranks each has rows of the first matrix and columns of the
+/// second.
+enum class Half : std::uint8_t { attention, mlp };
+
+struct HalfTensors {
+  std::size_t norm_weight, norm_bias, first_weight, first_bias, second_weight, second_bias;
+};
+constexpr HalfTensors tensors_of(Half half) {
+  if (half == Half::attention) return {kLn1Weight, kLn1Bias, kQkvWeight, kQkvBias, kProjWeight, kProjBias};
+  return {kLn2Weight, kLn2Bias, kFcWeight, kFcBias, kOutWeight, kOutBias};
+}
 
 }  // namespace sc

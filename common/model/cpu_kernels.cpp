@@ -1,7 +1,6 @@
 #include "common/model/cpu_kernels.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -150,42 +149,59 @@ template <class Keep>
 
 }  // namespace
 
-CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale) {
+namespace {
+
+// Of a row's exponentials over the whole vocabulary; `max` is that of its logits.
+struct RowSum {
+  float max = 0;
+  double sum = 0;
+};
+
+// Rows of columns [first, first + logits.vocab) of the vocabulary. total(row, number) is its RowSum, and
+// leaves exp(logit - max) in the row where there is a scale.
+template <class Total>
+CrossEntropySums over_rows(const LogitRows& logits, const RowTargets& wanted, const float* scale,
+                           const Total& total) {
   CrossEntropySums sums;
   for (std::int64_t r = 0; r < logits.rows; ++r) {
     float* row = logits.data + r * logits.stride;
-    const std::int64_t target = targets[r];
-    if (target < 0) {
+    if (wanted.targets[r] < 0) {
       if (scale != nullptr) std::fill(row, row + logits.stride, 0.0F);
       continue;
     }
-    assert(target < logits.vocab);
-    const float max = row_max(logits.vocab, row), picked = row[target];
-    const double sum = row_exp(logits.vocab, max, row);
-    sums.loss += std::log(sum) + (static_cast<double>(max) - static_cast<double>(picked));
-    ++sums.tokens;
+    const std::int64_t target = wanted.targets[r] - wanted.first;
+    const bool here = 0 <= target && target < logits.vocab;
+    const float picked = here ? row[target] : 0.0F;
+    const RowSum of = total(row, r);
+    if (here) {
+      sums.loss += std::log(of.sum) + (static_cast<double>(of.max) - static_cast<double>(picked));
+      ++sums.tokens;
+    }
     if (scale == nullptr) continue;
-    row_scale(logits.vocab, static_cast<float>(*scale / sum), row);
-    row[target] -= *scale;
+    row_scale(logits.vocab, static_cast<float>(*scale / of.sum), row);
+    if (here) row[target] -= *scale;
     std::fill(row + logits.vocab, row + logits.stride, 0.0F);
   }
   return sums;
 }
 
-namespace {
-
 // Over all ranks, in rank order.
-struct RowSum {
-  RowSum(const SoftmaxParts& parts, std::int64_t rows, std::int64_t row) {
-    const auto of = [&](std::int64_t rank) { return parts.statistics + 2 * (rank * rows + row); };
-    max = of(0)[0];
-    for (std::int64_t rank = 1; rank < parts.ranks; ++rank) max = std::max(max, of(rank)[0]);
-    for (std::int64_t rank = 0; rank < parts.ranks; ++rank) sum += of(rank)[1] * std::exp(of(rank)[0] - max);
-  }
-  float max = 0, sum = 0;
-};
+RowSum of_all(const SoftmaxParts& parts, std::int64_t rows, std::int64_t row) {
+  const auto of = [&](std::int64_t rank) { return parts.statistics + 2 * (rank * rows + row); };
+  float max = of(0)[0], sum = 0;
+  for (std::int64_t rank = 1; rank < parts.ranks; ++rank) max = std::max(max, of(rank)[0]);
+  for (std::int64_t rank = 0; rank < parts.ranks; ++rank) sum += of(rank)[1] * std::exp(of(rank)[0] - max);
+  return {max, sum};
+}
 
 }  // namespace
+
+CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale) {
+  return over_rows(logits, {targets, 0}, scale, [&](float* row, std::int64_t) {
+    const float max = row_max(logits.vocab, row);
+    return RowSum{max, row_exp(logits.vocab, max, row)};
+  });
+}
 
 void softmax_part_f32(const LogitRows& logits, float* statistics) {
   for (std::int64_t r = 0; r < logits.rows; ++r) {
@@ -199,28 +215,11 @@ void softmax_part_f32(const LogitRows& logits, float* statistics) {
 
 CrossEntropySums softmax_gradient_f32(const LogitRows& logits, const RowTargets& wanted,
                                       const SoftmaxParts& parts, const float* scale) {
-  CrossEntropySums sums;
-  for (std::int64_t r = 0; r < logits.rows; ++r) {
-    float* row = logits.data + r * logits.stride;
-    if (wanted.targets[r] < 0) {
-      if (scale != nullptr) std::fill(row, row + logits.stride, 0.0F);
-      continue;
-    }
-    const std::int64_t target = wanted.targets[r] - wanted.first;
-    const bool here = 0 <= target && target < logits.vocab;
-    const RowSum of(parts, logits.rows, r);
-    if (here) {
-      sums.loss += std::log(static_cast<double>(of.sum)) +
-                   (static_cast<double>(of.max) - static_cast<double>(row[target]));
-      ++sums.tokens;
-    }
-    if (scale == nullptr) continue;
-    row_exp(logits.vocab, of.max, row);
-    row_scale(logits.vocab, *scale / of.sum, row);
-    if (here) row[target] -= *scale;
-    std::fill(row + logits.vocab, row + logits.stride, 0.0F);
-  }
-  return sums;
+  return over_rows(logits, wanted, scale, [&](float* row, std::int64_t number) {
+    const RowSum of = of_all(parts, logits.rows, number);
+    if (scale != nullptr) row_exp(logits.vocab, of.max, row);
+    return of;
+  });
 }
 
 }  // namespace sc

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <c10/core/InferenceMode.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -311,7 +310,6 @@ void HfWeights::require_finite(const SafeTensor& tensor, std::int64_t rows) cons
 }
 
 void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const {
-  const c10::InferenceMode guard;
   params.sharded.zero_();
   if (params.whole.defined()) params.whole.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
@@ -327,7 +325,6 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
 
 void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
                        const std::function<UnitTensors(int unit)>& unit) {
-  const c10::InferenceMode guard;
   std::vector<SafeTensorSpec> specs;
   for (int u = 0; u < layout.num_units(); ++u) {
     for (const ParamTensor& t : layout.unit(u).tensors) {

@@ -2,7 +2,6 @@
 // layout.
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -68,7 +67,6 @@ void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t se
 
 void init_slice(const ParamLayout& layout, int unit, Segment segment, Range range, std::uint64_t seed,
                 const at::Tensor& out) {
-  const c10::InferenceMode guard;
   out.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
     if (t.segment != segment) continue;

@@ -27,21 +27,12 @@ constexpr double kLayerNormEps = 1e-5;
 // ATen keeps a 16-bit norm's statistics in 16 bits on the CPU and in fp32 on GPUs, and wants them back alike.
 at::ScalarType statistics_type(const at::Tensor& x) { return x.is_cpu() ? x.scalar_type() : at::kFloat; }
 
-// The three [B, H, T, D] views of a packed [B, T, 3, H, D].
-struct Heads {
-  explicit Heads(const at::Tensor& qkv)
-      : q(qkv.select(2, 0).transpose(1, 2)),
-        k(qkv.select(2, 1).transpose(1, 2)),
-        v(qkv.select(2, 2).transpose(1, 2)) {}
-  at::Tensor q, k, v;
-};
-
 double attention_scale(const at::Tensor& qkv) { return 1.0 / std::sqrt(static_cast<double>(qkv.size(4))); }
 
 // [B, H, T, T] scaled scores in fp32 with the future at minus infinity.
 at::Tensor causal_scores(const at::Tensor& qkv) {
-  const Heads heads(qkv);
-  at::Tensor scores = at::matmul(heads.q.to(at::kFloat), heads.k.to(at::kFloat).transpose(2, 3));
+  at::Tensor scores =
+      at::matmul(heads_of(qkv, 0).to(at::kFloat), heads_of(qkv, 1).to(at::kFloat).transpose(2, 3));
   scores.mul_(attention_scale(qkv));
   const std::int64_t t = qkv.size(1);
   const at::Tensor future = at::ones({t, t}, scores.options().dtype(at::kBool)).triu_(1);
@@ -165,21 +156,22 @@ void AtenOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse)
   const at::Tensor row = scores.logsumexp(at::IntArrayRef{-1});
   lse.copy_(row);
   const at::Tensor p = (scores - row.unsqueeze(-1)).exp_();
-  out.copy_(at::matmul(p, Heads(qkv).v.to(at::kFloat)).transpose(1, 2));
+  out.copy_(at::matmul(p, heads_of(qkv, 2).to(at::kFloat)).transpose(1, 2));
 }
 
 // With p = exp(scores - lse): dv = p^T do, ds = p (do v^T - rowsum(do * out)) scale, dq = ds k, dk = ds^T q.
 void AtenOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  const Heads heads(qkv), grads(grad_qkv);
   const at::Tensor p = (causal_scores(qkv) - lse.unsqueeze(-1)).exp_();
   const at::Tensor g = grad_out.transpose(1, 2).to(at::kFloat);
-  grads.v.copy_(at::matmul(p.transpose(2, 3), g));
+  heads_of(grad_qkv, 2).copy_(at::matmul(p.transpose(2, 3), g));
   const at::Tensor dot = (g * out.transpose(1, 2)).sum(at::IntArrayRef{-1}, /*keepdim=*/true);
-  const at::Tensor ds =
-      at::matmul(g, heads.v.to(at::kFloat).transpose(2, 3)).sub_(dot).mul_(p).mul_(attention_scale(qkv));
-  grads.q.copy_(at::matmul(ds, heads.k.to(at::kFloat)));
-  grads.k.copy_(at::matmul(ds.transpose(2, 3), heads.q.to(at::kFloat)));
+  const at::Tensor ds = at::matmul(g, heads_of(qkv, 2).to(at::kFloat).transpose(2, 3))
+                            .sub_(dot)
+                            .mul_(p)
+                            .mul_(attention_scale(qkv));
+  heads_of(grad_qkv, 0).copy_(at::matmul(ds, heads_of(qkv, 1).to(at::kFloat)));
+  heads_of(grad_qkv, 1).copy_(at::matmul(ds.transpose(2, 3), heads_of(qkv, 0).to(at::kFloat)));
   column_sums(packed_rows(grad_qkv), sums);
 }
 

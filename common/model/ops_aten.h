@@ -7,6 +7,8 @@ namespace sc {
 
 /// [B, T, 3, H, D] as rows [B T, 3 H D].
 inline at::Tensor packed_rows(const at::Tensor& qkv) { return qkv.view({qkv.size(0) * qkv.size(1), -1}); }
+/// [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
+inline at::Tensor heads_of(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
 
 class AtenOps : public Ops {
  public:

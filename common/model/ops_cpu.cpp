@@ -12,43 +12,6 @@
 namespace sc {
 namespace {
 
-class CpuOps final : public AtenOps {
- public:
-  void gelu(const at::Tensor& pre, at::Tensor& y) const override;
-  void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override;
-  void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
-                     const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
-  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override;
-  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
-                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
-                        at::Tensor& tokens) const override;
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
-};
-
-// [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
-at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
-
-void CpuOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
-  const auto [out_new, lse_new] = at::_scaled_dot_product_flash_attention_for_cpu(
-      part(qkv, 0), part(qkv, 1), part(qkv, 2), /*dropout_p=*/0.0, /*is_causal=*/true);
-  out.copy_(out_new.transpose(1, 2));
-  lse.copy_(lse_new);
-}
-
-void CpuOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      grad_out.transpose(1, 2), part(qkv, 0), part(qkv, 1), part(qkv, 2), out.transpose(1, 2), lse,
-      /*dropout_p=*/0.0,
-      /*is_causal=*/true);
-  part(grad_qkv, 0).copy_(gq);
-  part(grad_qkv, 1).copy_(gk);
-  part(grad_qkv, 2).copy_(gv);
-  column_sums(packed_rows(grad_qkv), sums);
-}
-
 // Elementwise, so that the cut into pieces changes no bit.
 template <class F>
 void in_pieces(std::int64_t n, const F& f) {
@@ -56,54 +19,78 @@ void in_pieces(std::int64_t n, const F& f) {
   at::parallel_for(0, n, kGrain, [&](std::int64_t begin, std::int64_t end) { f(begin, end - begin); });
 }
 
-void CpuOps::gelu(const at::Tensor& pre, at::Tensor& y) const {
-  if (pre.scalar_type() != at::kFloat) return AtenOps::gelu(pre, y);
-  const float* x = pre.const_data_ptr<float>();
-  auto* out = y.mutable_data_ptr<float>();
-  in_pieces(pre.numel(), [&](std::int64_t begin, std::int64_t n) { gelu_f32(n, x + begin, out + begin); });
-}
-
-void CpuOps::gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const {
-  if (pre.scalar_type() != at::kFloat) return AtenOps::gelu_backward(grad, pre, sums);
-  const float* x = pre.const_data_ptr<float>();
-  auto* g = grad.mutable_data_ptr<float>();
-  in_pieces(pre.numel(),
-            [&](std::int64_t begin, std::int64_t n) { gelu_backward_f32(n, x + begin, g + begin); });
-  column_sums(grad, sums);
-}
-
-void CpuOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
-                           const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const {
-  if (logits.scalar_type() != at::kFloat) {
-    return AtenOps::cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
+class CpuOps final : public AtenOps {
+ public:
+  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
+    const auto [out_new, lse_new] = at::_scaled_dot_product_flash_attention_for_cpu(
+        heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), /*dropout_p=*/0.0, /*is_causal=*/true);
+    out.copy_(out_new.transpose(1, 2));
+    lse.copy_(lse_new);
   }
-  const LogitRows rows{logits.size(0), vocab, logits.size(1), logits.mutable_data_ptr<float>()};
-  const CrossEntropySums sums = cross_entropy_f32(rows, targets.const_data_ptr<std::int64_t>(),
-                                                  scale.defined() ? scale.const_data_ptr<float>() : nullptr);
-  *loss_sum.mutable_data_ptr<double>() += sums.loss;
-  *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
-}
 
-void CpuOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const {
-  if (logits.scalar_type() != at::kFloat) return AtenOps::softmax_part(logits, columns, statistics);
-  // The logits stay as they are.
-  const LogitRows rows{logits.size(0), columns, logits.size(1), logits.mutable_data_ptr<float>()};
-  softmax_part_f32(rows, statistics.mutable_data_ptr<float>());
-}
+  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
+                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
+    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out.transpose(1, 2), heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), out.transpose(1, 2),
+        lse,
+        /*dropout_p=*/0.0,
+        /*is_causal=*/true);
+    heads_of(grad_qkv, 0).copy_(gq);
+    heads_of(grad_qkv, 1).copy_(gk);
+    heads_of(grad_qkv, 2).copy_(gv);
+    column_sums(packed_rows(grad_qkv), sums);
+  }
 
-void CpuOps::softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
-                              const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
-                              at::Tensor& tokens) const {
-  if (logits.scalar_type() != at::kFloat)
-    return AtenOps::softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
-  const LogitRows rows{logits.size(0), columns.size(), logits.size(1), logits.mutable_data_ptr<float>()};
-  const RowTargets wanted{targets.const_data_ptr<std::int64_t>(), columns.begin};
-  const SoftmaxParts parts{statistics.size(0), statistics.const_data_ptr<float>()};
-  const CrossEntropySums sums =
-      softmax_gradient_f32(rows, wanted, parts, scale.defined() ? scale.const_data_ptr<float>() : nullptr);
-  *loss_sum.mutable_data_ptr<double>() += sums.loss;
-  *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
-}
+  void gelu(const at::Tensor& pre, at::Tensor& y) const override {
+    if (pre.scalar_type() != at::kFloat) return AtenOps::gelu(pre, y);
+    const float* x = pre.const_data_ptr<float>();
+    auto* out = y.mutable_data_ptr<float>();
+    in_pieces(pre.numel(), [&](std::int64_t begin, std::int64_t n) { gelu_f32(n, x + begin, out + begin); });
+  }
+
+  void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override {
+    if (pre.scalar_type() != at::kFloat) return AtenOps::gelu_backward(grad, pre, sums);
+    const float* x = pre.const_data_ptr<float>();
+    auto* g = grad.mutable_data_ptr<float>();
+    in_pieces(pre.numel(),
+              [&](std::int64_t begin, std::int64_t n) { gelu_backward_f32(n, x + begin, g + begin); });
+    column_sums(grad, sums);
+  }
+
+  void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                     const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {
+    if (logits.scalar_type() != at::kFloat) {
+      return AtenOps::cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
+    }
+    const LogitRows rows{logits.size(0), vocab, logits.size(1), logits.mutable_data_ptr<float>()};
+    const CrossEntropySums sums =
+        cross_entropy_f32(rows, targets.const_data_ptr<std::int64_t>(),
+                          scale.defined() ? scale.const_data_ptr<float>() : nullptr);
+    *loss_sum.mutable_data_ptr<double>() += sums.loss;
+    *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
+  }
+
+  void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
+    if (logits.scalar_type() != at::kFloat) return AtenOps::softmax_part(logits, columns, statistics);
+    // The logits stay as they are.
+    const LogitRows rows{logits.size(0), columns, logits.size(1), logits.mutable_data_ptr<float>()};
+    softmax_part_f32(rows, statistics.mutable_data_ptr<float>());
+  }
+
+  void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
+                        const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
+                        at::Tensor& tokens) const override {
+    if (logits.scalar_type() != at::kFloat)
+      return AtenOps::softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
+    const LogitRows rows{logits.size(0), columns.size(), logits.size(1), logits.mutable_data_ptr<float>()};
+    const RowTargets wanted{targets.const_data_ptr<std::int64_t>(), columns.begin};
+    const SoftmaxParts parts{statistics.size(0), statistics.const_data_ptr<float>()};
+    const CrossEntropySums sums =
+        softmax_gradient_f32(rows, wanted, parts, scale.defined() ? scale.const_data_ptr<float>() : nullptr);
+    *loss_sum.mutable_data_ptr<double>() += sums.loss;
+    *tokens.mutable_data_ptr<double>() += static_cast<double>(sums.tokens);
+  }
+};
 
 }  // namespace
 

@@ -8,12 +8,6 @@
 #include <tuple>
 
 namespace sc {
-namespace {
-
-// [B, T, 3, H, D] -> the i-th of q, k, v as [B, H, T, D].
-at::Tensor part(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
-
-}  // namespace
 
 bool CudnnOps::uses_cudnn(const at::Tensor& qkv) const {
   return cudnn_ && qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
@@ -22,7 +16,8 @@ bool CudnnOps::uses_cudnn(const at::Tensor& qkv) const {
 void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
   if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
   const auto results = at::_scaled_dot_product_cudnn_attention(
-      part(qkv, 0), part(qkv, 1), part(qkv, 2), /*attn_bias=*/std::nullopt, /*compute_log_sumexp=*/true,
+      heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), /*attn_bias=*/std::nullopt,
+      /*compute_log_sumexp=*/true,
       /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
   out.copy_(std::get<0>(results).transpose(1, 2));
   lse.copy_(std::get<1>(results).view(lse.sizes()));
@@ -39,14 +34,14 @@ void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& 
   const at::Tensor& seed = no_seed(qkv);
   const std::int64_t t = qkv.size(1);
   const auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
-      grad_out.transpose(1, 2), part(qkv, 0), part(qkv, 1), part(qkv, 2), out.transpose(1, 2),
+      grad_out.transpose(1, 2), heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), out.transpose(1, 2),
       lse.unsqueeze(-1), seed, seed,
       /*attn_bias=*/at::Tensor(), /*cum_seq_q=*/at::Tensor(), /*cum_seq_k=*/at::Tensor(), t, t,
       /*dropout_p=*/0.0,
       /*is_causal=*/true);
-  grad_qkv.select(2, 0).copy_(q.transpose(1, 2));
-  grad_qkv.select(2, 1).copy_(k.transpose(1, 2));
-  grad_qkv.select(2, 2).copy_(v.transpose(1, 2));
+  heads_of(grad_qkv, 0).copy_(q);
+  heads_of(grad_qkv, 1).copy_(k);
+  heads_of(grad_qkv, 2).copy_(v);
   column_sums(packed_rows(grad_qkv), sums);
 }
 

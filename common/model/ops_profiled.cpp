@@ -1,5 +1,8 @@
 #include "common/model/ops_profiled.h"
 
+#include <functional>
+#include <utility>
+
 #include "common/base/op_profile.h"
 
 namespace sc {
@@ -21,121 +24,111 @@ class ProfiledOps final : public Ops {
   explicit ProfiledOps(std::shared_ptr<const Ops> inner) : inner_(std::move(inner)) {}
   void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
              at::Tensor& x) const override {
-    const ProfiledOp op("embedding", {0, 2 * size(x)});
-    inner_->embed(tokens, wte, wpe, x);
+    profiled("embedding", {0, 2 * size(x)}, &Ops::embed, tokens, wte, wpe, x);
   }
   void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
                       at::Tensor& grad_wpe, Write wpe) const override {
-    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wte)});
-    inner_->embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
+    profiled("embedding backward", {0, size(grad_x) + size(grad_wte)}, &Ops::embed_backward, tokens, grad_x,
+             grad_wte, wte, grad_wpe, wpe);
   }
   void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
               at::Tensor& y) const override {
-    const ProfiledOp op("product, forward", product(y, x));
-    inner_->linear(x, w, bias, y);
+    profiled("product, forward", product(y, x), &Ops::linear, x, w, bias, y);
   }
   void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                        const at::Tensor& residual, at::Tensor& y) const override {
-    const ProfiledOp op("product + residual", product(y, x));
-    inner_->linear_residual(x, w, bias, residual, y);
+    profiled("product + residual", product(y, x), &Ops::linear_residual, x, w, bias, residual, y);
   }
   void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                    at::Tensor& y) const override {
-    const ProfiledOp op("product + GELU", product(y, x));
-    inner_->linear_gelu(x, w, bias, pre, y);
+    profiled("product + GELU", product(y, x), &Ops::linear_gelu, x, w, bias, pre, y);
   }
   void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const override {
-    const ProfiledOp op("head, forward", product(y, x));
-    inner_->matmul(x, w, y);
+    profiled("head, forward", product(y, x), &Ops::matmul, x, w, y);
   }
   void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
                              at::Tensor& grad_x) const override {
-    const ProfiledOp op("product, input gradient", product(grad_x, grad_y));
-    inner_->matmul_backward_input(grad_y, w, grad_x);
+    profiled("product, input gradient", product(grad_x, grad_y), &Ops::matmul_backward_input, grad_y, w,
+             grad_x);
   }
   void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                               Write write) const override {
-    const ProfiledOp op("product, weight gradient", product(grad_w.size(0), grad_w.size(1), x.size(0)));
-    inner_->matmul_backward_weight(grad_y, x, grad_w, write);
+    profiled("product, weight gradient", product(grad_w.size(0), grad_w.size(1), x.size(0)),
+             &Ops::matmul_backward_weight, grad_y, x, grad_w, write);
   }
   void column_sums(const at::Tensor& m, at::Tensor& sums) const override {
-    const ProfiledOp op("column sums", {0, size(m)});
-    inner_->column_sums(m, sums);
+    profiled("column sums", {0, size(m)}, &Ops::column_sums, m, sums);
   }
   void store_sums(std::span<const StoredSums> vectors, Write write) const override {
     double bytes = 0;
     for (const StoredSums& v : vectors) bytes += size(v.sums) + size(v.grad);
-    const ProfiledOp op("store sums", {0, bytes});
-    inner_->store_sums(vectors, write);
+    profiled("store sums", {0, bytes}, &Ops::store_sums, vectors, write);
   }
   void gelu(const at::Tensor& pre, at::Tensor& y) const override {
-    const ProfiledOp op("GELU", {0, 2 * size(y)});
-    inner_->gelu(pre, y);
+    profiled("GELU", {0, 2 * size(y)}, &Ops::gelu, pre, y);
   }
   void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const override {
-    const ProfiledOp op("GELU backward", {0, 3 * size(grad)});
-    inner_->gelu_backward(grad, pre, sums);
+    profiled("GELU backward", {0, 3 * size(grad)}, &Ops::gelu_backward, grad, pre, sums);
   }
   void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& y,
                   at::Tensor& mean, at::Tensor& rstd) const override {
-    const ProfiledOp op("LayerNorm", {0, 2 * size(x)});
-    inner_->layer_norm(x, weight, bias, y, mean, rstd);
+    profiled("LayerNorm", {0, 2 * size(x)}, &Ops::layer_norm, x, weight, bias, y, mean, rstd);
   }
   void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
                            const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
                            at::Tensor& grad_x, LayerNormSums& sums) const override {
-    const ProfiledOp op("LayerNorm backward", {0, (residual.defined() ? 4 : 3) * size(x)});
-    inner_->layer_norm_backward(grad_y, x, mean, rstd, weight, residual, grad_x, sums);
+    profiled("LayerNorm backward", {0, (residual.defined() ? 4 : 3) * size(x)}, &Ops::layer_norm_backward,
+             grad_y, x, mean, rstd, weight, residual, grad_x, sums);
   }
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
-    const ProfiledOp op("attention", {causal(qkv), 0});
-    inner_->attention(qkv, out, lse);
+    profiled("attention", {causal(qkv), 0}, &Ops::attention, qkv, out, lse);
   }
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                           const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
-    const ProfiledOp op("attention backward", {2.5 * causal(qkv), 0});
-    inner_->attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
+    profiled("attention backward", {2.5 * causal(qkv), 0}, &Ops::attention_backward, grad_out, qkv, out, lse,
+             grad_qkv, sums);
   }
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {
-    const ProfiledOp op("cross entropy", {0, 2 * size(logits)});
-    inner_->cross_entropy(logits, targets, vocab, scale, loss_sum, tokens);
+    profiled("cross entropy", {0, 2 * size(logits)}, &Ops::cross_entropy, logits, targets, vocab, scale,
+             loss_sum, tokens);
   }
   void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const override {
-    const ProfiledOp op("embedding", {0, 2 * size(x)});
-    inner_->embed_part(tokens, wte, rows, x);
+    profiled("embedding", {0, 2 * size(x)}, &Ops::embed_part, tokens, wte, rows, x);
   }
   void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                            at::Tensor& grad_wte, Write write) const override {
-    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wte)});
-    inner_->embed_part_backward(tokens, grad_x, rows, grad_wte, write);
+    profiled("embedding backward", {0, size(grad_x) + size(grad_wte)}, &Ops::embed_part_backward, tokens,
+             grad_x, rows, grad_wte, write);
   }
   void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
                      at::Tensor& x) const override {
-    const ProfiledOp op("embedding", {0, 3 * size(x)});
-    inner_->add_positions(sum, wpe, run, length, x);
+    profiled("embedding", {0, 3 * size(x)}, &Ops::add_positions, sum, wpe, run, length, x);
   }
   void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length, at::Tensor& grad_wpe,
                           Write write) const override {
-    const ProfiledOp op("embedding backward", {0, size(grad_x) + size(grad_wpe)});
-    inner_->positions_backward(grad_x, run, length, grad_wpe, write);
+    profiled("embedding backward", {0, size(grad_x) + size(grad_wpe)}, &Ops::positions_backward, grad_x, run,
+             length, grad_wpe, write);
   }
   void add_norm(const AddNorm& op) const override {
-    const ProfiledOp profiled("sum + residual, LayerNorm", {0, 4 * size(op.x)});
-    inner_->add_norm(op);
+    profiled("sum + residual, LayerNorm", {0, 4 * size(op.x)}, &Ops::add_norm, op);
   }
   void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
-    const ProfiledOp op("softmax, statistics", {0, size(logits)});
-    inner_->softmax_part(logits, columns, statistics);
+    profiled("softmax, statistics", {0, size(logits)}, &Ops::softmax_part, logits, columns, statistics);
   }
   void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                         const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
                         at::Tensor& tokens) const override {
-    const ProfiledOp op("cross entropy", {0, 2 * size(logits)});
-    inner_->softmax_gradient(logits, targets, columns, statistics, scale, loss_sum, tokens);
+    profiled("cross entropy", {0, 2 * size(logits)}, &Ops::softmax_gradient, logits, targets, columns,
+             statistics, scale, loss_sum, tokens);
   }
 
  private:
+  template <class Function, class... Arguments>
+  void profiled(const char* name, const OpCost& cost, Function function, Arguments&&... arguments) const {
+    const ProfiledOp op(name, cost);
+    std::invoke(function, *inner_, std::forward<Arguments>(arguments)...);
+  }
   std::shared_ptr<const Ops> inner_;
 };
 

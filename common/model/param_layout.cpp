@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -14,8 +16,7 @@ ParamTensor tensor(std::string name, std::vector<std::int64_t> shape) {
   ParamTensor t;
   t.name = std::move(name);
   t.decay = shape.size() == 2;  // matrices, embeddings included; never biases and norms
-  std::int64_t numel = 1;
-  for (const std::int64_t size : shape) numel *= size;
+  const std::int64_t numel = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
   t.whole = {.shape = shape, .split = numel, .part = {0, numel}};
   t.shape = std::move(shape);
   return t;
@@ -33,7 +34,7 @@ class Tensors {
   [[nodiscard]] Range vocab() const { return cut_.part(c_.vocab_padded(), granule(c_.vocab_padded())); }
 
   [[nodiscard]] std::vector<ParamTensor> embeddings() const {
-    return {rows("wte.weight", {c_.vocab_padded(), c_.width}, vocab()),
+    return {cut("wte.weight", {c_.vocab_padded(), c_.width}, 0, 1, vocab()),
             replicated("wpe.weight", {c_.context, c_.width})};
   }
   [[nodiscard]] std::vector<ParamTensor> block(std::int64_t index) const {
@@ -42,21 +43,21 @@ class Tensors {
     const Range attention{heads().begin * c_.head_dim(), heads().end * c_.head_dim()};
     return {replicated(h + "ln_1.weight", {d}),
             replicated(h + "ln_1.bias", {d}),
-            rows(h + "attn.c_attn.weight", {3 * d, d}, attention, 3),
-            rows(h + "attn.c_attn.bias", {3 * d}, attention, 3),
-            columns(h + "attn.c_proj.weight", {d, d}, attention),
+            cut(h + "attn.c_attn.weight", {3 * d, d}, 0, 3, attention),
+            cut(h + "attn.c_attn.bias", {3 * d}, 0, 3, attention),
+            cut(h + "attn.c_proj.weight", {d, d}, 1, d, attention),
             replicated(h + "attn.c_proj.bias", {d}),
             replicated(h + "ln_2.weight", {d}),
             replicated(h + "ln_2.bias", {d}),
-            rows(h + "mlp.c_fc.weight", {4 * d, d}, hidden()),
-            rows(h + "mlp.c_fc.bias", {4 * d}, hidden()),
-            columns(h + "mlp.c_proj.weight", {d, 4 * d}, hidden()),
+            cut(h + "mlp.c_fc.weight", {4 * d, d}, 0, 1, hidden()),
+            cut(h + "mlp.c_fc.bias", {4 * d}, 0, 1, hidden()),
+            cut(h + "mlp.c_proj.weight", {d, 4 * d}, 1, d, hidden()),
             replicated(h + "mlp.c_proj.bias", {d})};
   }
   [[nodiscard]] std::vector<ParamTensor> last() const {
     std::vector<ParamTensor> tensors = {replicated("ln_f.weight", {c_.width}),
                                         replicated("ln_f.bias", {c_.width})};
-    if (!c_.tied) tensors.push_back(rows("lm_head.weight", {c_.vocab_padded(), c_.width}, vocab()));
+    if (!c_.tied) tensors.push_back(cut("lm_head.weight", {c_.vocab_padded(), c_.width}, 0, 1, vocab()));
     return tensors;
   }
 
@@ -71,21 +72,15 @@ class Tensors {
     if (cut_.ranks > 1) t.segment = Segment::whole;
     return t;
   }
-  // The first dimension is [outer, split].
-  [[nodiscard]] static ParamTensor rows(std::string name, std::vector<std::int64_t> shape, Range part,
-                                        std::int64_t outer = 1) {
+  // Of dimension `dim`: rows, which may be `outer` groups of them, or a matrix's columns.
+  [[nodiscard]] static ParamTensor cut(std::string name, std::vector<std::int64_t> shape, std::size_t dim,
+                                       std::int64_t outer, Range part) {
     ParamTensor t = tensor(std::move(name), std::move(shape));
-    const std::int64_t split = t.shape[0] / outer, inner = t.shape.size() == 2 ? t.shape[1] : 1;
+    const std::int64_t inner = dim + 1 < t.shape.size() ? t.shape[dim + 1] : 1,
+                       split = t.numel() / outer / inner;
     if (part.size() == split) return t;
     t.whole = {t.shape, outer, split, inner, part};
-    t.shape[0] = outer * part.size();
-    return t;
-  }
-  [[nodiscard]] static ParamTensor columns(std::string name, std::vector<std::int64_t> shape, Range part) {
-    ParamTensor t = tensor(std::move(name), std::move(shape));
-    if (part.size() == t.shape[1]) return t;
-    t.whole = {t.shape, t.shape[0], t.shape[1], 1, part};
-    t.shape[1] = part.size();
+    t.shape[dim] = t.shape[dim] / split * part.size();
     return t;
   }
 
@@ -160,12 +155,6 @@ Range TensorCut::part(std::int64_t size, std::int64_t granule) const {
   const std::int64_t granules = size / granule;
   return {granules * rank / ranks * granule, granules * (rank + 1) / ranks * granule};
 }
-
-ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below)
-    : ParamLayout(config, world, persist_below, {}) {}
-
-ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, const TensorCut& cut)
-    : ParamLayout(config, world, 0, cut) {}
 
 ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below,
                          const TensorCut& cut)

@@ -85,8 +85,10 @@ class ParamLayout {
  public:
   /// persist_below: tensors with fewer elements (before padding) go to the whole segment; 0 = none.
   ///   Errors  InputError (exit 64) for a model without a layout, or fewer heads than tensor ranks.
-  ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below = 0);
-  ParamLayout(const GptConfig& config, WorldSize world, const TensorCut& cut);
+  ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below = 0)
+      : ParamLayout(config, world, persist_below, {}) {}
+  ParamLayout(const GptConfig& config, WorldSize world, const TensorCut& cut)
+      : ParamLayout(config, world, 0, cut) {}
 
   [[nodiscard]] const GptConfig& config() const { return config_; }
   [[nodiscard]] WorldSize world() const { return world_; }

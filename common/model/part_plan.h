@@ -1,10 +1,8 @@
-// What one tensor rank holds of a micro-batch beside its parameters, from formulas, not from the allocating
-// functions (gpt_parts.h). No torch.
+// What one device or one tensor rank has of a micro-batch and of the model's sizes. No torch.
 #pragma once
 
 #include "common/base/range.h"
 #include "common/memory/plan.h"
-#include "common/model/activation_plan.h"
 #include "common/model/param_layout.h"
 
 namespace sc {
@@ -14,10 +12,13 @@ namespace sc {
 /// (arXiv:1909.08053).
 enum class TokenShare { split, whole };
 
-/// Sizes of one tensor rank. N = B T tokens of a micro-batch.
+inline constexpr std::int64_t kFp32 = 4;  // bytes of statistics and sums, which are fp32 whatever the dtype
+
+/// Sizes of one tensor rank, or of one device, which has everything. N = B T tokens of a micro-batch.
 struct PartSizes {
   ///   Errors  InputError (exit 64): the ranks cannot share the tokens evenly.
   PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare share);
+  explicit PartSizes(const RunShape& run);  // of one device
 
   std::int64_t B, T, N, d;
   Range tokens;             // of the N: this rank's own
@@ -26,18 +27,24 @@ struct PartSizes {
   Range vocab;              // its rows of the padded vocabulary
   std::int64_t chunk;       // rows of logits at a time
   std::int64_t ranks;       // that share all this
+  std::int64_t e;           // bytes of an element of the workload's dtype
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
   /// Gradients of a block's vectors, fp32: six of d, qkv's and fc's biases.
   [[nodiscard]] std::int64_t vectors() const { return 6 * d + 3 * att + hidden; }
+
+  /// Bytes of [N, d] in the workload's dtype, and of this rank's [n, d].
+  [[nodiscard]] std::int64_t slab() const { return e * N * d; }
+  [[nodiscard]] std::int64_t own_slab() const { return e * n() * d; }
+  /// Bytes of everything that backward of one block reads, its input aside: mid of this rank's tokens, norms
+  /// (2) of all if they are kept; qkv (3), att, fc, gelu of all; four statistics a token of its own, one lse
+  /// a token and head.
+  [[nodiscard]] std::int64_t saved_bytes(bool with_gelu, bool kept) const {
+    return e * (((kept ? 2 * N : 0) + n()) * d + N * (4 * att + (with_gelu ? 2 : 1) * hidden)) +
+           kFp32 * (4 * n() + heads * N);
+  }
+  /// Bytes of one BlockGrads: of fc, qkv (3) and att (one device: mid); of vectors.
+  [[nodiscard]] std::int64_t grads_bytes() const { return e * N * (hidden + 4 * att) + kFp32 * vectors(); }
 };
-
-/// Adds what `lanes` PartBuffers take from the ledger, by formula.
-///   kept  what the halves' norms gathered stays for backward
-void plan_part_buffers(const RunShape& run, const PartSizes& sizes, bool kept, std::int64_t lanes,
-                       MemoryPlan& plan);
-
-/// The same of PartStageBuffers, whose blocks gather their norms again.
-void plan_part_stage(const RunShape& run, const PartSizes& sizes, const BufferShape& of, MemoryPlan& plan);
 
 }  // namespace sc

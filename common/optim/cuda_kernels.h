@@ -10,7 +10,7 @@
 #include <span>
 
 #include "common/base/types.h"
-#include "common/optim/adamw.h"
+#include "common/optim/norm_rule.h"
 
 namespace sc::fused {
 
@@ -53,14 +53,6 @@ void add_sums_of_squares(const SumsOfSquares& op, void* scratch, unsigned* count
 
 /// See finish_sums and global_norm_and_clip; sums [4].
 void finish_sums(double* sums, cudaStream_t stream);
-struct NormAndClip {
-  const double* sums;
-  float max_norm;
-  float *norm, *clip;
-  std::int64_t* step;
-  float* loss_scale;           // null: none
-  std::int64_t* scaler_state;  // [2]
-};
-void norm_and_clip(const NormAndClip& op, cudaStream_t stream);
+void norm_and_clip(const NormAndClip& rule, cudaStream_t stream);
 
 }  // namespace sc::fused

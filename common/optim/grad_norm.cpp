@@ -13,7 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/finite.h"
 #include "common/base/types.h"
-#include "common/optim/loss_scale.h"
+#include "common/optim/norm_rule.h"
 #include "common/optim/optim_cuda.h"
 
 namespace sc {
@@ -106,22 +106,16 @@ void finish_sums(at::Tensor& sums) {
 }
 
 void global_norm_and_clip(const at::Tensor& sums, double max_norm, const StepScalars& scalars) {
-  if (sums.is_cuda()) return global_norm_and_clip_cuda(sums, max_norm, scalars);
-  const double* s = sums.const_data_ptr<double>();
-  float* scale = scalars.loss_scale.defined() ? scalars.loss_scale.mutable_data_ptr<float>() : nullptr;
-  const float divisor = scale == nullptr ? 1.0F : *scale;
-  const auto norm = static_cast<float>(std::sqrt(s[kSquares]) / divisor);
-  const auto limit = static_cast<float>(max_norm);
-  const bool finite = s[kNonFinite] == 0.0;
-  *scalars.grad_norm.mutable_data_ptr<float>() = norm;
-  const float factor = limit > 0.0F && norm > limit ? limit / norm : 1.0F;
-  *scalars.clip.mutable_data_ptr<float>() = finite ? factor / divisor : kNoUpdate;
-  if (finite) ++*scalars.step.mutable_data_ptr<std::int64_t>();
-  if (scale == nullptr) return;
-  auto* state = scalars.scaler_state.mutable_data_ptr<std::int64_t>();
-  LossScale now{*scale, state[0], state[1]};
-  now.update(finite);
-  *scale = now.scale, state[0] = now.good, state[1] = now.overflows;
+  const bool scales = scalars.loss_scale.defined();
+  const NormAndClip rule{
+      .sums = sums.const_data_ptr<double>(),
+      .max_norm = static_cast<float>(max_norm),
+      .norm = scalars.grad_norm.mutable_data_ptr<float>(),
+      .clip = scalars.clip.mutable_data_ptr<float>(),
+      .step = scalars.step.mutable_data_ptr<std::int64_t>(),
+      .loss_scale = scales ? scalars.loss_scale.mutable_data_ptr<float>() : nullptr,
+      .scaler_state = scales ? scalars.scaler_state.mutable_data_ptr<std::int64_t>() : nullptr};
+  sums.is_cuda() ? norm_and_clip_cuda(rule) : rule.run();
 }
 
 double mean_loss(const at::Tensor& sums) {

@@ -3,20 +3,12 @@
 
 #include "common/model/fused/vector.cuh"
 #include "common/optim/cuda_kernels.h"
-#include "common/optim/grad_norm.h"
-#include "common/optim/loss_scale.h"
 
 namespace sc::fused {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTurns = static_cast<int>(SumsOfSquares::kBlock / (kThreads * kVec));
-
-__device__ double warp_sum(double x) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0U, x, offset);
-  return x;
-}
 
 // In all threads of the first warp.
 __device__ double block_sum(double x) {
@@ -74,19 +66,7 @@ __global__ void finish_sums_kernel(double* s) {
   s[kNonFinite] = isfinite(s[kLossSum]) && isfinite(s[kSquares]) ? 0.0 : 1.0;
 }
 
-__global__ void norm_and_clip_kernel(NormAndClip op) {
-  const float divisor = op.loss_scale == nullptr ? 1.0F : *op.loss_scale, limit = op.max_norm;
-  const auto norm = static_cast<float>(sqrt(op.sums[kSquares]) / divisor);
-  const bool finite = op.sums[kNonFinite] == 0.0;
-  *op.norm = norm;
-  const float factor = limit > 0.0F && norm > limit ? limit / norm : 1.0F;
-  *op.clip = finite ? factor / divisor : kNoUpdate;
-  if (finite) ++*op.step;
-  if (op.loss_scale == nullptr) return;
-  LossScale now{divisor, op.scaler_state[0], op.scaler_state[1]};
-  now.update(finite);
-  *op.loss_scale = now.scale, op.scaler_state[0] = now.good, op.scaler_state[1] = now.overflows;
-}
+__global__ void norm_and_clip_kernel(NormAndClip rule) { rule.run(); }
 
 }  // namespace
 
@@ -104,8 +84,8 @@ void finish_sums(double* sums, cudaStream_t stream) {
   SC_CHECK(cudaGetLastError());
 }
 
-void norm_and_clip(const NormAndClip& op, cudaStream_t stream) {
-  norm_and_clip_kernel<<<1, 1, 0, stream>>>(op);
+void norm_and_clip(const NormAndClip& rule, cudaStream_t stream) {
+  norm_and_clip_kernel<<<1, 1, 0, stream>>>(rule);
   SC_CHECK(cudaGetLastError());
 }
 

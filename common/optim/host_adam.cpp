@@ -136,17 +136,15 @@ bool is_16_bit(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16
 AdamWFactors adamw_factors(const AdamWHyper& h, float lr, std::int64_t step, float clip) {
   const double rate = lr;
   const auto t = static_cast<double>(step);
-  AdamWFactors f{};
-  f.beta1 = static_cast<float>(h.beta1);
-  f.one_minus_beta1 = static_cast<float>(1.0 - h.beta1);
-  f.beta2 = static_cast<float>(h.beta2);
-  f.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
-  f.eps = static_cast<float>(h.eps);
-  f.clip = clip;
-  f.keep = static_cast<float>(1.0 - rate * h.weight_decay);
-  f.step_size = static_cast<float>(rate / (1.0 - std::pow(h.beta1, t)));
-  f.v_scale = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(h.beta2, t)));
-  return f;
+  return {.beta1 = static_cast<float>(h.beta1),
+          .one_minus_beta1 = static_cast<float>(1.0 - h.beta1),
+          .beta2 = static_cast<float>(h.beta2),
+          .one_minus_beta2 = static_cast<float>(1.0 - h.beta2),
+          .eps = static_cast<float>(h.eps),
+          .clip = clip,
+          .keep = static_cast<float>(1.0 - rate * h.weight_decay),
+          .step_size = static_cast<float>(rate / (1.0 - std::pow(h.beta1, t))),
+          .v_scale = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(h.beta2, t)))};
 }
 
 std::span<const AdamWLoop> adamw_loops() {

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "common/optim/adamw.h"
+#include "common/optim/norm_rule.h"
 
 namespace sc {
 
@@ -16,6 +16,6 @@ void adamw_step_cuda(const AdamWHyper& hyper, const StepScalars& scalars, std::s
                      at::Tensor* param16);
 void add_sums_of_squares_cuda(std::span<const at::Tensor> slices, at::Tensor& sums);
 void finish_sums_cuda(at::Tensor& sums);
-void global_norm_and_clip_cuda(const at::Tensor& sums, double max_norm, const StepScalars& scalars);
+void norm_and_clip_cuda(const NormAndClip& rule);
 
 }  // namespace sc

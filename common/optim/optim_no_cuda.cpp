@@ -10,6 +10,6 @@ void adamw_step_cuda(const AdamWHyper&, const StepScalars&, std::span<const Rang
 }
 void add_sums_of_squares_cuda(std::span<const at::Tensor>, at::Tensor&) { refuse_without_gpu_code(); }
 void finish_sums_cuda(at::Tensor&) { refuse_without_gpu_code(); }
-void global_norm_and_clip_cuda(const at::Tensor&, double, const StepScalars&) { refuse_without_gpu_code(); }
+void norm_and_clip_cuda(const NormAndClip&) { refuse_without_gpu_code(); }
 
 }  // namespace sc

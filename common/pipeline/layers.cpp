@@ -9,7 +9,7 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 
 }  // namespace
 
-GptLayers::GptLayers(const GptShape& shape, const Share& share, Ledger& ledger)
+GptLayers::GptLayers(const RunShape& shape, const Share& share, Ledger& ledger)
     : share_(share),
       gpt_(shape, share.layout),
       buffers_(gpt_, ledger, share.buffers),

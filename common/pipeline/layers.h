@@ -55,7 +55,7 @@ class Layers {
 class GptLayers final : public Layers {
  public:
   /// Bytes: plan_activation_buffers of share.buffers.
-  GptLayers(const GptShape& shape, const Share& share, Ledger& ledger);
+  GptLayers(const RunShape& shape, const Share& share, Ledger& ledger);
   void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) override;
   void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
             Write write, at::Tensor& sums) override;

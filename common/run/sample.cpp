@@ -12,6 +12,7 @@
 
 #include "common/base/counter_random.h"
 #include "common/data/bpe/utf8.h"
+#include "common/model/activation_buffers.h"
 #include "common/model/unit_views.h"
 #include "common/strategy/strategy.h"
 #include "common/strategy/weights.h"
@@ -20,12 +21,12 @@ namespace sc::detail {
 namespace {
 
 // Everything of one row; nothing is recomputed, since nothing goes backward.
-GptShape one_row(const RunShape& run) {
+RunShape one_row(const RunShape& run) {
   RunShape one = run;
   one.workload.batch.micro = 1;
   one.workload.activations = Activations::keep;
   one.workload.head_chunk = 1;
-  return shape_of(one);
+  return one;
 }
 
 // The token at which the distribution's running sum passes `u`, which is in [0, 1).
@@ -69,18 +70,19 @@ std::string text_of(const Sample& sample, const Tokenizer& tokenizer) {
 
 TextModel::TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger)
     : gpt_(one_row(run), layout) {
-  const GptShape& shape = gpt_.shape();
+  const PartSizes& sizes = gpt_.sizes();
+  const DType dtype = run.workload.precision.dtype;
   const auto arena = [&](Segment segment) {
     const std::int64_t size = layout.arena_size(segment).value();
-    return size == 0 ? at::Tensor() : ledger.zeros(Purpose::parameters, "sample_params", {size}, shape.dtype);
+    return size == 0 ? at::Tensor() : ledger.zeros(Purpose::parameters, "sample_params", {size}, dtype);
   };
   params_ = unit_views(layout, arena(Segment::sharded), arena(Segment::whole));
-  tokens_ = ledger.zeros(Purpose::workspace, "sample_tokens", {1, shape.sequence}, DType::i64);
+  tokens_ = ledger.zeros(Purpose::workspace, "sample_tokens", {1, sizes.T}, DType::i64);
   for (at::Tensor& x : x_) {
-    x = ledger.zeros(Purpose::activations, "sample_x", {1, shape.sequence, shape.config.width}, shape.dtype);
+    x = ledger.zeros(Purpose::activations, "sample_x", {1, sizes.T, sizes.d}, dtype);
   }
-  saved_ = gpt_.allocate_saved(ledger);
-  ws_ = gpt_.allocate_workspace(ledger);
+  saved_ = make_saved(gpt_, ledger);
+  ws_ = make_workspace(gpt_, ledger);
 }
 
 void TextModel::set_unit(int unit, const UnitTensors& values) {
@@ -93,7 +95,7 @@ void TextModel::set_unit(int unit, const UnitTensors& values) {
 // unit but the last has made of the tokens that are seen.
 at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
                               const std::function<void(int unit, const at::Tensor& x)>& after) {
-  const auto row = static_cast<std::size_t>(gpt_.shape().sequence);
+  const auto row = static_cast<std::size_t>(gpt_.sizes().T);
   const std::span<const std::int64_t> seen = tokens.last(std::min(tokens.size(), row));
   const at::Tensor host = at::zeros({1, static_cast<std::int64_t>(row)}, at::kLong);
   std::copy(seen.begin(), seen.end(), host.mutable_data_ptr<std::int64_t>());
@@ -116,7 +118,7 @@ at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
                      gpt_.view(last, norm, "ln_f.bias").to(at::kFloat), /*eps=*/1e-5);
   const at::Tensor head = gpt_.head_matrix(params_[static_cast<std::size_t>(gpt_.head_unit())]);
   return at::mv(head, normed.to(x.scalar_type()))
-      .narrow(0, 0, gpt_.shape().config.vocab)
+      .narrow(0, 0, gpt_.layout().config().vocab)
       .to(at::kFloat)
       .cpu();
 }

@@ -9,7 +9,7 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 
 Passes::Passes(const RunContext& context, const ParamLayout& layout)
     : timeline_(context.timeline),
-      gpt_(shape_of(context.shape), layout),
+      gpt_(context.shape, layout),
       buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
 
 void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {

@@ -49,8 +49,8 @@ ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
 
 TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)
     : layout(layout_of_part(context.shape, order, rank)),
-      gpt(shape_of(context.shape), layout, PartSizes(context.shape, layout, order.tokens)),
-      buffers(shape_of(shape_of_parts(context.shape)), gpt.sizes(), /*kept=*/false, context.ledger),
+      gpt(context.shape, layout, PartSizes(context.shape, layout, order.tokens)),
+      buffers(shape_of_parts(context.shape), gpt.sizes(), /*kept=*/false, context.ledger),
       gradients(order.virtual_ranks > 1 ? 2 : 1) {
   for (std::int64_t r = 0; r < order.virtual_ranks; ++r)
     sums.push_back(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64));
@@ -71,7 +71,7 @@ TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int
   }
 }
 
-PartSaved& TensorOrder::Part::saved(int unit) {
+BlockSaved& TensorOrder::Part::saved(int unit) {
   const auto block = static_cast<std::size_t>(unit - 1);
   buffers.saved[block].x = block == 0 ? buffers.input : buffers.x[block - 1];
   return buffers.saved[block];

@@ -75,13 +75,13 @@ void TensorOrder::forward(const Batch& batch) {
   for (int unit = 1; unit <= whole_.num_blocks(); ++unit) {
     forward_half(unit, Half::attention);
     for (Part& part : parts_) {
-      PartSaved& s = part.saved(unit);
+      BlockSaved& s = part.saved(unit);
       part.gpt.add_norm(unit, Half::attention, part.params, s.x, part.buffers.sum, s.mid, &s.norm(Half::mlp));
     }
     forward_half(unit, Half::mlp);
     for (Part& part : parts_) {
       PartBuffers& b = part.buffers;
-      PartNorm& behind = unit == whole_.num_blocks() ? b.head : part.saved(unit + 1).norm(Half::attention);
+      BlockNorm& behind = unit == whole_.num_blocks() ? b.head : part.saved(unit + 1).norm(Half::attention);
       part.gpt.add_norm(unit, Half::mlp, part.params, part.saved(unit).mid, b.sum,
                         b.x[static_cast<std::size_t>(unit - 1)], &behind);
     }
@@ -92,7 +92,7 @@ void TensorOrder::forward_half(int unit, Half half) {
   const auto norms = [&](Part& part) -> GatheredRows& { return part.saved(unit).norm(half).rows; };
   gather(norms);
   for (Part& part : parts_) {
-    PartSaved& s = part.saved(unit);
+    BlockSaved& s = part.saved(unit);
     part.gpt.first_product(unit, half, part.params[unit], all(part, norms), s, s.gelu);
     part.gpt.second_product(unit, half, part.params[unit], s, s.gelu, part.buffers.partial);
   }
@@ -227,7 +227,7 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
   gather(gradient);
   gather(norms);
   for (Part& part : parts_) {
-    PartSaved& s = part.saved(unit);
+    BlockSaved& s = part.saved(unit);
     part.gpt.backward_to_norm(unit, half, part.params[unit], s, all(part, gradient), part.buffers.grads,
                               part.buffers.partial);
     part.gpt.second_weights(unit, half, s, s.gelu, all(part, gradient), part.grads()[unit], write);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
 #include "one_device_plan.h"
@@ -36,7 +37,7 @@ class TensorOrder {
   struct Part {
     Part(const RunContext& context, const ReduceOrder& order, int rank);
     [[nodiscard]] GatheredRows& gradient() { return buffers.gradients[newest]; }
-    [[nodiscard]] PartSaved& saved(int unit);
+    [[nodiscard]] BlockSaved& saved(int unit);
 
     ParamLayout layout;
     GptParts gpt;

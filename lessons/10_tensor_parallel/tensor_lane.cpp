@@ -2,10 +2,19 @@
 
 #include <algorithm>
 
+#include "common/strategy/owned_slice.h"
+
 namespace sc {
 
+SharedRows shared_by(const RunContext& context, Communicator& group) {
+  return [&](Purpose purpose, const char* name, Elements elements) {
+    return zeros_in_window(context, group, purpose, name, elements, context.shape.workload.precision.dtype,
+                           WindowUse::sums);
+  };
+}
+
 TensorLane::TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept,
-                       PartWork work)
+                       Workspace work)
     : parts_(&parts),
       group_(&group),
       activations_(activations),
@@ -32,9 +41,9 @@ void TensorLane::gather_gradient(int unit) {
   gradient_ = gather(work_.gradients[newest_], {OpPurpose::activation_gradients, unit});
 }
 
-PartSaved& TensorLane::saved(int unit) {
-  PartSaved& s = activations_ == Activations::recompute ? work_.recomputed
-                                                        : of_->saved[static_cast<std::size_t>(unit - base_)];
+BlockSaved& TensorLane::saved(int unit) {
+  BlockSaved& s = activations_ == Activations::recompute ? work_.recomputed
+                                                         : of_->saved[static_cast<std::size_t>(unit - base_)];
   s.x = x(unit - 1);
   return s;
 }
@@ -64,28 +73,23 @@ void TensorLane::second(int unit, Half half) {
 }
 
 void TensorLane::advance(int unit, Half half) {
-  if (unit == parts_->layout().last_unit()) {
-    end_of_block(unit - 1, &work_.head);
-    norms_ = gather(work_.head.rows, {OpPurpose::activations, unit});
-    return;
-  }
-  PartSaved& s = saved(unit);
-  if (half == Half::mlp) {
-    sum_.wait();
-    parts_->add_norm(unit, Half::attention, params_, s.x, work_.sum, s.mid, &s.norm(half));
-  } else if (unit > first_) {
-    end_of_block(unit - 1, &s.norm(half));
-  } else {
+  if (half == Half::attention && unit == first_) {
     sum_.wait();
     parts_->positions(params_[0], work_.sum, x(0));
     return enter(unit);
   }
-  gather_norm(unit, half);
+  BlockNorm& norm = unit == parts_->layout().last_unit() ? work_.head : saved(unit).norm(half);
+  if (half == Half::mlp) {
+    sum_.wait();
+    BlockSaved& s = saved(unit);
+    parts_->add_norm(unit, Half::attention, params_, s.x, work_.sum, s.mid, &norm);
+  } else {
+    end_of_block(unit - 1, &norm);
+  }
+  norms_ = gather(norm.rows, {OpPurpose::activations, unit});
 }
 
-void TensorLane::complete(int unit) { end_of_block(unit, nullptr); }
-
-void TensorLane::end_of_block(int unit, PartNorm* norm_behind) {
+void TensorLane::end_of_block(int unit, BlockNorm* norm_behind) {
   sum_.wait();
   parts_->add_norm(unit, Half::mlp, params_, saved(unit).mid, work_.sum, x(unit), norm_behind);
 }
@@ -139,11 +143,6 @@ void TensorLane::head_backward(Write write) {
 
 // --- backward ----------------------------------------------------------------------------------------------
 
-// Of all tokens: forward has kept them, or its second time has just gathered them.
-bool TensorLane::has_norms(Half half) const {
-  return kept_ || (activations_ == Activations::recompute && half == Half::mlp);
-}
-
 void TensorLane::take_gradient(const at::Tensor& rows, int unit) {
   newest_ = 0;
   work_.gradients[0].own.copy_(rows);
@@ -151,7 +150,8 @@ void TensorLane::take_gradient(const at::Tensor& rows, int unit) {
 }
 
 void TensorLane::backward_to_norm(int unit, Half half) {
-  if (!has_norms(half)) {
+  // Forward has kept norms of all tokens, or its second time has just gathered them.
+  if (!kept_ && !(activations_ == Activations::recompute && half == Half::mlp)) {
     parts_->norm(unit, half, params_[unit], saved(unit));  // again
     gather_norm(unit, half);
   }
@@ -166,14 +166,13 @@ void TensorLane::second_weights(int unit, Half half, Write write) {
                          write);
 }
 
-void TensorLane::backward_of_norm(int unit, Half half) {
+void TensorLane::backward_of_norm(int unit, Half half, at::Tensor* out) {
   sum_.wait();
   const at::Tensor& grad_y = work_.gradients[newest_].own;
   newest_ = 1 - newest_;
-  at::Tensor& out = leaves_in_ != nullptr ? *leaves_in_ : work_.gradients[newest_].own;
-  parts_->norm_backward(unit, half, params_[unit], saved(unit), work_.sum, grad_y, work_.grads, out);
-  if (leaves_in_ == nullptr) gather_gradient(unit);
-  leaves_in_ = nullptr;
+  at::Tensor& goes_to = out != nullptr ? *out : work_.gradients[newest_].own;
+  parts_->norm_backward(unit, half, params_[unit], saved(unit), work_.sum, grad_y, work_.grads, goes_to);
+  if (out == nullptr) gather_gradient(unit);
 }
 
 void TensorLane::first_weights(int unit, Half half, Write write) {

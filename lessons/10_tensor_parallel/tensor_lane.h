@@ -4,26 +4,29 @@
 
 #include <span>
 
+#include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
 
 namespace sc {
 
+/// Makes what the ranks of a group read from or write to where all of them reach it.
+SharedRows shared_by(const RunContext& context, Communicator& group);
+
 class TensorLane {
  public:
   /// group: the ranks that share the matrices. kept: norms of all tokens stay from forward for backward;
   /// where tokens are whole they do.
-  TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept, PartWork work);
+  TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept, Workspace work);
   /// By unit, what all other calls compute with.
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {
     params_ = params, grads_ = grads;
   }
-  /// The following calls are about the micro-batch whose activations these are. first: the first block that
-  /// is here; the last one's output is of.x.back().
-  void begin(PartActivations& of, int first = 1, int last = 0) {
+  /// The following calls are about the micro-batch whose activations these are, and blocks first to last,
+  /// whose output is of.x.back().
+  void begin(ActivationSet& of, int first, int last) {
     of_ = &of, first_ = first;
-    const int blocks = static_cast<int>(of.x.size());
-    base_ = last > 0 ? last + 1 - blocks : 1;
+    base_ = last + 1 - static_cast<int>(of.x.size());
   }
 
   /// Forward begins with the embedding's sum on its way to x[0], or with x[0]: then block `unit` is entered,
@@ -37,7 +40,7 @@ class TensorLane {
   /// to all.
   void advance(int unit, Half half);
   /// To the end of a block that nothing here follows.
-  void complete(int unit);
+  void complete(int unit) { end_of_block(unit, nullptr); }
 
   /// Of the last block's output, where `advance` has not come to it; or again.
   void enter_head();
@@ -51,15 +54,14 @@ class TensorLane {
   /// the second matrix; the norm's own; weights of the first matrix.
   void backward_to_norm(int unit, Half half);
   void second_weights(int unit, Half half, Write write);
-  void backward_of_norm(int unit, Half half);
+  ///   out  where the gradient of a block's input goes that is for elsewhere, [n, d]; null: on its way to all
+  void backward_of_norm(int unit, Half half, at::Tensor* out = nullptr);
   void first_weights(int unit, Half half, Write write);
   void vectors(int unit, Write write) { parts_->vectors(unit, work_.grads, grads_[unit], write); }
   /// What forward did not keep: its products again, with their messages.
   void recompute(int unit);
-  /// The gradient of a block's output comes from elsewhere; that of a block's input goes elsewhere, [n, d],
-  /// behind the next backward_of_norm, and is not gathered.
+  /// The gradient [n, d] of a block's output comes from elsewhere.
   void take_gradient(const at::Tensor& rows, int unit);
-  void leave_gradient_in(at::Tensor& rows) { leaves_in_ = &rows; }
   /// wte: of a tied matrix onto the head's part.
   void embed_backward(const at::Tensor& tokens, Write wte, Write wpe);
 
@@ -71,24 +73,22 @@ class TensorLane {
   void gather_norm(int unit, Half half);
   void gather_gradient(int unit);
   void sum_partial(const What& what);
-  [[nodiscard]] bool has_norms(Half half) const;
-  [[nodiscard]] PartSaved& saved(int unit);
+  [[nodiscard]] BlockSaved& saved(int unit);
   [[nodiscard]] at::Tensor& gelu(int unit);
   [[nodiscard]] at::Tensor& x(int unit) {
     return unit < first_ ? of_->input : of_->x[static_cast<std::size_t>(unit - base_)];
   }
-  void end_of_block(int unit, PartNorm* norm_behind);
+  void end_of_block(int unit, BlockNorm* norm_behind);
   [[nodiscard]] at::Tensor statistics(Range rows);
 
   const GptParts* parts_;
   Communicator* group_;
   Activations activations_;
   bool kept_;  // or whole
-  PartWork work_;
-  PartActivations* of_ = nullptr;
-  int first_ = 1, base_ = 1;  // the first block; the one of of_->x[0]
-  std::size_t newest_ = 0;    // of work_.gradients
-  at::Tensor* leaves_in_ = nullptr;
+  Workspace work_;
+  ActivationSet* of_ = nullptr;
+  int first_ = 1, base_ = 1;       // the first block; the one of of_->x[0]
+  std::size_t newest_ = 0;         // of work_.gradients
   Ticket norms_, sum_, gradient_;  // on their way
   std::span<const UnitTensors> params_, grads_;
 };

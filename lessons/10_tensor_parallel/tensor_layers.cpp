@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "common/strategy/owned_slice.h"
-
 namespace sc {
 namespace {
 
@@ -18,17 +16,12 @@ std::string in_words(int unit, Half half, const char* pass) {
 }  // namespace
 
 TensorLayers::TensorLayers(const RunContext& context, Communicator& group, const ParamLayout& layout,
-                           const PartSizes& sizes, const How& how)
-    : timeline_(context.timeline), parts_(shape_of(context.shape), layout, sizes) {
-  const Workload& w = context.shape.workload;
-  // What the others read from or write to lies where they reach it.
-  const auto shared = [&](Purpose purpose, const char* name, Elements elements) {
-    return zeros_in_window(context, group, purpose, name, elements, w.precision.dtype, WindowUse::sums);
-  };
-  for (std::int64_t i = 0; i < how.lanes; ++i) {
-    PartBuffers buffers(shape_of(context.shape), sizes, how.kept, context.ledger, shared);
-    kept_.push_back(std::move(static_cast<PartActivations&>(buffers)));
-    lanes_.emplace_back(parts_, group, w.activations, how.kept, std::move(static_cast<PartWork&>(buffers)));
+                           const PartSizes& sizes, const TensorParallelOptions& options)
+    : timeline_(context.timeline), parts_(context.shape, layout, sizes) {
+  for (std::int64_t i = 0; i < options.lanes; ++i) {
+    PartBuffers buffers(context.shape, sizes, options.kept(), context.ledger, shared_by(context, group));
+    kept_.push_back(buffers);
+    lanes_.emplace_back(parts_, group, context.shape.workload.activations, options.kept(), buffers);
   }
   sums_ = context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
 }
@@ -42,7 +35,7 @@ void TensorLayers::use(std::span<const UnitTensors> params, std::span<const Unit
 void TensorLayers::embed(std::span<const Batch> batches) {
   batches_ = batches;
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    lanes_[i].begin(kept_[i]);
+    lanes_[i].begin(kept_[i], 1, parts_.layout().num_blocks());
     timeline_.begin_micro_batch();
   }
   const auto mark = timeline_.mark(Pass::forward, 0);
@@ -73,22 +66,16 @@ void TensorLayers::forward_block(int unit) {
 
 // --- head --------------------------------------------------------------------------------------------------
 
-void TensorLayers::head(Write write, at::Tensor& sums) {
+void TensorLayers::head(Write write, at::Tensor& sums, bool backward) {
   const int last = parts_.layout().last_unit();
   const auto mark = timeline_.mark(Pass::head, last);
-  timeline_.comes_to("the head");
+  if (backward) timeline_.comes_to("the head");
   if (active().size() > 1) active().back().advance(last, Half::attention);
   for (std::size_t i = 0; i < batches_.size(); ++i)
-    lanes_[i].head(batches_[i].targets, batches_[i].scale, write_of(i, write), sums);
+    lanes_[i].head(batches_[i].targets, backward ? batches_[i].scale : at::Tensor(), write_of(i, write),
+                   sums);
+  if (!backward) return;
   for (std::size_t i = 0; i < batches_.size(); ++i) lanes_[i].head_backward(write_of(i, write));
-}
-
-void TensorLayers::head_loss(at::Tensor& sums) {
-  const int last = parts_.layout().last_unit();
-  const auto mark = timeline_.mark(Pass::head, last);
-  if (active().size() > 1) active().back().advance(last, Half::attention);
-  for (std::size_t i = 0; i < batches_.size(); ++i)
-    lanes_[i].head(batches_[i].targets, /*scale=*/{}, Write::overwrite, sums);
 }
 
 // --- backward ----------------------------------------------------------------------------------------------

@@ -6,18 +6,16 @@
 #include <vector>
 
 #include "tensor_lane.h"
+#include "tensor_parallel_plan.h"
 
 namespace sc {
 
 class TensorLayers {
  public:
-  struct How {
-    bool kept = false;  // norms of all tokens stay from forward for backward; where tokens are whole they do
-    std::int64_t lanes = 1;  // buffers for so many micro-batches
-  };
-  /// group: the ranks that share the matrices.
+  /// group: the ranks that share the matrices. Of the options counts what is kept, and how many lanes there
+  /// are.
   TensorLayers(const RunContext& context, Communicator& group, const ParamLayout& layout,
-               const PartSizes& sizes, const How& how);
+               const PartSizes& sizes, const TensorParallelOptions& options);
   TensorLayers(const TensorLayers&) = delete;  // lanes point to its parts
   TensorLayers& operator=(const TensorLayers&) = delete;
   /// By unit, what all other calls compute with.
@@ -27,9 +25,8 @@ class TensorLayers {
   void embed(std::span<const Batch> batches);
   void forward_block(int unit);
   /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f. write:
-  /// of the first micro-batch; a second one is added.
-  void head(Write write, at::Tensor& sums);
-  void head_loss(at::Tensor& sums);
+  /// of the first micro-batch; a second one is added. backward false: loss and tokens alone.
+  void head(Write write, at::Tensor& sums, bool backward = true);
   void backward_block(int unit, Write write);
   /// Tied: onto the head's part of wte's gradient.
   void embed_backward(Write write);
@@ -46,7 +43,7 @@ class TensorLayers {
 
   Timeline& timeline_;
   GptParts parts_;
-  std::vector<PartActivations> kept_;  // by lane
+  std::vector<ActivationSet> kept_;  // by lane
   std::vector<TensorLane> lanes_;
   std::span<const Batch> batches_;  // of the lanes that have one; the caller's
   at::Tensor sums_;                 // [4] fp64

@@ -31,7 +31,7 @@ void TensorParallel::forward(std::span<const Batch> batches) {
 
 void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
   forward({&batch, 1});
-  layers_.head_loss(sums);
+  layers_.head(Write::overwrite, sums, /*backward=*/false);
 }
 
 // [anchor: seen-by-parts]

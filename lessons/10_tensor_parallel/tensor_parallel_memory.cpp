@@ -9,7 +9,7 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
       options_(options),
       layout_(tensor_layout(context.shape)),
       sizes_(context.shape, layout_, options.tokens),
-      layers_(context, context.comm, layout_, sizes_, {options.kept(), options.lanes}),
+      layers_(context, context.comm, layout_, sizes_, options),
       sums_(layers_.sums()) {
   const Elements psi = layout_.arena_size();
   const PrecisionConfig& precision = context.shape.workload.precision;

@@ -1,6 +1,9 @@
 // What lesson 10 holds and sends, and its settings.
 #include "tensor_parallel_plan.h"
 
+#include <algorithm>
+
+#include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/state_plan.h"
 
@@ -30,9 +33,7 @@ ParamLayout tensor_layout(const RunShape& shape) {
 std::int64_t hashes_of(const RunShape& shape) { return shape.workload.model.layers + 3; }
 
 Facts TensorParallelPlans::facts(const RunShape& /*shape*/) const {
-  Facts facts;
-  facts.smaller = {"tokens=split gathered=again"};
-  return facts;
+  return {.links = {}, .smaller = {"tokens=split gathered=again"}};
 }
 
 Contents TensorParallelPlans::contents(const RunShape& /*shape*/) const {
@@ -76,43 +77,47 @@ MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
 }
 
 // [anchor: ten-messages-a-block]
+// Forward of a block: before and behind each half. Backward: norms again, gradients behind each half.
+// Recomputed: both once more, and the MLP's are there for its weights.
+void plan_tensor_messages(const RunShape& shape, const PartSizes& s, const BlockRun& run, bool kept,
+                          CommPlan& plan) {
+  const WorldSize group{static_cast<int>(s.ranks)};
+  const std::int64_t M = micro_batches_of(shape);
+  const auto add = [&](CommKind kind, OpPurpose purpose, int unit, std::int64_t times) {
+    plan.add({kind, shape.workload.precision.dtype, Elements(s.N * s.d), group}, {purpose, unit}, M * times);
+  };
+  // Tokens of all ranks, of each a run; where each has all there is nothing to gather.
+  const auto gathers = [&](OpPurpose purpose, int unit, std::int64_t times) {
+    if (s.split()) add(CommKind::all_gather, purpose, unit, times);
+  };
+  const auto sums = [&](OpPurpose purpose, int unit, std::int64_t times) {
+    add(s.split() ? CommKind::reduce_scatter : CommKind::all_reduce, purpose, unit, times);
+  };
+  const bool recompute = shape.workload.activations == Activations::recompute;
+  const int again = kept ? 0 : recompute ? 1 : 2, behind = run.last + 1;
+  if (run.embeds) sums(OpPurpose::activations, 0, 1);
+  for (int unit = run.first; unit <= run.last; ++unit) {
+    const bool leaves = unit == run.first && !run.embeds;  // its input's gradient
+    gathers(OpPurpose::activations, unit, (recompute ? 4 : 2) + again);
+    gathers(OpPurpose::activation_gradients, unit, leaves ? 1 : 2);
+    sums(OpPurpose::activations, unit, recompute ? 3 : 2);
+    sums(OpPurpose::activation_gradients, unit, 2);
+  }
+  gathers(OpPurpose::activation_gradients, behind, 1);
+  if (!run.head) return;
+  gathers(OpPurpose::activations, behind, 1);
+  sums(OpPurpose::activation_gradients, behind, 1);
+  for (std::int64_t begin = 0; begin < s.N; begin += s.chunk)
+    plan.add(
+        {CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)), group},
+        {OpPurpose::sums, behind}, M);
+}
+
 CommPlan TensorParallelPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = tensor_layout(shape);
   const PartSizes s(shape, layout, options_.tokens);
-  const DType dtype = shape.workload.precision.dtype;
-  const std::int64_t M = micro_batches_of(shape), last = layout.last_unit();
-  const auto add = [&](CommKind kind, OpPurpose purpose, std::int64_t unit, std::int64_t times) {
-    plan.add({kind, dtype, Elements(s.N * s.d), shape.mesh.world()}, {purpose, static_cast<int>(unit)},
-             M * times);
-  };
-  // Tokens of all ranks, of each a run; where each has all there is nothing to gather.
-  const auto gathers = [&](OpPurpose purpose, std::int64_t unit, std::int64_t times) {
-    if (s.split()) add(CommKind::all_gather, purpose, unit, times);
-  };
-  const CommKind sum = s.split() ? CommKind::reduce_scatter : CommKind::all_reduce;
-  const bool recompute = shape.workload.activations == Activations::recompute;
-  add(sum, OpPurpose::activations, 0, 1);  // the embedding
-  for (std::int64_t unit = 1; unit < last; ++unit) {
-    // Forward: before and behind each half. Backward: norms again, gradients behind each half.
-    // Recomputed: both once more, and the MLP's are there for its weights.
-    gathers(OpPurpose::activations, unit,
-            2 + (recompute ? 2 : 0) +
-                (options_.kept() ? 0
-                 : recompute     ? 1
-                                 : 2));
-    gathers(OpPurpose::activation_gradients, unit, 2);
-    add(sum, OpPurpose::activations, unit, 2 + (recompute ? 1 : 0));
-    add(sum, OpPurpose::activation_gradients, unit, 2);
-  }
-  gathers(OpPurpose::activations, last, 1);
-  gathers(OpPurpose::activation_gradients, last, 1);
-  add(sum, OpPurpose::activation_gradients, last, 1);
-  for (std::int64_t begin = 0; begin < s.N; begin += s.chunk) {
-    plan.add({CommKind::all_gather, DType::f32, Elements(2 * s.ranks * std::min(s.chunk, s.N - begin)),
-              shape.mesh.world()},
-             {OpPurpose::sums, static_cast<int>(last)}, M);
-  }
+  plan_tensor_messages(shape, s, {1, layout.num_blocks(), true, true}, options_.kept(), plan);
   if (s.split())
     plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, layout.arena_size(Segment::whole),
               shape.mesh.world()},

@@ -22,6 +22,15 @@ ParamLayout tensor_layout(const RunShape& shape);
 /// What is compared: a hash of every unit's replicated parameters, and one of the step's tokens.
 std::int64_t hashes_of(const RunShape& shape);
 
+/// What a rank computes of each micro-batch: blocks, and the model's ends.
+struct BlockRun {
+  int first, last;
+  bool embeds, head;
+};
+/// What a step's tokens make the ranks that share its matrices send. They are neighbours.
+void plan_tensor_messages(const RunShape& shape, const PartSizes& sizes, const BlockRun& run, bool kept,
+                          CommPlan& plan);
+
 class TensorParallelPlans final : public PlansWith<TensorParallelPlans, TensorParallelOptions> {
  public:
   using PlansWith::PlansWith;

@@ -3,13 +3,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <charconv>
-#include <vector>
+#include <regex>
 
 #include "common/base/check.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/group_plan.h"
+#include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
 
 namespace sc {
 
@@ -41,18 +40,12 @@ Mesh mesh_of(const CombinedOptions& options, WorldSize world) {
   if (options.mesh == "auto") {
     return Mesh(world, {{Axis::stages, n % 4 == 0 ? 2 : 1}, {Axis::tensor, n % 2 == 0 ? 2 : 1}});
   }
-  std::vector<std::int64_t> sizes;
-  const char *at = options.mesh.data(), *end = at + options.mesh.size();
-  while (at < end && sizes.size() < 4) {
-    std::int64_t size = 0;
-    const auto [next, error] = std::from_chars(at, end, size);
-    if (error != std::errc() || size < 1 || (next < end && (*next != 'x' || next + 1 == end))) break;
-    sizes.push_back(size);
-    at = next < end ? next + 1 : next;
-  }
-  if (at < end || sizes.size() != 3)
+  static const std::regex kSizes("(0*[1-9][0-9]{0,17})x(0*[1-9][0-9]{0,17})x(0*[1-9][0-9]{0,17})");
+  std::smatch found;
+  if (!std::regex_match(options.mesh, found, kSizes))
     refuse_setting("mesh", fmt::format("\"{}\" is not stages x data x tensor", options.mesh),
                    "mesh=2x1x2, or auto");
+  const std::int64_t sizes[] = {std::stoll(found.str(1)), std::stoll(found.str(2)), std::stoll(found.str(3))};
   if (const std::int64_t ranks = sizes[0] * sizes[1] * sizes[2]; ranks != n) {
     const Mesh fits = mesh_of({}, world);
     refuse_setting("mesh", fmt::format("{} makes {} ranks, and there are {}", options.mesh, ranks, n),
@@ -73,12 +66,13 @@ Facts CombinedPlans::facts(const RunShape& shape) const {
 }
 
 PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options) {
-  PipelineOptions stages;
-  stages.schedule = options.schedule, stages.chunks = options.chunks, stages.warmup = options.warmup;
-  stages.split = options.split, stages.states = options.states;
-  stages.verify_replicas = options.verify_replicas;
-  stages.replicas = shape.mesh.size(Axis::data);
-  return stages;
+  return {.schedule = options.schedule,
+          .chunks = options.chunks,
+          .warmup = options.warmup,
+          .replicas = shape.mesh.size(Axis::data),
+          .states = options.states,
+          .split = options.split,
+          .verify_replicas = options.verify_replicas};
 }
 
 Share share_of(const RunShape& shape, const CombinedOptions& options) {
@@ -126,83 +120,21 @@ MemoryPlan CombinedPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-namespace {
-
-/// What a step's tokens make the ranks of a tensor group send. They are neighbours.
-class OfTensorGroup {
- public:
-  OfTensorGroup(const RunShape& shape, const Share& share, const PartSizes& sizes, CommPlan& plan)
-      : shape_(shape),
-        share_(share),
-        s_(sizes),
-        plan_(plan),
-        group_{static_cast<int>(shape.mesh.size(Axis::tensor))},
-        m_(micro_batches_of(shape)) {}
-
-  void gathers(OpPurpose purpose, int unit, std::int64_t times) {
-    if (s_.split()) tokens(CommKind::all_gather, purpose, unit, times);
-  }
-  void sums(OpPurpose purpose, int unit, std::int64_t times) {
-    tokens(s_.split() ? CommKind::reduce_scatter : CommKind::all_reduce, purpose, unit, times);
-  }
-  void statistics() {
-    const int last = share_.layout.last_unit();
-    for (std::int64_t begin = 0; begin < s_.N; begin += s_.chunk)
-      plan_.add({CommKind::all_gather, DType::f32, Elements(2 * s_.ranks * std::min(s_.chunk, s_.N - begin)),
-                 group_},
-                {OpPurpose::sums, last}, m_);
-  }
-  // Once a step.
-  void whole_grads() {
-    plan_.add(
-        {CommKind::all_reduce, shape_.workload.precision.grad_dtype, Elements(share_.whole.size()), group_},
-        {OpPurpose::gradients});
-  }
-  // A position's blocks.
-  void position(int position) {
-    const Part& part = share_.part(position);
-    const bool recompute = shape_.workload.activations == Activations::recompute;
-    if (share_.embeds(position)) sums(OpPurpose::activations, 0, 1);
-    for (int unit = part.first; unit <= part.last(); ++unit) {
-      const bool leaves = unit == part.first && !share_.embeds(position);
-      gathers(OpPurpose::activations, unit, recompute ? 5 : 4);
-      gathers(OpPurpose::activation_gradients, unit, leaves ? 1 : 2);
-      sums(OpPurpose::activations, unit, recompute ? 3 : 2);
-      sums(OpPurpose::activation_gradients, unit, 2);
-    }
-    gathers(OpPurpose::activation_gradients, part.last() + 1, 1);
-    if (!share_.has_head(position)) return;
-    gathers(OpPurpose::activations, part.last() + 1, 1);
-    sums(OpPurpose::activation_gradients, part.last() + 1, 1);
-    statistics();
-  }
-
- private:
-  void tokens(CommKind kind, OpPurpose purpose, int unit, std::int64_t times) {
-    plan_.add({kind, shape_.workload.precision.dtype, Elements(s_.N * s_.d), group_}, {purpose, unit},
-              m_ * times);
-  }
-  const RunShape& shape_;
-  const Share& share_;
-  const PartSizes& s_;
-  CommPlan& plan_;
-  const WorldSize group_;
-  const std::int64_t m_;
-};
-
-}  // namespace
-
 CommPlan CombinedPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Share share = share_of(shape, options_);
   plan_messages(shape, share, share.actions(), plan);
   const PartSizes sizes = part_sizes_of(shape, share, options_);
-  OfTensorGroup tensor(shape, share, sizes, plan);
-  if (shape.mesh.size(Axis::tensor) > 1)
-    for (int position = share.stage; position < share.schedule.positions(); position += share.schedule.stages)
-      tensor.position(position);
+  if (sizes.ranks > 1)
+    for (int p = share.stage; p < share.schedule.positions(); p += share.schedule.stages)
+      plan_tensor_messages(shape, sizes,
+                           {share.part(p).first, share.part(p).last(), share.embeds(p), share.has_head(p)},
+                           /*kept=*/false, plan);
   plan_sums(shape, share, plan);
-  if (sizes.split()) tensor.whole_grads();
+  if (sizes.split())
+    plan.add({CommKind::all_reduce, shape.workload.precision.grad_dtype, Elements(share.whole.size()),
+              WorldSize{static_cast<int>(sizes.ranks)}},
+             {OpPurpose::gradients});
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
 }

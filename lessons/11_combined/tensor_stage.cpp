@@ -1,37 +1,18 @@
 #include "tensor_stage.h"
 
 #include <stdexcept>
-#include <utility>
 
 #include "combined_plan.h"
-#include "common/strategy/owned_slice.h"
 
 namespace sc {
-namespace {
-
-PartStageBuffers buffers_of(const RunContext& context, Communicator& group, const Share& share,
-                            const PartSizes& sizes) {
-  const DType dtype = context.shape.workload.precision.dtype;
-  const auto shared = [&](Purpose purpose, const char* name, Elements elements) {
-    return zeros_in_window(context, group, purpose, name, elements, dtype, WindowUse::sums);
-  };
-  return {shape_of(context.shape), sizes, part_stage_shape(share), context.ledger, shared};
-}
-
-}  // namespace
 
 TensorStage::TensorStage(const RunContext& context, Communicator& group, const Share& share,
                          const PartSizes& sizes)
-    : TensorStage(context, group, share, sizes, buffers_of(context, group, share, sizes)) {}
-
-TensorStage::TensorStage(const RunContext& context, Communicator& group, const Share& share,
-                         const PartSizes& sizes, PartStageBuffers buffers)
     : share_(share),
-      parts_(shape_of(context.shape), share.layout, sizes),
-      inputs_(std::move(buffers.inputs)),
-      grads_(std::move(buffers.grads)),
-      sets_(std::move(buffers.sets)),
-      lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, std::move(buffers.work)),
+      parts_(context.shape, share.layout, sizes),
+      buffers_(context.shape, sizes, part_stage_shape(share), /*kept=*/false, context.ledger,
+               shared_by(context, group)),
+      lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, buffers_.ws),
       sums_(context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64)),
       last_(&lane_.newest()) {}
 
@@ -86,8 +67,8 @@ void TensorStage::backward(const StageVectors& v, int unit, const Slot& slot, Wr
   for (const Half half : {Half::mlp, Half::attention}) {
     lane_.backward_to_norm(unit, half);
     lane_.second_weights(unit, half, write);
-    if (leaves && half == Half::attention) lane_.leave_gradient_in(gradient(slot.grad_out));
-    lane_.backward_of_norm(unit, half);
+    lane_.backward_of_norm(unit, half,
+                           leaves && half == Half::attention ? &gradient(slot.grad_out) : nullptr);
     lane_.first_weights(unit, half, write);
   }
   lane_.vectors(unit, write);
@@ -103,8 +84,8 @@ void TensorStage::embed_backward(const StageVectors& v, const at::Tensor& tokens
 }
 
 at::Tensor& TensorStage::input(const Slot& slot) {
-  if (slot.from_set < 0) return inputs_[static_cast<std::size_t>(slot.input)];
-  return sets_[static_cast<std::size_t>(slot.from_set)].x.back();
+  if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
+  return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
 }
 
 }  // namespace sc

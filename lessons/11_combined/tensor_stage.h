@@ -1,8 +1,6 @@
 // A stage whose blocks' matrices several ranks share: lesson 10's halves on lesson 07's slots.
 #pragma once
 
-#include <vector>
-
 #include "common/pipeline/layers.h"
 #include "lessons/10_tensor_parallel/tensor_lane.h"
 
@@ -24,21 +22,20 @@ class TensorStage final : public Layers {
   [[nodiscard]] at::Tensor& input(const Slot& slot) override;
   [[nodiscard]] at::Tensor& output(const Slot& slot) override { return set(slot).x.back(); }
   [[nodiscard]] at::Tensor& gradient(int of_pool) override {
-    return grads_[static_cast<std::size_t>(of_pool)];
+    return buffers_.grad_x[static_cast<std::size_t>(of_pool)];
   }
   [[nodiscard]] at::Tensor sums() const override { return sums_; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return *last_; }
 
  private:
-  TensorStage(const RunContext& context, Communicator& group, const Share& share, const PartSizes& sizes,
-              PartStageBuffers buffers);
-  [[nodiscard]] PartActivations& set(const Slot& slot) { return sets_[static_cast<std::size_t>(slot.set)]; }
+  [[nodiscard]] ActivationSet& set(const Slot& slot) {
+    return buffers_.sets[static_cast<std::size_t>(slot.set)];
+  }
   void begin(const StageVectors& v, const Part& part, const Slot& slot);
 
   const Share& share_;
   GptParts parts_;
-  std::vector<at::Tensor> inputs_, grads_;  // of blocks; [n, d]
-  std::vector<PartActivations> sets_;
+  ActivationBuffers buffers_;
   TensorLane lane_;
   at::Tensor sums_;         // [4] fp64
   const at::Tensor* last_;  // the gradient that backward came to last

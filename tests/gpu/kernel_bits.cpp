@@ -161,8 +161,8 @@ void embeddings(const std::filesystem::path& folder, DType t, std::int64_t lengt
   const std::int64_t n = kBatch * length;
   {
     Case c(folder, "embed " + shape);
-    fused::embed({t, kBatch, length, d, c.tokens(n, kVocab), c.input(t, kVocab * d), c.input(t, length * d),
-                  c.output("x", t, n * d)},
+    fused::embed({t, n, d, 0, kVocab, c.tokens(n, kVocab), c.input(t, kVocab * d), c.input(t, length * d),
+                  c.output("x", t, n * d), length},
                  nullptr);
     c.write();
   }
@@ -186,8 +186,8 @@ void parts(const std::filesystem::path& folder, DType t, std::int64_t length, st
   Case c(folder, fmt::format("embed_part {} 2x{}x{}", name_of(t), length, d));
   const std::int64_t* tokens = c.tokens(n, kFirst + kRows);
   const void* rows = c.input(t, n * d);
-  fused::embed_part({t, n, d, kFirst, kRows, tokens, c.input(t, kRows * d), c.output("x", t, n * d)},
-                    nullptr);
+  fused::embed({t, n, d, kFirst, kRows, tokens, c.input(t, kRows * d), nullptr, c.output("x", t, n * d)},
+               nullptr);
   fused::embed_backward({t, t, n, d, kFirst, kRows, tokens, rows, c.output("grad_wte", t, kRows * d), false},
                         c.bytes(fused::embed_backward_scratch_bytes(n, kRows), 0), nullptr);
   fused::positions_backward(

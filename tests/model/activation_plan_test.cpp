@@ -49,14 +49,12 @@ TEST(ActivationPlan, BuffersAreExact) {
         RunShape run = run_of(shape);
         run.workload.activations = mode;
         run.workload.precision.dtype = dtype;
-        const Gpt gpt(shape_of(run), ParamLayout(run.workload.model, WorldSize{1}));
+        const Gpt gpt(run, ParamLayout(run.workload.model, WorldSize{1}));
         Ledger ledger(at::kCPU);
-        const BlockSaved saved = gpt.allocate_saved(ledger);
-        EXPECT_EQ(ledger.live(Purpose::activations), plan_saved_bytes(run));
-        EXPECT_EQ(ledger.live_total(), plan_saved_bytes(run));
-        const Workspace ws = gpt.allocate_workspace(ledger);
-        EXPECT_EQ(ledger.live(Purpose::workspace), plan_workspace_bytes(run));
-        EXPECT_EQ(ledger.live_total(), plan_saved_bytes(run) + plan_workspace_bytes(run));
+        MemoryPlan plan;
+        plan_activation_buffers(run, plan);
+        const ActivationBuffers buffers(gpt, ledger);
+        EXPECT_TRUE(differences(plan.by_name(), ledger.peaks_by_name()).empty());
       }
     }
   }
@@ -66,7 +64,7 @@ TEST(ActivationPlan, BuffersAreExact) {
 TEST(ActivationPlan, BuffersOfSomeBlocksAreExact) {
   RunShape run = run_of(kShapes[0]);
   run.workload.model.layers = 5;
-  const Gpt gpt(shape_of(run), ParamLayout(run.workload.model, WorldSize{1}));
+  const Gpt gpt(run, ParamLayout(run.workload.model, WorldSize{1}));
   for (const BufferShape& shape : {BufferShape{1, 5, 1, true}, BufferShape{1, 2, 3, false, 4, 2, 2},
                                    BufferShape{4, 2, 1, true, 2, 5}, BufferShape{3, 1, 2, false, 2}}) {
     Ledger ledger(at::kCPU);
@@ -90,8 +88,13 @@ TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
   run.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
   run.device = DeviceKind::cuda;
   // 8192 tokens: 15 slabs of 1600 bf16, four statistics and 25 lse.
-  EXPECT_EQ(plan_saved_bytes(run).value(), 8192 * (15 * 1600 * 2 + 4 * (4 + 25)));
-  EXPECT_EQ(plan_workspace_bytes(run).value(), 8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
+  MemoryPlan plan;
+  plan_activation_buffers(run, plan);
+  const ByName bytes = plan.by_name();
+  EXPECT_EQ(bytes.at({Purpose::activations, Place::device, "saved"}).value(),
+            48LL * 8192 * (15 * 1600 * 2 + 4 * (4 + 25)));
+  EXPECT_EQ(bytes.at({Purpose::workspace, Place::device, "workspace"}).value(),
+            8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
 }
 
 // cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; what is smaller than our kernels' own scratch is

@@ -149,7 +149,7 @@ TEST_F(GptTest, WeightsMayComeMuchLater) {
     std::vector<Workspace> spaces;
     for (int i = 0; i <= blocks; ++i) {
       grad_x.push_back(at::empty_like(split.buffers.x(0)));
-      spaces.push_back(split.gpt.allocate_workspace(split.ledger));
+      spaces.push_back(make_workspace(split.gpt, split.ledger));
     }
     at::Tensor grad_head = split.gpt.head_matrix(split.grads[0]);
     split.gpt.head(split.gpt.head_matrix(split.params[0]), split.params[last], split.buffers.x(blocks),

@@ -48,7 +48,7 @@ class Model {
                  std::uint64_t seed = 1)
       : ledger(run.device == DeviceKind::cpu ? at::kCPU : at::kCUDA),
         layout(run.workload.model, world, persist_below),
-        gpt(shape_of(run), layout),
+        gpt(run, layout),
         params(arena(run.workload.precision.dtype)),
         grads(arena(run.workload.precision.grad_dtype)),
         buffers(gpt, ledger) {

@@ -1,7 +1,5 @@
 // Every fused operation against ATen in fp32 on the same (rounded) inputs: fp32, bf16, fp16, shapes that
 // divide by nothing convenient. Outputs start as NaN, so that what is not written shows.
-#include "common/model/ops_fused.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
@@ -16,6 +14,7 @@
 #include "common/memory/stream_scratch.h"
 #include "common/model/activation_plan.h"
 #include "common/model/fused/attention.h"
+#include "common/model/ops_cuda.h"
 #include "tests/support/gpu.h"
 
 namespace sc {

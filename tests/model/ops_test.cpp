@@ -13,6 +13,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -212,7 +213,7 @@ TEST_F(OpsTest, PlaceInMemoryChangesNoBit) {
   const std::int64_t n = 66, in = 48, out = 144;
   const at::Tensor x = random({n, in}), w = random({out, in}), bias = random({out}),
                    grad_y = random({n, out});
-  at::Tensor y[2], grad_x[2], grad_w[2], gelu_y[2], grad_gelu[2], sums[2];
+  std::array<at::Tensor, 2> y, grad_x, grad_w, gelu_y, grad_gelu, sums;
   for (int i = 0; i < 2; ++i) {
     const std::int64_t offset = i == 0 ? 0 : 3;
     y[i] = moved(at::zeros({n, out}), offset);
@@ -227,12 +228,8 @@ TEST_F(OpsTest, PlaceInMemoryChangesNoBit) {
     cpu_->matmul_backward_weight(grad_i, x_i, grad_w[i], Write::accumulate);
     cpu_->gelu_backward(grad_gelu[i], y[i], sums[i]);
   }
-  EXPECT_TRUE(at::equal(y[0], y[1]));
-  EXPECT_TRUE(at::equal(gelu_y[0], gelu_y[1]));
-  EXPECT_TRUE(at::equal(grad_x[0], grad_x[1]));
-  EXPECT_TRUE(at::equal(grad_w[0], grad_w[1]));
-  EXPECT_TRUE(at::equal(grad_gelu[0], grad_gelu[1]));
-  EXPECT_TRUE(at::equal(sums[0], sums[1]));
+  for (const auto& both : {y, gelu_y, grad_x, grad_w, grad_gelu, sums})
+    EXPECT_TRUE(at::equal(both[0], both[1]));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <array>
 #include <set>
 
-#include "common/base/check.h"
+#include "tests/storage/temp_dir.h"
 
 namespace sc {
 namespace {
@@ -250,24 +250,21 @@ TEST(ParamLayout, TensorRanksHaveTheModelsParametersBetweenThem) {
 }
 
 TEST(ParamLayout, RefusesImpossibleShapes) {
-  const auto code = [](const GptConfig& c, int world) {
-    try {
-      ParamLayout(c, WorldSize{world});
-    } catch (const InputError& e) {
-      return e.code();
-    }
-    return ExitCode::ok;
+  const auto refused = [](const GptConfig& c, int world, const TensorCut& cut = {}) {
+    return test::input_error([&] { ParamLayout(c, WorldSize{world}, cut); });
   };
-  EXPECT_EQ(code({.heads = 3, .width = 128}, 1), ExitCode::usage);
-  EXPECT_EQ(code({.layers = 0}, 1), ExitCode::usage);
-  EXPECT_EQ(code({}, 0), ExitCode::usage);
-  EXPECT_EQ(code({}, 1), ExitCode::ok);
-  try {
-    ParamLayout(kSmall, WorldSize{1}, TensorCut{0, 13});
-    ADD_FAILURE() << "12 heads on 13 ranks";
-  } catch (const InputError& e) {
-    EXPECT_EQ(e.message(), "12 heads cannot be shared by 13 tensor ranks: each has at least one");
-  }
+  EXPECT_EQ(refused({.heads = 3, .width = 128}, 1),
+            "64|model: width is not a multiple of heads|choose a width that the heads divide evenly");
+  EXPECT_EQ(
+      refused({.layers = 0}, 1),
+      "64|model: layers, heads, width, context and vocab must be at least 1|set all five in the workload's "
+      "model section");
+  EXPECT_EQ(refused({}, 0), "64|model: a layout needs a world of at least 1 rank|pass --world 1 or more");
+  EXPECT_EQ(refused({}, 1), "no InputError");
+  EXPECT_EQ(
+      refused(kSmall, 1, {0, 13}),
+      "64|model.heads: 12 heads cannot be shared by 13 tensor ranks: each has at least one|at most 12 of "
+      "them, or --set model.heads=13 or more that divide model.width");
 }
 
 }  // namespace

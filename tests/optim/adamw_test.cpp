@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -11,19 +10,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/optim/grad_norm.h"
-#include "common/storage/safetensors.h"
+#include "tests/model/golden.h"
 #include "tests/optim/hyper.h"
 
 namespace sc {
 namespace {
 
-using test::kHyper;
+using test::kHyper, test::read;
 
 struct State {
   at::Tensor p, m, v;
@@ -48,14 +46,6 @@ StepScalars scalars_of(double lr, std::int64_t step, double clip) {
 
 void step(State& s, const at::Tensor& grad, std::span<const Range> decay, at::Tensor* param16 = nullptr) {
   adamw_step(kHyper, scalars_of(1e-2, 3, 0.7), decay, grad, s.p, s.m, s.v, param16);
-}
-
-at::Tensor read(const SafetensorsReader& file, std::string_view name) {
-  const SafeTensor& entry = file.at(name);
-  const auto bytes = file.bytes(entry);
-  at::Tensor t = at::empty(entry.shape, at::kFloat);
-  std::memcpy(t.mutable_data_ptr(), bytes.data(), bytes.size());
-  return t;
 }
 
 double relative(const at::Tensor& got, const at::Tensor& want) {

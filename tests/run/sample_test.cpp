@@ -94,7 +94,7 @@ TEST(Sample, LogitsAreTheModels) {
     for (int unit = 0; unit < layout.num_units(); ++unit) {
       model.set_unit(unit, units[static_cast<std::size_t>(unit)]);
     }
-    const Gpt gpt(shape_of(shape), layout);
+    const Gpt gpt(shape, layout);
     ActivationBuffers buffers(gpt, ledger);
     const std::vector<std::int64_t> tokens = {5, 36, 0, 17, 17, 3, 9, 1, 30};
     at::Tensor row = at::empty({1, kSequence}, at::kLong);

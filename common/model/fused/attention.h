@@ -4,11 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 
 #include "common/base/types.h"
 
@@ -19,8 +19,7 @@ namespace sc::fused {
 struct AttentionShape {
   DType dtype;
   std::int64_t batch, length, heads, head;
-  [[nodiscard]] auto key() const { return std::tuple(dtype, batch, length, heads, head); }
-  bool operator<(const AttentionShape& other) const { return key() < other.key(); }
+  auto operator<=>(const AttentionShape&) const = default;
 };
 
 /// Thread-safe. The first call of a shape lets cuDNN choose and build its kernel (its heuristic's first

@@ -14,29 +14,19 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kScratchAlign = 256;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    embed_kernel(const std::int64_t* tokens, const T* wte, const T* wpe, T* x, std::int64_t rows,
-                 std::int64_t length, std::int64_t width) {
-  const std::int64_t pieces = width / kVec;
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= rows * pieces) return;
-  const std::int64_t row = i / pieces, column = i % pieces * kVec;
-  float token[kVec], position[kVec];
-  load(wte + tokens[row] * width + column, token);
-  load(wpe + row % length * width + column, position);
-#pragma unroll
-  for (int k = 0; k < kVec; ++k) token[k] += position[k];
-  store(x + row * width + column, token);
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads) embed_part_kernel(EmbedPart op) {
+__global__ void __launch_bounds__(kThreads) embed_kernel(Embed op) {
   const std::int64_t pieces = op.width / kVec;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= op.rows * pieces) return;
   const std::int64_t row = i / pieces, column = i % pieces * kVec, token = op.tokens[row] - op.first;
   float value[kVec] = {};
   if (0 <= token && token < op.vocab) load(static_cast<const T*>(op.wte) + token * op.width + column, value);
+  if (op.wpe != nullptr) {
+    float position[kVec];
+    load(static_cast<const T*>(op.wpe) + row % op.length * op.width + column, position);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) value[k] += position[k];
+  }
   store(static_cast<T*>(op.x) + row * op.width + column, value);
 }
 
@@ -209,18 +199,8 @@ void run(const EmbedBackward& op, void* scratch, cudaStream_t stream) {
 }  // namespace
 
 void embed(const Embed& op, cudaStream_t stream) {
-  const std::int64_t rows = op.batch * op.length, pieces = rows * op.width / kVec;
-  with_type(op.dtype, [&]<class T>(T*) {
-    embed_kernel<<<static_cast<unsigned>(ceil_div(pieces, kThreads)), kThreads, 0, stream>>>(
-        op.tokens, static_cast<const T*>(op.wte), static_cast<const T*>(op.wpe), static_cast<T*>(op.x), rows,
-        op.length, op.width);
-  });
-  SC_CHECK(cudaGetLastError());
-}
-
-void embed_part(const EmbedPart& op, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(ceil_div(op.rows * op.width / kVec, kThreads));
-  with_type(op.dtype, [&]<class T>(T*) { embed_part_kernel<T><<<blocks, kThreads, 0, stream>>>(op); });
+  with_type(op.dtype, [&]<class T>(T*) { embed_kernel<T><<<blocks, kThreads, 0, stream>>>(op); });
   SC_CHECK(cudaGetLastError());
 }
 

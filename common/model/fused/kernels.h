@@ -119,25 +119,17 @@ struct SoftmaxGradient {
 };
 void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// x [batch, length, width] = wte[tokens] + wpe.
+/// x [rows, width] = wte[tokens - first] where that is one of wte's `vocab` rows, else 0; plus wpe[row %
+/// length] unless wpe is null.
 struct Embed {
-  DType dtype;
-  std::int64_t batch, length, width;
-  const std::int64_t* tokens;
-  const void *wte, *wpe;
-  void* x;
-};
-void embed(const Embed& op, cudaStream_t stream);
-
-/// x [rows, width] = wte[tokens - first] where that is one of wte's `vocab` rows, else 0.
-struct EmbedPart {
   DType dtype;
   std::int64_t rows, width, first, vocab;
   const std::int64_t* tokens;
-  const void* wte;
+  const void *wte, *wpe;
   void* x;
+  std::int64_t length = 1;
 };
-void embed_part(const EmbedPart& op, cudaStream_t stream);
+void embed(const Embed& op, cudaStream_t stream);
 
 /// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens other than [first,
 /// first + vocab) are nobody's here.

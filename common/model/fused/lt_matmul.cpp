@@ -56,15 +56,9 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, co
 }
 
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::none:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::gelu_bias:
-      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-  }
-  return CUBLASLT_EPILOGUE_DEFAULT;
+  constexpr cublasLtEpilogue_t kEpilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                               CUBLASLT_EPILOGUE_GELU_AUX_BIAS};
+  return kEpilogues[static_cast<std::size_t>(epilogue)];
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 
 #include <cublasLt.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "common/base/handle.h"
 #include "common/base/types.h"
@@ -25,10 +25,7 @@ struct MatmulShape {
   std::int64_t m, n, k;
   bool adds_c;  // beta = 1; c may be d
   Epilogue epilogue;
-  [[nodiscard]] auto key() const {
-    return std::tuple(operands, result, transpose_a, transpose_b, m, n, k, adds_c, epilogue);
-  }
-  bool operator<(const MatmulShape& other) const { return key() < other.key(); }
+  auto operator<=>(const MatmulShape&) const = default;
 };
 
 struct MatmulPointers {

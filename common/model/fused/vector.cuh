@@ -56,7 +56,8 @@ __device__ inline void store(T* p, const float (&f)[kVec]) {
 }
 
 /// The same sum, in the same order, in all lanes.
-__device__ inline float warp_sum(float x) {
+template <class T>
+__device__ inline T warp_sum(T x) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0U, x, offset);
   return x;

@@ -7,11 +7,11 @@
 namespace sc {
 namespace {
 
-GptShape gpt_shape(const Workload& workload, WorldSize world) {
+RunShape gpt_shape(const Workload& workload, WorldSize world) {
   RunShape run;
   run.workload = workload;
   run.world = world;
-  return shape_of(run);
+  return run;
 }
 
 }  // namespace
