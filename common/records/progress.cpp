@@ -81,8 +81,7 @@ void Progress::step(const StepProgress& step) {
   const double now = clock_();
   const bool last = step.step + 1 >= options_.total_steps;
   const double every = options_.terminal ? options_.redraw_seconds : options_.plain_seconds;
-  if (options_.quiet || (printed_ && !last && now - printed_at_ < every)) return;
-  printed_ = true;
+  if (options_.quiet || (printed_at_ && !last && now - *printed_at_ < every)) return;
   printed_at_ = now;
   if (options_.terminal) return draw(line());
   out_ << line() << std::endl;

@@ -70,8 +70,7 @@ class Progress {
   std::function<double()> clock_;
   ProgressOptions options_;
   std::deque<StepProgress> last_;
-  bool printed_ = false;
-  double printed_at_ = 0;
+  std::optional<double> printed_at_;  // by the clock
   std::size_t width_ = 0;  // characters of the redrawn line that stands there; 0: none
 };
 

@@ -60,13 +60,6 @@ void visit_step(const Field& field, const Rate& rate) {
 /// How many of the steps left their update out.
 std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
 
-/// Bytes of one rank; `total` is that of the device.
-struct RankBytes {
-  ByPlace<Bytes> of;
-  Bytes total;
-  bool operator==(const RankBytes&) const = default;
-};
-
 /// What one rank is, what was predicted for it and what was found. `measured` is empty if the run ended
 /// before the check.
 struct RankRecord {
@@ -126,25 +119,25 @@ struct RunRecord {
   int world = 1;
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
-  std::optional<ModelFlops> flops;              // on GPUs
+  std::optional<ModelFlops> flops = {};         // on GPUs
   // Of rank 0, on GPUs; written, not read back.
-  std::optional<Profile> profile;  // --profile
-  std::optional<AllocatorCheck> allocator;
-  std::optional<GraphNodes> graph;
-  std::optional<Timetable> timetable;  // written, not read back
-  std::vector<std::pair<std::string, std::int64_t>>
-      counts;                               // what the strategy counted; written, not read back
-  std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
-  std::optional<FileRecord> init;           // --init; empty: none, or a record of before it was kept
-  std::optional<FileRecord> validation;     // the tokens of --validation; the same
-  std::vector<SaveRecord> saves;
-  std::vector<RankRecord> ranks;
-  std::vector<StepRecord> steps;
-  std::optional<double> validation_loss;
-  std::optional<TestRecord> test;  // written, not read back
-  double seconds = 0;              // from start to end
-  std::optional<int> exit_code;    // empty: still running, or killed
-  std::string message;             // of an error
+  std::optional<Profile> profile = {};  // --profile
+  std::optional<AllocatorCheck> allocator = {};
+  std::optional<GraphNodes> graph = {};
+  std::optional<Timetable> timetable = {};  // written, not read back
+  std::vector<std::pair<std::string, std::int64_t>> counts =
+      {};  // what the strategy counted; written, not read back
+  std::optional<ResumedFrom> resumed_from = {};  // written, not read back, as saves
+  std::optional<FileRecord> init = {};           // --init; empty: none, or a record of before it was kept
+  std::optional<FileRecord> validation = {};     // the tokens of --validation; the same
+  std::vector<SaveRecord> saves = {};
+  std::vector<RankRecord> ranks = {};
+  std::vector<StepRecord> steps = {};
+  std::optional<double> validation_loss = {};
+  std::optional<TestRecord> test = {};  // written, not read back
+  double seconds = 0;                   // from start to end
+  std::optional<int> exit_code = {};    // empty: still running, or killed
+  std::string message = {};             // of an error
   [[nodiscard]] bool as_predicted() const;
 };
 

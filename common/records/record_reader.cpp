@@ -33,6 +33,12 @@ std::optional<double> optional_number(const JsonNode& node) {
   return node.number();
 }
 
+/// of(node), or nothing where the node is null.
+template <class Of>
+auto unless_null(const JsonNode& node, const Of& of) {
+  return node.value().is_null() ? std::nullopt : std::optional(of(node));
+}
+
 /// The enumerator whose name_of() is the text.
 template <class Enum>
 Enum enum_of(const JsonNode& node, Enum last) {
@@ -95,28 +101,24 @@ CommPlan read_operations(const JsonNode& node, int world) {
 }
 
 RankRecord read_rank(const JsonNode& node, int world) {
-  RankRecord r;
-  r.rank = Rank{node["rank"].small()};
-  r.host = node["host"].text();
-  r.cpu = node["cpu"].text();
-  r.cores = node["cores"].small();
-  r.memory = Bytes(node["memory_bytes"].integer(0, kMostBytes));
-  r.predicted_bytes = read_bytes(node["predicted_bytes"]);
-  r.predicted_operations = read_operations(node["predicted_operations"], world);
-  if (const JsonNode n = node["measured_bytes"]; !n.value().is_null()) r.measured_bytes = read_bytes(n);
-  if (const JsonNode n = node["measured_operations"]; !n.value().is_null())
-    r.measured_operations = read_operations(n, world);
-  return r;
+  const auto operations = [=](const JsonNode& of) { return read_operations(of, world); };
+  return {.rank = Rank{node["rank"].small()},
+          .host = node["host"].text(),
+          .cpu = node["cpu"].text(),
+          .cores = node["cores"].small(),
+          .memory = Bytes(node["memory_bytes"].integer(0, kMostBytes)),
+          .predicted_bytes = read_bytes(node["predicted_bytes"]),
+          .predicted_operations = operations(node["predicted_operations"]),
+          .measured_bytes = unless_null(node["measured_bytes"], read_bytes),
+          .measured_operations = unless_null(node["measured_operations"], operations)};
 }
 
 ModelFlops read_flops(const JsonNode& node) {
-  ModelFlops f;
-  f.parameters = node["parameters"].integer();
-  f.a_token = number_of(node["a_token"]);
-  f.gpus = node["gpus"].small(1);
-  if (const JsonNode n = node["peak"]; !n.value().is_null()) f.peak = number_of(n);
-  f.peak_of = node["peak_of"].text();
-  return f;
+  return {.parameters = node["parameters"].integer(),
+          .a_token = number_of(node["a_token"]),
+          .gpus = node["gpus"].small(1),
+          .peak = unless_null(node["peak"], number_of),
+          .peak_of = node["peak_of"].text()};
 }
 
 FileRecord read_file_record(const JsonNode& node) {
@@ -170,27 +172,30 @@ auto of_record(std::string_view text, const JsonLimits& limits, const std::strin
 RunRecord read_run(const JsonNode& node) {
   if (const JsonNode format = node["format"]; format.integer() != 1)
     format.fail("is not 1, the one this version reads");
-  RunRecord r;
-  r.lesson = node["lesson"].text();
-  if (shown(r.lesson) != r.lesson) node["lesson"].fail("is no name of a lesson");
-  r.commit = node["commit"].text();
-  r.command = node["command"].text();
-  r.started = node["started"].text();
-  r.seconds = number_of(node["seconds"]);
-  if (const JsonNode n = node["exit_code"]; !n.value().is_null()) r.exit_code = n.small();
-  r.message = node["message"].text();
-  r.workload_hash = node["workload_hash"].text();
-  r.workload = node["workload"].texts();
-  r.strategy = node["strategy"].texts();
-  r.device = node["device"].text();
-  r.comm = node["comm"].text();
-  r.world = node["world"].small(1);
-  r.threads = node["threads"].small();
-  r.versions = node["versions"].texts();
-  if (node.has("init")) r.init = read_file_record(node["init"]);
-  if (node.has("validation")) r.validation = read_file_record(node["validation"]);
-  r.validation_loss = optional_number(node["validation_loss"]);
-  if (const JsonNode n = node["flops"]; !n.value().is_null()) r.flops = read_flops(n);
+  const std::string lesson = node["lesson"].text();
+  if (shown(lesson) != lesson) node["lesson"].fail("is no name of a lesson");
+  const auto file = [&](const char* key) {
+    return node.has(key) ? std::optional(read_file_record(node[key])) : std::nullopt;
+  };
+  RunRecord r{.lesson = lesson,
+              .commit = node["commit"].text(),
+              .command = node["command"].text(),
+              .started = node["started"].text(),
+              .workload = node["workload"].texts(),
+              .workload_hash = node["workload_hash"].text(),
+              .strategy = node["strategy"].texts(),
+              .device = node["device"].text(),
+              .comm = node["comm"].text(),
+              .world = node["world"].small(1),
+              .threads = node["threads"].small(),
+              .versions = node["versions"].texts(),
+              .flops = unless_null(node["flops"], read_flops),
+              .init = file("init"),
+              .validation = file("validation"),
+              .validation_loss = optional_number(node["validation_loss"]),
+              .seconds = number_of(node["seconds"]),
+              .exit_code = unless_null(node["exit_code"], [](const JsonNode& code) { return code.small(); }),
+              .message = node["message"].text()};
   for (const JsonNode& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));
   r.steps = read_columns(node["steps"]);
   return r;

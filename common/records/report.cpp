@@ -80,7 +80,6 @@ struct Group {
   std::vector<std::int64_t> ranks;  // ascending
   RankPlan plan;                    // without names
   [[nodiscard]] std::string name() const { return ranks_in_words(ranks); }
-  [[nodiscard]] Rank first() const { return Rank{static_cast<int>(ranks.front())}; }
 };
 
 std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
@@ -95,32 +94,32 @@ std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
   return groups;
 }
 
-// One row: what it is about, and the bytes of each group; left out where none has any.
+// One row: what it is about, and the bytes of each group. Where none has any it is left out, unless it is always
+// there.
 template <class BytesIn>
 void add_bytes_row(const std::string& name, const std::vector<Group>& groups, const BytesIn& bytes_in,
-                   Rows& rows) {
+                   Rows& rows, bool always = false) {
   std::vector<std::string> row = {name};
-  bool any = false;
   for (const Group& group : groups) {
-    const Bytes bytes = bytes_in(group.plan.memory);
-    any = any || bytes.value() > 0;
+    const Bytes bytes = bytes_in(group);
+    always = always || bytes.value() > 0;
     row.push_back(human_bytes(bytes));
   }
-  if (any) rows.push_back(row);
+  if (always) rows.push_back(row);
 }
 
 // A column a group.
 std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
   for (const Group& group : groups) rows[0].push_back(group.name());
-  for (int i = 0; i < kPlaces * kPurposes; ++i) {
-    const auto place = static_cast<Place>(i / kPurposes);
-    const auto purpose = static_cast<Purpose>(i % kPurposes);
-    const auto of_purpose = [=](const MemoryPlan& plan) { return plan.of(purpose, place); };
-    const auto in_all = [=](const MemoryPlan& plan) { return plan.total(place); };
-    add_bytes_row(row_name(purpose, place), groups, of_purpose, rows);
-    if (i % kPurposes == kPurposes - 1) add_bytes_row(total_name(place), groups, in_all, rows);
-  }
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      const auto bytes_in = [=](const Group& group) { return group.plan.memory.of(purpose, place); };
+      add_bytes_row(row_name(purpose, place), groups, bytes_in, rows);
+    });
+    const auto bytes_in = [=](const Group& group) { return group.plan.memory.total(place); };
+    add_bytes_row(total_name(place), groups, bytes_in, rows);
+  });
   return table(rows);
 }
 
@@ -136,14 +135,11 @@ std::string operations_by_group(const std::vector<Group>& groups, WorldSize worl
     for (const Group& group : groups) rows.back().push_back(human_count(count_of(group.plan.operations, op)));
   }
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
-    std::vector<std::string> row = {way == Way::wire ? "a rank sends" : sum_name(way)};
-    bool any = way == Way::wire;
-    for (const Group& group : groups) {
-      const Bytes bytes = moved_bytes(group.plan.operations, way, group.first());
-      any = any || bytes.value() > 0;
-      row.push_back(human_bytes(bytes));
-    }
-    if (any) rows.push_back(row);
+    const auto bytes_in = [=](const Group& group) {
+      return moved_bytes(group.plan.operations, way, Rank{static_cast<int>(group.ranks.front())});
+    };
+    add_bytes_row(way == Way::wire ? "a rank sends" : sum_name(way), groups, bytes_in, rows,
+                  way == Way::wire);
   }
   return table(rows);
 }
@@ -175,6 +171,12 @@ void compare_operations(const CommPlan& predicted, const CommPlan& measured, Wor
 
 }  // namespace
 
+RankBytes bytes_of(const MemoryPlan& plan) {
+  RankBytes bytes{{}, plan.total()};
+  for (const MemoryPlan::Item& item : plan.items()) bytes.of.at(item.purpose, item.place) += item.bytes;
+  return bytes;
+}
+
 std::string ranks_in_words(const std::vector<std::int64_t>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
   const bool neighbours = ranks.back() - ranks.front() + 1 == static_cast<std::int64_t>(ranks.size());
@@ -203,7 +205,7 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
   const auto unlike = differences(memory.by_name(), measured.peak_by_name);
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
-      const Bytes found = measured.peak.at(purpose, place), planned = memory.of(purpose, place);
+      const Bytes found = measured.peak.of.at(purpose, place), planned = memory.of(purpose, place);
       if (planned.value() != 0 || found.value() != 0)
         compare(row_name(purpose, place), planned.value(), found.value(), bytes);
       if (planned == found) return;
@@ -211,7 +213,7 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
         if (buffer.purpose == purpose && buffer.place == place)
           compare("  " + buffer.name, its.planned.value(), its.found.value(), bytes);
     });
-    if (place == Place::device) compare("total", memory.total().value(), measured.peak_total.value(), bytes);
+    if (place == Place::device) compare("total", memory.total().value(), measured.peak.total.value(), bytes);
   });
 
   Rows operations = {{"operations of one step", "predicted", "measured"}};
@@ -297,13 +299,7 @@ std::string format_timetable(const Timetable& timetable) {
 }
 
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
-  bool equal = memory.total() == measured.peak_total && comm == measured.operations;
-  for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) {
-      equal = equal && memory.of(purpose, place) == measured.peak.at(purpose, place);
-    });
-  });
-  return equal;
+  return bytes_of(memory) == measured.peak && comm == measured.operations;
 }
 
 }  // namespace sc

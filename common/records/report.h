@@ -14,11 +14,18 @@
 
 namespace sc {
 
+/// Bytes of one rank; `total` is that of the device.
+struct RankBytes {
+  ByPlace<Bytes> of;
+  Bytes total;
+  bool operator==(const RankBytes&) const = default;
+};
+RankBytes bytes_of(const MemoryPlan& plan);
+
 /// What one rank's ledger and recording found.
 struct Measured {
-  ByPlace<Bytes> peak;
+  RankBytes peak;  // the total: the peak of the sum
   ByName peak_by_name;
-  Bytes peak_total;     // peak of the sum on the device
   CommPlan operations;  // of one training step
 };
 
