@@ -31,7 +31,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
                  .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
                  .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
-                 .flops = observed.flops}) {
+                 .flops = observed.files.record().flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },
        .interrupted = [this](int signal) { interrupted(signal); },

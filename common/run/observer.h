@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/records/mfu.h"
 #include "common/records/progress.h"
 #include "common/records/record.h"
 #include "common/run/claims.h"
@@ -28,7 +27,6 @@ struct Observed {
   Claims& claims;
   RunFiles& files;
   Timeline& timeline;
-  std::optional<ModelFlops> flops;  // on a GPU
   std::chrono::steady_clock::time_point run_began;
 };
 

@@ -16,16 +16,9 @@ DeviceKind device_kind(DeviceChoice choice) {
 }
 
 OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
-  if (device == DeviceKind::cpu) return OpsBackend::aten;
-  switch (choice.value_or(OpsChoice::fused)) {
-    case OpsChoice::aten:
-      return OpsBackend::aten;
-    case OpsChoice::fused:
-      return OpsBackend::fused;
-    case OpsChoice::deterministic:
-      return OpsBackend::deterministic;
-  }
-  return OpsBackend::fused;
+  const OpsChoice chosen = choice.value_or(OpsChoice::fused);
+  if (device == DeviceKind::cpu || chosen == OpsChoice::aten) return OpsBackend::aten;
+  return chosen == OpsChoice::fused ? OpsBackend::fused : OpsBackend::deterministic;
 }
 
 namespace {
@@ -44,14 +37,12 @@ void refuse_gpu_flags(const CommandLine& line) {
 
 RunShape shape_of_plan(const Plans& plans, const CommandLine& line, const Workload& workload,
                        std::int64_t world, DeviceKind device) {
-  RunShape shape;
-  shape.workload = workload;
-  shape.mesh = plans.mesh(WorldSize{static_cast<int>(world)});
-  shape.device = device;
-  shape.comm = comm_backend(device, line.share_gpu, world > 1);
-  shape.ops = ops_backend(shape.device, line.ops);
-  shape.threads = line.threads > 0 ? line.threads : 1;
-  return shape;
+  return {.workload = workload,
+          .mesh = plans.mesh(WorldSize{static_cast<int>(world)}),
+          .device = device,
+          .ops = ops_backend(device, line.ops),
+          .comm = comm_backend(device, line.share_gpu, world > 1),
+          .threads = line.threads > 0 ? line.threads : 1};
 }
 
 // What this strategy cannot do.
@@ -95,12 +86,6 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
   refuse_by(run.known, line);
   run.config = std::move(config);
   return run;
-}
-
-MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
-  MemoryPlan plan = plans.memory_plan(shape);
-  plan_surroundings(shape, plan);
-  return plan;
 }
 
 namespace {

@@ -38,14 +38,12 @@ namespace sc::detail {
 namespace {
 
 Program program_of(const AnyLesson& lesson) {
-  Program program;
-  program.name = lesson.info.name;
-  program.question = lesson.info.question;
-  program.workload_file = lesson.info.workload;
-  program.one_rank = lesson.info.one_rank_only;
-  program.ranks_flag = lesson.info.ranks_flag;
-  program.extra = lesson.info.flags;
-  return program;
+  return {.name = lesson.info.name,
+          .question = lesson.info.question,
+          .workload_file = lesson.info.workload,
+          .extra = lesson.info.flags,
+          .one_rank = lesson.info.one_rank_only,
+          .ranks_flag = lesson.info.ranks_flag};
 }
 
 // Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
@@ -65,19 +63,16 @@ std::string brief_plan(const std::string& lesson, const Prepared& run, const std
 
 void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
   const RunShape& shape = run.shape;
+  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
+  const std::vector<std::string> notes = notes_of(run, line);
   if (line.json) {
-    std::cout << format_plan_json(lesson.info.name, shape, exact_plans_of(lesson.plans, shape),
-                                  notes_of(run, line));
+    std::cout << format_plan_json(lesson.info.name, shape, plans, notes);
     return;
   }
-  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
-  if (line.brief) {
-    std::cout << brief_plan(lesson.info.name, run, plans);
-  } else {
-    std::cout << describe_plan(lesson.info.name, shape, run.batch)
-              << format_plan_table(plans, shape.mesh.world()) << lesson.plans.predict(shape);
-  }
-  for (const std::string& note : notes_of(run, line)) std::cout << "  note: " << note << "\n";
+  std::cout << (line.brief ? brief_plan(lesson.info.name, run, plans)
+                           : describe_plan(lesson.info.name, shape, run.batch) +
+                                 format_plan_table(plans, shape.mesh.world()) + lesson.plans.predict(shape));
+  for (const std::string& note : notes) std::cout << "  note: " << note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
     most = std::max(most, plan.memory.total());
@@ -94,9 +89,7 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
 }
 
 std::string command_text(int argc, char** argv) {
-  std::string text;
-  for (int i = 0; i < argc; ++i) text += (i == 0 ? "" : " ") + std::string(argv[i]);
-  return text;
+  return fmt::format("{}", fmt::join(argv, argv + argc, " "));
 }
 
 int print_once(const Launch& launch, const std::string& text) {
@@ -156,9 +149,8 @@ void refuse_too_large(const TrainJob& job) {
 // What can be refused before anything is opened or allocated, and then the run.
 int run_job(TrainJob job) {
   refuse_too_large(job);
-  if (!job.line.compare.empty()) {
+  if (!job.line.compare.empty())
     job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
-  }
   return train(job);
 }
 
@@ -191,9 +183,8 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself
 // otherwise.
 int place_in_line() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  }
   return 0;
 }
 

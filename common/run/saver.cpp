@@ -37,13 +37,12 @@ std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
   return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
 }
 
-// Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes
-// for each element whose optimizer state is its own; replicas divide theirs. And what is put off.
-Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
-  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return Bytes(0);
+// Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is its own;
+// replicas divide theirs.
+Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
   const auto elements = [&](const RunShape& of) {
-    const MemoryPlan plan = job.lesson.plans.memory_plan(of);
+    const MemoryPlan plan = plans.memory_plan(of);
     Bytes bytes;
     for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
     return bytes.value() / size_of(DType::f32);
@@ -57,18 +56,20 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   const std::int64_t own = replicated
                                ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
                                : elements(shape);
-  return bytes_of(Elements(3 * own), DType::f32) + job.lesson.plans.facts(shape).pending;
+  return bytes_of(Elements(3 * own), DType::f32);
 }
 
 }  // namespace
 
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
-  MemoryPlan plan = plan_of_run(job.lesson.plans, shape);
+  const Plans& plans = job.lesson.plans;
+  MemoryPlan plan = plan_of_run(plans, shape);
+  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return plan;
   const bool from_gpu =
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
-  if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
-    plan.add(Purpose::checkpoint, kCopy,
-             job.lesson.plans.facts(shape).pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
+  const Bytes pending = plans.facts(shape).pending, copy = bytes_of_states(plans, shape) + pending;
+  if (copy.value() > 0)
+    plan.add(Purpose::checkpoint, kCopy, pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
              from_gpu ? Place::pinned : Place::host);
   return plan;
 }
@@ -383,9 +384,7 @@ void Saver::commit() {
   if (parts_.comm.rank() == Rank{0}) {
     const auto writing = parts_.files.writing();
     try {
-      checkpoint::Manifest all = manifest(save.position);
-      for (const std::string& text : sums)
-        all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
+      const checkpoint::Manifest all = manifest(save.position, sums);
       require_held(*ops_, dir_);
       checkpoint::commit_generation(*ops_, *save.dir, all);
     } catch (const InputError& refused) {
@@ -419,27 +418,31 @@ void Saver::require_finite() {
   if (parts_.comm.rank() == Rank{0}) spdlog::warn("{}", what);
 }
 
-checkpoint::Manifest Saver::manifest(const Position& position) {
+// sums: of every rank's file.
+checkpoint::Manifest Saver::manifest(const Position& position, const std::vector<std::string>& sums) {
   const TrainJob& job = parts_.job;
+  const Workload& workload = job.config.workload;
   if (!data_) data_ = fingerprint_of(parts_.tokens);
-  checkpoint::Manifest manifest;
-  manifest.step = position.step;
-  manifest.updates = position.updates;
-  manifest.rows = position.rows;
-  manifest.tokens = position.tokens;
-  manifest.tokens_per_step = job.config.workload.batch.global * job.config.workload.batch.sequence;
-  manifest.scaler = position.scaler;
-  manifest.skips_in_a_row = position.skips_in_a_row;
-  manifest.lesson = job.lesson.info.name;
-  manifest.world = to_int(parts_.shape.mesh.world());
-  manifest.workload = values_of(job.config.workload);
-  manifest.workload_hash = workload_hash(job.config.workload);
-  manifest.strategy = values_of(job.lesson.options);
-  manifest.commit = source_commit();
-  manifest.arithmetic = job.arithmetic;
-  manifest.data = *data_;
-  manifest.extra = in_flight_->pending;
-  manifest.tensors = tensors_of(parts_.strategy.layout());
+  checkpoint::Manifest manifest{.step = position.step,
+                                .updates = position.updates,
+                                .tokens_per_step = workload.batch.global * workload.batch.sequence,
+                                .rows = position.rows,
+                                .tokens = position.tokens,
+                                .scaler = position.scaler,
+                                .skips_in_a_row = position.skips_in_a_row,
+                                .lesson = job.lesson.info.name,
+                                .world = to_int(parts_.shape.mesh.world()),
+                                .workload = values_of(workload),
+                                .workload_hash = workload_hash(workload),
+                                .strategy = values_of(job.lesson.options),
+                                .commit = source_commit(),
+                                .arithmetic = job.arithmetic,
+                                .data = *data_,
+                                .tensors = tensors_of(parts_.strategy.layout()),
+                                .extra = in_flight_->pending,
+                                .files = {}};
+  for (const std::string& text : sums)
+    manifest.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
   return manifest;
 }
 

@@ -77,7 +77,7 @@ class Saver {
   void require_finite();
   void require_names(FileOps& ops) const;
   void remove_old(std::int64_t newest);
-  [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
+  [[nodiscard]] checkpoint::Manifest manifest(const Position& position, const std::vector<std::string>& sums);
   /// What went wrong on this rank; empty: nothing.
   struct Trouble {
     std::string text, fix;

@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/comm/copies/recording_copies.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
-#include "common/gpu/gpu.h"
 #include "common/gpu/gpu_profile.h"
-#include "common/memory/allocator_witness.h"
 #include "common/records/screen.h"
 #include "common/run/claims.h"
 #include "common/run/continuation.h"
@@ -20,26 +19,17 @@
 #include "common/run/run_files.h"
 #include "common/run/sample.h"
 #include "common/run/saver.h"
-#include "common/run/step_runner.h"
 #include "common/run/train_job.h"
 #include "common/run/world.h"
 #include "common/watch/fault.h"
 
 namespace sc::detail {
 
-/// What a run stands on. All outlive it.
-struct Ground {
-  World& world;
-  Ledger& ledger;
-  AllocatorWitness& witness;
-  Gpu* gpu;                              // null on the CPU
-  checkpoint::Reader* resume = nullptr;  // what the run goes on from
-};
-
 /// Everything that allocates does so in the constructor.
 class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
+  ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   /// To the end; of a failure: the process's, reported once for all ranks.
@@ -51,6 +41,9 @@ class Trainer {
   void announce() const;
   void announce_all() const;
   void train();
+  void prepare(std::span<const Batch> batches, std::int64_t step);
+  StepResult enqueue(std::span<const Batch> batches, std::int64_t step);
+  StepResult replayed(std::span<const Batch> batches);
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
   void end_if_asked(std::int64_t done);
@@ -100,10 +93,9 @@ class Trainer {
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
-  const RunFiles::Facts facts_;
   RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
-  StepRunner runner_;
+  StepResult captured_;  // of a GPU's graph: the same tensors at every replay
   std::optional<double> validation_loss_;
   std::optional<TestRecord> tested_;
   std::optional<Profile> profiled_;

@@ -1,5 +1,6 @@
 #include "common/run/world.h"
 
+#include <c10/util/Exception.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
@@ -33,6 +34,24 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
       "rank {}: the {} ranks did not {} within {} s\n  fix: start again; on several hosts, see that "
       "they reach each other (mpirun --mca btl_base_verbose 30 says over which interface)",
       to_int(launch.rank), to_int(launch.world), what, limit.count() / 1000);
+}
+
+// The code and the text with which a rank reports the exception that is being handled.
+std::pair<ExitCode, std::string> current_failure(Rank rank) {
+  const std::string who = fmt::format("rank {}: ", to_int(rank));
+  try {
+    throw;
+  } catch (const AbortedError&) {
+    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank speaks first
+  } catch (const InputError& error) {
+    return {error.code(), error.what()};
+  } catch (const ClaimError& error) {
+    return {ExitCode::claim, error.what()};
+  } catch (const c10::Error& error) {  // without LibTorch's stack trace
+    return {ExitCode::claim, who + error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {ExitCode::claim, who + error.what()};
+  }
 }
 
 // The communicator of the strategies over that of the host.
@@ -69,30 +88,28 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
 }
 
 void World::connect(Ledger& ledger, const WorldOptions& options) {
-  RecordOptions record;
-  record.trace_steps = options.trace_steps;
-  record.last_unit = options.last_unit;
+  std::unique_ptr<Communicator> world;
   if (!launch_.launched()) {
     board_.emplace(launch_.world);
-    record.board = &*board_;
-    comm_.emplace(for_strategies(LocalWorld(1).communicator(Rank{0}), ledger, options, operation_times_),
-                  record);
+    world = LocalWorld(1).communicator(Rank{0});
   } else {
     const Place place = options.gpu ? Place::pinned : Place::device;
     mpi_ = std::make_unique<MpiWorld>([&ledger, place](Bytes bytes) {
       return ledger.allocate(Purpose::communication, "mpi scratch", {bytes.value()}, DType::u8, place);
     });
     check_launch(launch_, mpi_->rank(), mpi_->size());
-    std::unique_ptr<Communicator> world = mpi_->world();
+    world = mpi_->world();
     // Rank 0's process id and clock make a name that no other run has; ranks of other hosts make a board of
     // their own by it.
     const std::string name =
         broadcast_string(*world, fmt::format("stagecraft-{}-{}", ::getpid(),
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch_.world);
-    record.board = &*board_;
-    comm_.emplace(for_strategies(std::move(world), ledger, options, operation_times_), record);
   }
+  comm_.emplace(for_strategies(std::move(world), ledger, options, operation_times_),
+                RecordOptions{.trace_steps = options.trace_steps,
+                              .board = &*board_,
+                              .last_unit = options.last_unit});
 }
 
 void World::start_watchdog(double limit_seconds) {
@@ -138,8 +155,9 @@ void World::speak(int exit_code, const std::string& text) noexcept {
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }
 
-void World::fail(ExitCode code, const std::string& text) noexcept {
+void World::fail() noexcept {
   using namespace std::chrono_literals;
+  const auto [code, text] = current_failure(launch_.rank);
   int exit_code = static_cast<int>(code);
   if (board_->claim()) {
     speak(exit_code, text);
