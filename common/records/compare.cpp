@@ -22,17 +22,14 @@ std::string ratio(double now, double before) {
 
 std::string differing_keys(const std::map<std::string, std::string>& here,
                            const std::map<std::string, std::string>& there) {
-  std::map<std::string, std::string> all = here;
-  all.insert(there.begin(), there.end());
-  const auto value = [](const auto& values, const std::string& key) {
-    const auto found = values.find(key);
-    return found == values.end() ? std::string("nothing") : found->second;
-  };
+  std::map<std::string, std::pair<std::optional<std::string>, std::optional<std::string>>> all;
+  for (const auto& [key, value] : here) all[key].first = value;
+  for (const auto& [key, value] : there) all[key].second = value;
   std::string text;
-  for (const auto& [key, unused] : all) {
-    const std::string a = value(here, key), b = value(there, key);
-    if (a != b) text += fmt::format("{}{} is {} here and {} there", text.empty() ? "" : "; ", key, a, b);
-  }
+  for (const auto& [key, values] : all)
+    if (values.first != values.second)
+      text += fmt::format("{}{} is {} here and {} there", text.empty() ? "" : "; ", key,
+                          values.first.value_or("nothing"), values.second.value_or("nothing"));
   return text;
 }
 

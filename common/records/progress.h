@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "common/records/mfu.h"
+#include "common/records/record.h"
 #include "common/records/screen.h"
 
 namespace sc {
@@ -32,15 +32,6 @@ Look look_here();
 /// What text that somebody else prints begins with: a redrawn line may stand there.
 const char* fresh_line();
 
-/// One step that has ended.
-struct StepProgress {
-  std::int64_t step = 0;      // 0-based
-  double loss = 0;            // nats a token
-  std::int64_t tokens = 0;    // of all ranks
-  double seconds = 0;         // the whole step
-  double waited_seconds = 0;  // the part of it inside waits for communication
-};
-
 /// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
 /// peak is known; with a bar "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s
 ///                              left".
@@ -53,9 +44,8 @@ class Progress {
   /// Ends a redrawn line.
   ~Progress();
   Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
-  void step(const StepProgress& step);
+  void step(const StepRecord& step);
   /// A line of its own ("validation loss 2.31"), which the redrawn line does not overwrite. Printed even if
   /// quiet.
   void note(const std::string& text);
@@ -69,7 +59,7 @@ class Progress {
   std::ostream& out_;
   std::function<double()> clock_;
   ProgressOptions options_;
-  std::deque<StepProgress> last_;
+  std::deque<StepRecord> last_;
   std::optional<double> printed_at_;  // by the clock
   std::size_t width_ = 0;  // characters of the redrawn line that stands there; 0: none
 };

@@ -18,18 +18,14 @@ constexpr std::int64_t kColumns = 72;  // of a timeline
 // The rows of a table by purpose.
 struct Kind {
   const char* name;
-  std::vector<Purpose> purposes;
+  std::initializer_list<Purpose> purposes;
 };
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"parameters", {Purpose::parameters}},
-      {"gradients", {Purpose::gradients}},
-      {"optimizer", {Purpose::master, Purpose::momentum, Purpose::variance}},
-      {"older weights", {Purpose::stash}},
-      {"activations", {Purpose::activations}},
-      {"other", {Purpose::workspace, Purpose::communication, Purpose::checkpoint}}};
-  return all;
-}
+constexpr Kind kKinds[] = {{"parameters", {Purpose::parameters}},
+                           {"gradients", {Purpose::gradients}},
+                           {"optimizer", {Purpose::master, Purpose::momentum, Purpose::variance}},
+                           {"older weights", {Purpose::stash}},
+                           {"activations", {Purpose::activations}},
+                           {"other", {Purpose::workspace, Purpose::communication, Purpose::checkpoint}}};
 
 Bytes bytes_of_kind(const MemoryPlan& plan, const Kind& kind, Place place) {
   Bytes sum;
@@ -50,7 +46,7 @@ std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
 // Which kinds of bytes lie there: "gradients, optimizer".
 std::string kinds_at(const MemoryPlan& plan, Place place) {
   std::string text;
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     if (bytes_of_kind(plan, kind, place).value() > 0)
       text += (text.empty() ? "" : ", ") + std::string(kind.name);
   return text;
@@ -119,7 +115,7 @@ std::string step_in_words(const CommPlan& plan, Rank rank) {
 std::string of_one(const RankPlan& plan, Look look) {
   const MemoryPlan& memory = plan.memory;
   std::vector<Line> lines;
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     if (const Bytes bytes = bytes_of_kind(memory, kind, Place::device); bytes.value() > 0)
       lines.push_back({kind.name, bytes, true, formula_of(memory, kind)});
   lines.push_back({"device", memory.total(), true, "all of the above"});
@@ -151,7 +147,7 @@ std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
     for (std::size_t i = 0; i < ranks.size(); ++i)
       rows[i + 1].push_back(human_bytes(bytes_in(ranks[i].memory)));
   };
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     add(kind.name, [&](const MemoryPlan& plan) { return bytes_of_kind(plan, kind, Place::device); });
   add("total", [](const MemoryPlan& plan) { return plan.total(); });
   for (std::size_t i = 0; i < ranks.size(); ++i)

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "common/base/finite.h"
-#include "common/comm/nccl/nccl_communicator.h"
 #include "common/input/printable.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
@@ -14,19 +13,12 @@
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::detail {
-namespace {
-
-double seconds_of(Observer::Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
-}  // namespace
 
 Observer::Observer(const TrainJob& job, const Observed& observed)
     : job_(job),
       seen_(observed),
       comm_(observed.world.comm()),
-      progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
+      progress_(std::cout, [] { return seconds_since(Clock::time_point{}); },
                 {.total_steps = observed.shape.workload.steps,
                  .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
@@ -89,7 +81,7 @@ void Observer::computing() {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  const bool replays = graph_replays();  // at other times than these
+  const bool replays = job_.replays(step_);  // at other times than these
   // A graph's marks are made where it is captured; the second marked step passes them again.
   if (replays && job_.marks(step_ - 1) && step_ - 1 > job_.checked_step()) return;
   seen_.timeline.begin_step(
@@ -109,7 +101,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   comm_.record().read_gpu_times();
   const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
   // A step takes what it takes, whenever its result comes.
-  if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second) draw(now);
+  if (times_.emplace(step_, Times{std::chrono::duration<double>(now - began_).count(), waited}).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;
@@ -132,7 +124,7 @@ const StepRecord* Observer::record(const StepResult& result) {
 // For the page and the trace, where they want this step.
 void Observer::draw(Clock::time_point ended) {
   if (job_.marks(step_)) {
-    if (graph_replays()) seen_.timeline.replayed(step_);
+    if (job_.replays(step_)) seen_.timeline.replayed(step_);
     seen_.files.mark_step({step_, began_, ended, {}});
   }
   if (!job_.traces(step_)) return;
@@ -154,18 +146,9 @@ void Observer::end() {
   for (; said_ < steps_.size(); ++said_) {
     const StepRecord& done = steps_[said_];
     if (speaks()) seen_.files.append(done);
-    progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+    progress_.step(done);
   }
 }
-
-bool Observer::graph_replays() const { return on_gpu() && job_.graph() && step_ > job_.checked_step(); }
-
-// Marks are nodes of the graph: it is captured anew, without them.
-bool Observer::drops_graph() const { return job_.marks(step_ - 1) && !job_.marks(step_); }
-
-void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }
-
-void Observer::dropped() { comm_.record().forget_captured(); }
 
 void Observer::validated(double loss) {
   if (!steps_.empty()) steps_.back().validation_loss = loss;

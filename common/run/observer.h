@@ -38,8 +38,6 @@ class Observer {
 
   Observer(const TrainJob& job, const Observed& observed);
   ~Observer();
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
 
   // Once a step, in this order:
   /// The step's clock runs, and the watchdog's.
@@ -57,11 +55,6 @@ class Observer {
   /// Steps.jsonl and the line on the screen.
   void end();
 
-  /// A graph was launched on the current stream: all its operations run again.
-  void replayed();
-  /// The graph has marks that this step is not to have.
-  [[nodiscard]] bool drops_graph() const;
-  void dropped();
   /// A checkpoint of so many steps is durable, which this run has made.
   void saved(std::int64_t done) { saved_ = done; }
   /// The validation loss after the newest step.
@@ -77,7 +70,6 @@ class Observer {
   void interrupted(int signal);
   [[nodiscard]] std::string change_to_go_on(std::int64_t saved) const;
   void draw(Clock::time_point ended);
-  [[nodiscard]] bool graph_replays() const;
   [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
   [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
 

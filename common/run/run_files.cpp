@@ -175,7 +175,7 @@ Path RunFiles::fail(int exit_code, const std::string& message,
     record.exit_code = exit_code;
     record.message = message;
     // After the steps: one may have ended while a signal was answered.
-    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    record.seconds = seconds_since(began);
     write_record(files_, dir_, record);
     return dir_ / kRecord;
   } catch (const std::exception& error) {

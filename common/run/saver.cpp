@@ -27,10 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kCopy = "copy for the next checkpoint";
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // --crash-at counts what a save does, and nothing else.
 std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
   const std::int64_t crash = job.line.checkpoints.crash_at;

@@ -290,7 +290,7 @@ Path Trainer::finish() {
   record.steps = observer_.steps();
   record.validation_loss = validation_loss_;
   record.test = tested_;
-  record.seconds = seconds();
+  record.seconds = seconds_since(began_);
   record.profile = profiled_;
   record.allocator = claims_.allocator();
   if (on_.gpu != nullptr) record.graph = on_.gpu->graph_nodes();
@@ -309,18 +309,13 @@ void Trainer::inform(const Path& record) {
     records_.write_page();
   }
   files_.meet();
-  if (job_.line.evaluation.sample.value_or(0) > 0) print_sample();
-  write_unasked();
+  write_text();
   if (!speaks()) return;
   try {
     say_the_end(record);
   } catch (const std::exception& error) {
     spdlog::warn("the run has ended well, and cannot say all of it: {}", error.what());
   }
-}
-
-double Trainer::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
 }  // namespace sc::detail

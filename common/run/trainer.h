@@ -30,8 +30,6 @@ class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
   ~Trainer();
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
   /// To the end; of a failure: the process's, reported once for all ranks.
   void run();
 
@@ -43,7 +41,7 @@ class Trainer {
   void train();
   void prepare(std::span<const Batch> batches, std::int64_t step);
   StepResult enqueue(std::span<const Batch> batches, std::int64_t step);
-  StepResult replayed(std::span<const Batch> batches);
+  StepResult replayed(std::span<const Batch> batches, std::int64_t step);
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
   void end_if_asked(std::int64_t done);
@@ -54,9 +52,7 @@ class Trainer {
   void require_finite(double loss, const std::string& where);
   void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
-  [[nodiscard]] Sample sample(const Tokenizer& tokenizer, std::int64_t tokens);
-  void print_sample();
-  void write_unasked();
+  void write_text();
   void save_weights_if_finite();
   Path finish();
   void inform(const Path& record);
@@ -69,7 +65,6 @@ class Trainer {
   [[nodiscard]] std::string notes() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
-  [[nodiscard]] double seconds() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
   const TrainJob& job_;

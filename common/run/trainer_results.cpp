@@ -53,22 +53,26 @@ void Trainer::evaluate() {
       end_if_asked(shape_.workload.steps);
       return loader_.rows(rows, round);
     };
-    tested_.emplace();
-    tested_->rows = rows.count(), tested_->loss = evaluate_rounds(*strategy_, on_.world.comm(), next);
+    tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
     require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
     if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
 }
 
-Sample Trainer::sample(const Tokenizer& tokenizer, std::int64_t tokens) {
-  const SampleSource source{shape_, prompt_, tokenizer.vocab(), job_.line.evaluation.temperature.value_or(1)};
-  return make_sample(*strategy_, source, on_.ledger, on_.world.comm(), tokens);
-}
-
-void Trainer::print_sample() {
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+// The text that --sample asked for, or that of the default screen. Where the model's output is not finite there is none
+// of the latter, and no error: nobody asked.
+void Trainer::write_text() {
   const EvaluationFlags& asked = job_.line.evaluation;
-  const Sample made = sample(*tokenizer, *asked.sample);
+  const std::int64_t tokens = asked.sample.value_or(observer_.steps().empty() ? 0 : unasked_);
+  if (tokens == 0) return;
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const double temperature = asked.temperature.value_or(1);
+  const Sample made = make_sample(*strategy_, {shape_, prompt_, tokenizer->vocab(), temperature}, on_.ledger,
+                                  on_.world.comm(), tokens);
+  if (!asked.sample) {
+    if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
+    return;
+  }
   if (made.nonfinite_unit)
     stop_or_warn(
         fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
@@ -76,15 +80,7 @@ void Trainer::print_sample() {
                     *made.nonfinite_unit),
         "a checkpoint of before it, then a smaller optim.lr");
   if (speaks())
-    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, asked.temperature.value_or(1));
-}
-
-// Where the model's output is not finite there is no text, and no error: nobody asked.
-void Trainer::write_unasked() {
-  if (unasked_ == 0 || observer_.steps().empty()) return;
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
-  const Sample made = sample(*tokenizer, unasked_);
-  if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
+    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
 }
 
 void Trainer::save_weights_if_finite() {

@@ -148,7 +148,7 @@ std::string Trainer::counted() const {
 std::string Trainer::losses() const {
   const std::vector<StepRecord>& steps = observer_.steps();
   std::string text = "  " + in_nats(steps, validation_loss_, part_of_validation()) + ", " +
-                     human_seconds(seconds()) + "\n" + counted();
+                     human_seconds(seconds_since(began_)) + "\n" + counted();
   if (tested_)
     text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
                         std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
@@ -160,7 +160,7 @@ std::string Trainer::losses() const {
 void Trainer::say_all(const Path& record) const {
   const std::vector<StepRecord>& steps = observer_.steps();
   std::cout << "\n"
-            << in_nats(steps, validation_loss_) << ", " << human_seconds(seconds()) << "\n"
+            << in_nats(steps, validation_loss_) << ", " << human_seconds(seconds_since(began_)) << "\n"
             << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
   if (validation_loss_)
     std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),

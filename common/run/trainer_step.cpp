@@ -1,6 +1,7 @@
 // How a step is executed: as the strategy says it, or captured once as a graph of the GPU and replayed.
 #include <limits>
 
+#include "common/comm/nccl/nccl_communicator.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
 
@@ -20,28 +21,27 @@ void Trainer::prepare(std::span<const Batch> batches, std::int64_t step) {
   if (poisons(fault_, shape_, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
-// Enqueues the step; nothing has been waited for. On a GPU the first steps run as they are: libraries choose their
-// kernels then, and the second one is checked. The third is captured, and replayed from then on: one launch instead of
-// thousands.
+// Enqueues the step; nothing has been waited for.
 StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
-  const bool replays =
-      on_.gpu != nullptr && job_.graph() && !job_.profiles(step) && step > job_.checked_step();
+  const bool profiled = job_.profiles(step), replays = job_.replays(step) && !profiled;
   observer_.computing();
-  if (job_.profiles(step)) profile_->begin_step();
-  const StepResult result = replays ? replayed(batches) : strategy_->train_step(batches);
-  if (job_.profiles(step)) profile_->end_step();
+  if (profiled) profile_->begin_step();
+  const StepResult result = replays ? replayed(batches, step) : strategy_->train_step(batches);
+  if (profiled) profile_->end_step();
   observer_.computed();
   return result;
 }
 
-StepResult Trainer::replayed(std::span<const Batch> batches) {
-  if (on_.gpu->captured() && observer_.drops_graph()) {
+StepResult Trainer::replayed(std::span<const Batch> batches, std::int64_t step) {
+  CommRecord& record = on_.world.comm().record();
+  // Marks are nodes of the graph: it is captured anew, without them.
+  if (on_.gpu->captured() && job_.marks(step - 1) && !job_.marks(step)) {
     on_.gpu->drop_graph();
-    observer_.dropped();
+    record.forget_captured();
   }
   if (!on_.gpu->captured()) on_.gpu->capture([&] { captured_ = strategy_->train_step(batches); });
   on_.gpu->replay();
-  observer_.replayed();
+  record.replayed(ended_on_current_stream());  // all its operations run again
   return captured_;
 }
 

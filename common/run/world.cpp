@@ -113,29 +113,34 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
 }
 
 void World::start_watchdog(double limit_seconds) {
-  WatchdogOptions watch;
-  watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(limit_seconds * 1000));
-  watch.on_sigterm = true;
-  watch.on_sigint = !launch_.launched();
-  watch.interrupted = [this](int signal) {
+  constexpr int kLost = static_cast<int>(ExitCode::lost_rank);
+  // A signal reaches the ranks of one host together; those of several could not agree on a step.
+  const auto ends_by_itself = [this] {
+    const std::lock_guard lock(act_mutex_);
+    const bool ends = last_acts_.saves && launch_.local_world == launch_.world &&
+                      signal_asked(SIGTERM, process_environment()) == SIGTERM;
+    if (ends) board_->ask_to_stop();
+    return ends;
+  };
+  const auto interrupted = [this](int signal) {
     const std::lock_guard lock(act_mutex_);
     if (last_acts_.interrupted) last_acts_.interrupted(signal_asked(signal, process_environment()));
   };
-  // A signal reaches the ranks of one host together; those of several could not agree on a step.
-  watch.ends_by_itself = [this] {
-    const std::lock_guard lock(act_mutex_);
-    if (!last_acts_.saves || launch_.local_world != launch_.world ||
-        signal_asked(SIGTERM, process_environment()) != SIGTERM)
-      return false;
-    board_->ask_to_stop();
-    return true;
-  };
-  watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
-  watch.abort = [this] {
-    if (mpi_) mpi_->abort_job(static_cast<int>(ExitCode::lost_rank));
+  const auto abort = [this] {
+    if (mpi_) mpi_->abort_job(kLost);
   };
   watchdog_.emplace(
-      *board_, comm_->rank(), [this] { return comm_->record().outstanding(); }, std::move(watch));
+      *board_, comm_->rank(), [this] { return comm_->record().outstanding(); },
+      WatchdogOptions{.limit = std::chrono::milliseconds(static_cast<std::int64_t>(limit_seconds * 1000)),
+                      .step_limit = {},
+                      .on_sigterm = true,
+                      .on_sigint = !launch_.launched(),
+                      .ends_by_itself = ends_by_itself,
+                      .interrupted = interrupted,
+                      .print = [this](const std::string& text) { speak(kLost, text); },
+                      .abort = abort,
+                      .fall_silent = {},
+                      .exit = {}});
 }
 
 World::~World() {

@@ -40,8 +40,6 @@ class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
   ~World();
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
