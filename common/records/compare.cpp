@@ -54,9 +54,7 @@ std::string bytes_table(const RunRecord& run, const RunRecord& other) {
   };
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
-      std::string name(name_of(purpose));
-      if (place != Place::device) name += ", " + std::string(name_of(place));
-      add(name, before.of.at(purpose, place), now.of.at(purpose, place));
+      add(at_place(name_of(purpose), place), before.of.at(purpose, place), now.of.at(purpose, place));
     });
     if (place == Place::device) add("total", before.total, now.total);
   });
@@ -122,7 +120,10 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
 
 using MaybeFile = std::optional<FileRecord>;
 
-bool same_file(const MaybeFile& a, const MaybeFile& b) { return a && b ? a->same_content(*b) : !a && !b; }
+// By content, whatever it is called.
+bool same_file(const MaybeFile& a, const MaybeFile& b) {
+  return a && b ? a->bytes == b->bytes && a->sum == b->sum : !a && !b;
+}
 
 std::string both_files(const char* flag, const MaybeFile& there, const MaybeFile& here) {
   const auto name = [](const MaybeFile& file) {

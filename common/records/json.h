@@ -1,5 +1,5 @@
-// JSON as records, pages, plans and traces write it. nlohmann-json takes seconds to compile: only .cpp files include
-// this.
+// JSON as records, pages, plans and traces write it. nlohmann-json takes seconds to compile: only .cpp files
+// include this.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,8 @@ namespace sc {
 /// Keys stay in the order in which they were set.
 using Json = nlohmann::ordered_json;
 
-/// On one line. Text in a record may come from a shell: bytes that are not UTF-8 become U+FFFD instead of an exception.
+/// On one line. Text in a record may come from a shell: bytes that are not UTF-8 become U+FFFD instead of an
+/// exception.
 inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

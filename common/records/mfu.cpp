@@ -37,8 +37,7 @@ ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks,
                .a_token = 6 * static_cast<double>(parameters) +
                           6 * static_cast<double>(m.layers * m.width * workload.batch.sequence),
                .gpus = ranks};
-  const auto* const known =
-      std::ranges::find_if(kPeaks, [&](const Peak& of) { return of.gpu == gpu; });
+  const auto* const known = std::ranges::find_if(kPeaks, [&](const Peak& of) { return of.gpu == gpu; });
   if (shared) {
     f.peak_of = "none: ranks share a GPU";
   } else if (workload.precision.dtype == DType::f32) {

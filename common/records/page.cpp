@@ -174,7 +174,8 @@ Json marks_of(Json ranks, Json& data) {
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
-    for (Json& op : rank["operations"])  // its group is said where it is neither the world nor this rank alone
+    for (Json& op :
+         rank["operations"])  // its group is said where it is neither the world nor this rank alone
       if (op[12] == data["record"]["world"] || op[12] == 1) op.erase(13), op.erase(12);
     marks["ranks"].push_back(std::move(rank));
   }
@@ -210,15 +211,10 @@ Json data_of(const Page& page) {
 
 std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
                     const ParamLayout& layout) {
-  Json json = {{"rank", to_int(rank)},
-               {"unknown", contents.unknown},
-               {"steps", Json::array()},
-               {"begins", Json::array()},
-               {"spans", spans_of(marks)},
-               {"operations", operations_of(marks)},
-               {"holds", holds_of(marks)},
-               {"limits", limits_of(contents)},
-               {"buffers", buffers_of(plan)}};
+  Json json = {
+      {"rank", to_int(rank)},     {"unknown", contents.unknown},   {"steps", Json::array()},
+      {"begins", Json::array()},  {"spans", spans_of(marks)},      {"operations", operations_of(marks)},
+      {"holds", holds_of(marks)}, {"limits", limits_of(contents)}, {"buffers", buffers_of(plan)}};
   for (const Trace::Step& step : marks.steps)
     json["steps"].push_back(step.step), json["begins"].push_back(us(step.begin));
   if (!marks.steps.empty()) json["begins"].push_back(us(marks.steps.back().end));

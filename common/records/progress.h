@@ -61,7 +61,7 @@ class Progress {
   ProgressOptions options_;
   std::deque<StepRecord> last_;
   std::optional<double> printed_at_;  // by the clock
-  std::size_t width_ = 0;  // characters of the redrawn line that stands there; 0: none
+  std::size_t width_ = 0;             // characters of the redrawn line that stands there; 0: none
 };
 
 }  // namespace sc

@@ -88,9 +88,6 @@ struct FileRecord {
   std::string file;  // as named
   std::int64_t bytes = 0;
   std::string sum;  // of its content, 16 hexadecimal digits
-  [[nodiscard]] bool same_content(const FileRecord& other) const {
-    return bytes == other.bytes && sum == other.sum;
-  }
 };
 
 /// The trained model on --test.
@@ -126,7 +123,7 @@ struct RunRecord {
   std::optional<GraphNodes> graph = {};
   std::optional<Timetable> timetable = {};  // written, not read back
   std::vector<std::pair<std::string, std::int64_t>> counts =
-      {};  // what the strategy counted; written, not read back
+      {};                                        // what the strategy counted; written, not read back
   std::optional<ResumedFrom> resumed_from = {};  // written, not read back, as saves
   std::optional<FileRecord> init = {};           // --init; empty: none, or a record of before it was kept
   std::optional<FileRecord> validation = {};     // the tokens of --validation; the same

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/types.h"
@@ -71,6 +72,9 @@ struct RankPlan {
     return memory == other.memory && operations == other.operations && sent() == other.sent();
   }
 };
+
+/// What a row of bytes is about: "workspace", or "workspace, pinned" beside the device.
+std::string at_place(std::string_view what, Place place);
 
 /// "rank 3", "ranks 0-3", "ranks 0, 2, ..., 14" of ascending numbers.
 std::string ranks_in_words(const std::vector<std::int64_t>& ranks);

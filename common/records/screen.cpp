@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "common/base/text.h"
 
@@ -162,13 +163,10 @@ std::string held_in_words(const MemoryPlan& memory) {
     if (const Bytes bytes = memory.total(place); bytes.value() > 0)
       text += fmt::format(", {} {}", human_count(bytes.value()),
                           place == Place::pinned ? "pinned" : "on the " + std::string(name_of(place)));
-  std::int64_t purposes = 0;
-  for_each_purpose([&](Purpose purpose) {
-    Bytes bytes;
-    for_each_place([&](Place place) { bytes += memory.of(purpose, place); });
-    purposes += bytes.value() > 0 ? 1 : 0;
-  });
-  return text + ", " + counted(purposes, "purpose");
+  std::set<Purpose> purposes;
+  for (const MemoryPlan::Item& item : memory.items())
+    if (item.bytes.value() > 0) purposes.insert(item.purpose);
+  return text + ", " + counted(std::ssize(purposes), "purpose");
 }
 
 // "15 operations, 2,533,920 bytes sent"

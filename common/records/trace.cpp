@@ -14,8 +14,8 @@ namespace {
 
 double end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
 
-// Whether a row can show the span beside those that it has: it lies inside the innermost one that is still open, or
-// after it.
+// Whether a row can show the span beside those that it has: it lies inside the innermost one that is still
+// open, or after it.
 //   open  the ends of these, the innermost last
 bool takes(std::vector<double>& open, const TraceSpan& span, bool may_nest) {
   while (!open.empty() && open.back() <= span.begin_us) open.pop_back();
@@ -35,8 +35,8 @@ std::vector<Placed> place(const std::vector<TraceSpan>& spans, Lane lane) {
   std::vector<Placed> placed;
   for (const TraceSpan& span : spans)
     if (span.lane == lane) placed.push_back({&span, 0});
-  std::ranges::stable_sort(
-      placed, {}, [](const Placed& p) { return std::pair(p.span->begin_us, -p.span->duration_us); });
+  std::ranges::stable_sort(placed, {},
+                           [](const Placed& p) { return std::pair(p.span->begin_us, -p.span->duration_us); });
   // One operation is not a part of another, even if it ends earlier.
   const bool may_nest = lane != Lane::communication;
   std::vector<std::vector<double>> rows(placed.size());  // there are never more

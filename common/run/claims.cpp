@@ -26,8 +26,8 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
   const Bytes ledger = on_.ledger.peak_total();
   measured_ = Measured{{on_.ledger.peaks(), ledger}, on_.ledger.peaks_by_name(), operations};
   const auto refuse = [&](const std::string& table) {
-    throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}",
-                                 to_int(shape_.rank), step, table));
+    throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
+                                 step, table));
   };
   if (!as_predicted(memory_, operations_, *measured_))
     refuse(format_predicted_measured(memory_, operations_, *measured_, shape_.mesh.world(), shape_.rank));

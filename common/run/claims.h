@@ -21,7 +21,8 @@ class Claims {
   /// Right before the checked step: peaks start again.
   void begin();
   /// Right after it, which was step `step`.
-  ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their sum,
+  ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
+  ///   sum,
   ///           operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
   /// Null before.

@@ -114,9 +114,8 @@ std::string ranks_text(const RunShape& shape) {
 }
 
 std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
-  std::string text = "  model    " + describe_model(shape) + "\n";
-  text += "  batch    " + describe_batch(shape, batch) + "\n";
-  return text + "  numbers  " + dtype_text(shape.workload.precision) + "\n";
+  return fmt::format("  model    {}\n  batch    {}\n  numbers  {}\n", describe_model(shape),
+                     describe_batch(shape, batch), dtype_text(shape.workload.precision));
 }
 
 }  // namespace
@@ -140,9 +139,9 @@ std::string describe_run(const std::string& lesson, const RunShape& shape, const
   const std::string started = alone ? "" : "started by " + launcher + ", ";
   const std::string threads =
       fmt::format("{} thread{}{}", shape.threads, shape.threads == 1 ? "" : "s", alone ? "" : " each");
-  const std::string machine = fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores,
-                                          h.cores == 1 ? "" : "s", human_bytes(h.memory),
-                                          versions().at("LibTorch"));
+  const std::string machine =
+      fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores, h.cores == 1 ? "" : "s",
+                  human_bytes(h.memory), versions().at("LibTorch"));
   const std::string where = gpu.empty() ? "the CPU" : to_int(shape.mesh.world()) == 1 ? "a GPU" : "GPUs";
   return fmt::format("{}\n  where    {} on {} ({}{}), {}\n", lesson, ranks_text(shape), where, started,
                      threads, machine) +

@@ -101,7 +101,8 @@ const StepRecord* Observer::record(const StepResult& result) {
   comm_.record().read_gpu_times();
   const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
   // A step takes what it takes, whenever its result comes.
-  if (times_.emplace(step_, Times{std::chrono::duration<double>(now - began_).count(), waited}).second) draw(now);
+  if (times_.emplace(step_, Times{std::chrono::duration<double>(now - began_).count(), waited}).second)
+    draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   StepRecord record;

@@ -11,17 +11,13 @@
 
 namespace sc::detail {
 
-DeviceKind device_kind(DeviceChoice choice) {
-  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
+namespace {
 
 OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
   const OpsChoice chosen = choice.value_or(OpsChoice::fused);
   if (device == DeviceKind::cpu || chosen == OpsChoice::aten) return OpsBackend::aten;
   return chosen == OpsChoice::fused ? OpsBackend::fused : OpsBackend::deterministic;
 }
-
-namespace {
 
 void refuse_gpu_flags(const CommandLine& line) {
   const char* flag = line.ops         ? "--ops"
@@ -63,6 +59,12 @@ void refuse_by(const Facts& facts, const CommandLine& line) {
                      "`checkpoint export` writes");
 }
 
+// Of these ranks what the first one holds and sends.
+RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
+  shape.rank = Rank{ranks.first};
+  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
+}
+
 }  // namespace
 
 Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
@@ -79,24 +81,15 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
                        .ranks_flag = program.ranks_flag};
   Prepared run;
   run.batch = validate(config, facts);
-  run.device = device_kind(line.plan ? plan_device(config.workload, line.device) : computes_on);
-  if (run.device == DeviceKind::cpu) refuse_gpu_flags(line);
-  run.shape = shape_of_plan(plans, line, config.workload, world, run.device);
+  const bool on_gpu =
+      (line.plan ? plan_device(config.workload, line.device) : computes_on) == DeviceChoice::cuda;
+  if (!on_gpu) refuse_gpu_flags(line);
+  run.shape = shape_of_plan(plans, line, config.workload, world, on_gpu ? DeviceKind::cuda : DeviceKind::cpu);
   run.known = plans.facts(run.shape);
   refuse_by(run.known, line);
   run.config = std::move(config);
   return run;
 }
-
-namespace {
-
-// Of these ranks what the first one holds and sends.
-RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
-  shape.rank = Rank{ranks.first};
-  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
-}
-
-}  // namespace
 
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   return of_world(shape, [&](const RunShape& rank) {

@@ -10,14 +10,10 @@
 
 namespace sc::detail {
 
-DeviceKind device_kind(DeviceChoice choice);
-OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice);
-
 /// What was asked for, and that it fits together.
 struct Prepared {
   ResolvedConfig config;
   BatchPlan batch;
-  DeviceKind device = DeviceKind::cpu;
   RunShape shape;  // of its plan
   Facts known;
 };

@@ -177,7 +177,7 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
     run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
   return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch, command_text(argc, argv),
-                  run.device, ops_backend(run.device, line.ops)});
+                  run.shape.device, run.shape.ops});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself
@@ -201,12 +201,6 @@ int report(ExitCode code, const std::string& text) {
   return static_cast<int>(code);
 }
 
-// Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
-void log_plainly() {
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
-}
-
 // run.sh asks once more where mpirun could not start the ranks: they meet, and end.
 int only_meet(const Launch& launch) {
   Ledger ledger(at::Device(at::kCPU));
@@ -220,7 +214,9 @@ int run(const AnyLesson& lesson, int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
     leave_sign("started", process_environment());
-    log_plainly();
+    // Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);

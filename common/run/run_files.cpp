@@ -104,8 +104,7 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, R
 void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
                       RecordingCommunicator& comm) {
   const int world = static_cast<int>(to_int(shape_.mesh.world()));
-  const std::vector<std::string> ranks =
-      gather_strings(comm, text_of(this_rank(shape_.rank, claims), world));
+  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(shape_.rank, claims), world));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();

@@ -46,8 +46,7 @@ Fault fault_of(const TrainJob& job) {
 }
 
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {
-  return fault.nan_at(fault.rank(), step) &&
-         shape.at(Axis::data) == shape.mesh.at(Axis::data, fault.rank());
+  return fault.nan_at(fault.rank(), step) && shape.at(Axis::data) == shape.mesh.at(Axis::data, fault.rank());
 }
 
 // This lesson with what takes less.

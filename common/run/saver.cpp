@@ -25,7 +25,7 @@ namespace sc::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr const char* kCopy = "copy for the next checkpoint";
+constexpr const char* kNoPlace = "no checkpoint can be written here";
 
 // --crash-at counts what a save does, and nothing else.
 std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
@@ -33,8 +33,8 @@ std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
   return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
 }
 
-// Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is its own;
-// replicas divide theirs.
+// Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is
+// its own; replicas divide theirs.
 Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
   const auto elements = [&](const RunShape& of) {
@@ -65,7 +65,8 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
   const Bytes pending = plans.facts(shape).pending, copy = bytes_of_states(plans, shape) + pending;
   if (copy.value() > 0)
-    plan.add(Purpose::checkpoint, kCopy, pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
+    plan.add(Purpose::checkpoint, "copy for the next checkpoint",
+             pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
              from_gpu ? Place::pinned : Place::host);
   return plan;
 }
@@ -108,10 +109,9 @@ Saver::Saver(const Parts& parts)
       ops_(crashing_ ? crashing_.get() : &parts_.files),
       dir_(checkpoints_dir(parts.job)) {
   const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
-  for_each_place([&](Place place) {
-    if (const Bytes bytes = plan.of(Purpose::checkpoint, place); bytes.value() > 0)
-      copy_ = parts.ledger.zeros(Purpose::checkpoint, kCopy, {bytes.value()}, DType::u8, place);
-  });
+  for (const MemoryPlan::Item& item : plan.items())
+    if (item.purpose == Purpose::checkpoint)
+      copy_ = parts.ledger.zeros(item.purpose, item.name, {item.bytes.value()}, DType::u8, item.place);
   refuse_others();
   require_place();
 }
@@ -161,32 +161,23 @@ void Saver::require_place() {
     all += Bytes(of_rank.front());
   FileOps& ops = parts_.files;
   std::optional<AtomicDir> trial;
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
-    try {
-      const CheckpointFlags& asked = parts_.job.line.checkpoints;
-      // One more than are kept, each of them a folder, a manifest and a file of every rank.
-      const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
-      const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
-      checkpoint::require_free_space(
-          ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
-      require_names(ops);
-      require_held(ops, dir_);
-      trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-  }
-  agree(trouble, "no checkpoint can be written here");
+  together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
+    const CheckpointFlags& asked = parts_.job.line.checkpoints;
+    // One more than are kept, each of them a folder, a manifest and a file of every rank.
+    const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
+    const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
+    checkpoint::require_free_space(
+        ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
+    require_names(ops);
+    require_held(ops, dir_);
+    trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
+  });
   const Path path = broadcast_string(parts_.comm, trial ? trial->path().string() : "");
-  try {
+  together(kNoPlace, true, [&] {
     const auto file = create_only(ops, path / checkpoint::file_name(to_int(parts_.comm.rank())));
     file->append(as_bytes("trial"));
     require_size_allowed(file->path(), own);
-  } catch (const InputError& refused) {
-    trouble.note(refused);
-  }
-  agree(trouble, "no checkpoint can be written here");
+  });
 }
 
 // Names of generations that anything else bears.
@@ -204,6 +195,17 @@ Saver::~Saver() = default;
 void Saver::Trouble::note(const InputError& refused) {
   text = text_without_fix(refused);
   fix = refused.fix();
+}
+
+void Saver::together(const char* what, bool acts, const std::function<void()>& act) {
+  Trouble trouble;
+  try {
+    if (acts) act();
+  } catch (const InputError& refused) {
+    trouble.note(refused);
+  }
+  parts_.files.meet();
+  agree(trouble, what);
 }
 
 void Saver::agree(const Trouble& mine, const char* what) {
@@ -270,22 +272,16 @@ void Saver::begin(const Position& position) {
   in_flight_->entries = in_flight_->state->entries();
   in_flight_->pending = parts_.strategy.pending();
   std::string path;
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
-    try {
-      const Path target = dir_ / checkpoint::generation_name(position.step);
-      const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
-      require_held(*ops_, dir_);
-      make_dirs(*ops_, dir_);
-      in_flight_->dir = std::make_unique<AtomicDir>(
-          *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
-          checkpoint::is_file_of_checkpoint);
-      path = in_flight_->dir->path().string();
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-  }
-  agree(trouble, "no checkpoint can be written here");
+  together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
+    const Path target = dir_ / checkpoint::generation_name(position.step);
+    const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
+    require_held(*ops_, dir_);
+    make_dirs(*ops_, dir_);
+    in_flight_->dir = std::make_unique<AtomicDir>(
+        *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
+        checkpoint::is_file_of_checkpoint);
+    path = in_flight_->dir->path().string();
+  });
   in_flight_->path = broadcast_string(parts_.comm, path);
 }
 
@@ -376,24 +372,15 @@ void Saver::commit() {
   agree(save.trouble, "a checkpoint was not written");
   require_finite();
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
+  together("a checkpoint was not completed", parts_.comm.rank() == Rank{0}, [&] {
     const auto writing = parts_.files.writing();
-    try {
-      const checkpoint::Manifest all = manifest(save.position, sums);
-      require_held(*ops_, dir_);
-      checkpoint::commit_generation(*ops_, *save.dir, all);
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-    if (trouble.text.empty()) {
-      const auto now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
-      leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
-      remove_old(save.position.step);
-    }
-  }
-  parts_.files.meet();
-  agree(trouble, "a checkpoint was not completed");
+    const checkpoint::Manifest all = manifest(save.position, sums);
+    require_held(*ops_, dir_);
+    checkpoint::commit_generation(*ops_, *save.dir, all);
+    const auto now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+    leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
+    remove_old(save.position.step);
+  });
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
 }

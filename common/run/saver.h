@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -83,6 +84,9 @@ class Saver {
     std::string text, fix;
     void note(const InputError& refused);
   };
+  /// Calls act() on the ranks that act; the others wait. Throws on all ranks if one of them was refused
+  /// something.
+  void together(const char* what, bool acts, const std::function<void()>& act);
   /// Throws on all ranks if one of them has something to say.
   void agree(const Trouble& mine, const char* what);
   [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;

@@ -67,8 +67,8 @@ struct TrainJob {
   [[nodiscard]] bool graph() const {
     return facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
-  /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is checked. The
-  /// third is captured, and replayed from then on: one launch instead of thousands.
+  /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
+  /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
   [[nodiscard]] bool replays(std::int64_t step) const {
     return device == DeviceKind::cuda && graph() && step > checked_step();
   }

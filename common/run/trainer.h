@@ -88,7 +88,7 @@ class Trainer {
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
-  RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
+  RunFiles records_;              // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
   StepResult captured_;  // of a GPU's graph: the same tensors at every replay
   std::optional<double> validation_loss_;

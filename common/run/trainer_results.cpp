@@ -59,8 +59,8 @@ void Trainer::evaluate() {
   }
 }
 
-// The text that --sample asked for, or that of the default screen. Where the model's output is not finite there is none
-// of the latter, and no error: nobody asked.
+// The text that --sample asked for, or that of the default screen. Where the model's output is not finite
+// there is none of the latter, and no error: nobody asked.
 void Trainer::write_text() {
   const EvaluationFlags& asked = job_.line.evaluation;
   const std::int64_t tokens = asked.sample.value_or(observer_.steps().empty() ? 0 : unasked_);
@@ -79,8 +79,7 @@ void Trainer::write_text() {
                     made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
                     *made.nonfinite_unit),
         "a checkpoint of before it, then a smaller optim.lr");
-  if (speaks())
-    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
+  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
 }
 
 void Trainer::save_weights_if_finite() {

@@ -12,8 +12,8 @@ Trainer::~Trainer() {
   if (on_.gpu != nullptr) on_.gpu->drop_graph();
 }
 
-// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May not
-// return.
+// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May
+// not return.
 void Trainer::prepare(std::span<const Batch> batches, std::int64_t step) {
   fault_.at_step(job_.launch.rank, step);
   at::Tensor scale = batches[0].scale;  // of all micro-batches

@@ -106,10 +106,9 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch_.world);
   }
-  comm_.emplace(for_strategies(std::move(world), ledger, options, operation_times_),
-                RecordOptions{.trace_steps = options.trace_steps,
-                              .board = &*board_,
-                              .last_unit = options.last_unit});
+  comm_.emplace(
+      for_strategies(std::move(world), ledger, options, operation_times_),
+      RecordOptions{.trace_steps = options.trace_steps, .board = &*board_, .last_unit = options.last_unit});
 }
 
 void World::start_watchdog(double limit_seconds) {

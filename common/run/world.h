@@ -63,8 +63,8 @@ class World {
   void leave() const {
     if (leaving_) leaving_();
   }
-  /// Prints what the exception that is being handled says, and ends all ranks with its code; if another rank has
-  /// spoken for the job, silently and with that one's code. Never returns.
+  /// Prints what the exception that is being handled says, and ends all ranks with its code; if another rank
+  /// has spoken for the job, silently and with that one's code. Never returns.
   [[noreturn]] void fail() noexcept;
 
  private:
