@@ -80,7 +80,7 @@ void Progress::step(const StepRecord& step) {
   if (last_.size() > kWindow) last_.pop_front();
   const double now = clock_();
   const bool last = step.step + 1 >= options_.total_steps;
-  const double every = options_.terminal ? options_.redraw_seconds : options_.plain_seconds;
+  const double every = options_.terminal ? 0.1 : 2.0;
   if (options_.quiet || (printed_at_ && !last && now - *printed_at_ < every)) return;
   printed_at_ = now;
   if (options_.terminal) return draw(line());

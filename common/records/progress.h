@@ -15,13 +15,11 @@ namespace sc {
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;
-  bool quiet = false;            // prints notes and nothing else
-  bool terminal = false;         // one line, redrawn; otherwise plain lines: the first step, one every
-                                 // plain_seconds, the last step
-  std::optional<Look> bar = {};  // the redrawn line begins with a bar that looks so
+  bool quiet = false;     // prints notes and nothing else
+  bool terminal = false;  // one line, redrawn ten times a second; otherwise plain lines: the first step, one
+                          // every two seconds of the clock, the last step
+  std::optional<Look> bar = {};          // the redrawn line begins with a bar that looks so
   std::optional<ModelFlops> flops = {};  // on GPUs
-  double plain_seconds = 2.0;            // of the clock
-  double redraw_seconds = 0.1;
 };
 
 /// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is

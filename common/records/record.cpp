@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "common/records/json.h"
@@ -31,8 +33,7 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 Json json_of(const StepRecord& s) {
   Json json;
-  visit_step([&](const char* key, auto field) { json[key] = json_of(s.*field); },
-             [&](const char* key, auto rate) { json[key] = number((s.*rate)()); });
+  for_each_step_field([&](const char* key, auto field) { json[key] = json_of(std::invoke(field, s)); });
   if (s.validation_loss) json["validation_loss"] = json_of(s.validation_loss);
   return json;
 }
@@ -166,10 +167,11 @@ Json json_of(const RankRecord& r, int world) {
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
   const auto column = [&](const char* key, auto field) {
+    if constexpr (std::is_member_function_pointer_v<decltype(field)>) return;
     json[key] = Json::array();
-    for (const StepRecord& step : steps) json[key].push_back(json_of(step.*field));
+    for (const StepRecord& step : steps) json[key].push_back(json_of(std::invoke(field, step)));
   };
-  visit_step(column, [](const char*, auto) {});
+  for_each_step_field(column);
   if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
     column("validation_loss", &StepRecord::validation_loss);
   return json;

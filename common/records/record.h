@@ -8,6 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/base/types.h"
@@ -39,22 +42,24 @@ struct StepRecord {
   [[nodiscard]] double wait_share() const;
 };
 
-/// The fields of a step by their keys, in the order of the JSON: one list for lines and columns, written and
-/// read. The validation loss comes behind them: each of the four does something else where there is none.
-///   field(key, member)  &StepRecord::loss and so on: step.*member is the value
-///   rate(key, member)   follows from the fields: written in lines alone, never read
-template <class Field, class Rate>
-void visit_step(const Field& field, const Rate& rate) {
-  field("step", &StepRecord::step);
-  field("loss", &StepRecord::loss);
-  field("lr", &StepRecord::lr);
-  field("grad_norm", &StepRecord::grad_norm);
-  field("tokens", &StepRecord::tokens);
-  field("seconds", &StepRecord::seconds);
-  rate("tokens_per_second", &StepRecord::tokens_per_second);
-  field("waited_seconds", &StepRecord::waited_seconds);
-  rate("wait_share", &StepRecord::wait_share);
-  field("skipped", &StepRecord::skipped);
+/// The fields of a step by their keys, in the order of the JSON: one table for lines and columns, written and
+/// read. The validation loss comes behind them: each of the four does something else where there is none. The
+/// two functions follow from the fields: they are written in lines alone, and never read.
+inline constexpr std::tuple kStepFields = {std::pair("step", &StepRecord::step),
+                                           std::pair("loss", &StepRecord::loss),
+                                           std::pair("lr", &StepRecord::lr),
+                                           std::pair("grad_norm", &StepRecord::grad_norm),
+                                           std::pair("tokens", &StepRecord::tokens),
+                                           std::pair("seconds", &StepRecord::seconds),
+                                           std::pair("tokens_per_second", &StepRecord::tokens_per_second),
+                                           std::pair("waited_seconds", &StepRecord::waited_seconds),
+                                           std::pair("wait_share", &StepRecord::wait_share),
+                                           std::pair("skipped", &StepRecord::skipped)};
+
+/// Calls visit(key, member) for each of them.
+template <class Visit>
+void for_each_step_field(const Visit& visit) {
+  std::apply([&](const auto&... of) { (visit(of.first, of.second), ...); }, kStepFields);
 }
 
 /// How many of the steps left their update out.

@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "common/gpu/gpu_check.h"
 #include "common/model/activation_plan.h"
-#include "common/records/ending.h"
 
 namespace sc::detail {
 
@@ -44,8 +43,6 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
                   to_int(shape_.rank), on_.witness.peak().value(), step, ledger.value(),
                   (allowed - ledger).value(), (on_.witness.peak() - allowed).value()));
 }
-
-std::string Claims::brief() const { return format_brief(memory_, operations_, measured(), shape_.rank); }
 
 std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";

@@ -31,8 +31,6 @@ class Claims {
   [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }
   /// For the end of a run: the same numbers side by side, or why there are none.
   [[nodiscard]] std::string report() const;
-  /// Two lines: held, sent.
-  [[nodiscard]] std::string brief() const;
 
  private:
   const RunShape& shape_;

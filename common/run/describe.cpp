@@ -56,6 +56,34 @@ std::string dtype_text(const PrecisionConfig& p) {
   return text + (p.has_master() ? ", f32 master, momentum, variance" : ", f32 momentum, variance");
 }
 
+std::string describe_model(const RunShape& shape) {
+  const GptConfig& m = shape.workload.model;
+  const ParamLayout layout(m, shape.mesh.world());
+  return fmt::format(
+      "GPT of {} parameters (P = {} as stored): {} blocks, {} heads, width {}, context {}, vocabulary {} "
+      "(stored "
+      "as {}), {} head",
+      human_count(layout.parameters().value()), human_count(layout.arena_size().value()), m.layers, m.heads,
+      m.width, m.context, human_count(m.vocab), human_count(m.vocab_padded()), m.tied ? "tied" : "untied");
+}
+
+std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
+  const std::int64_t T = shape.workload.batch.sequence;
+  return fmt::format("{} rows of {} tokens a step = {} a micro-batch x {} micro-batch{} x {} {} rank{}",
+                     b.global, T, b.micro, b.accumulation, b.accumulation == 1 ? "" : "es", b.data_parallel,
+                     b.data_parallel > to_int(shape.mesh.world()) ? "virtual" : "data-parallel",
+                     b.data_parallel == 1 ? "" : "s");
+}
+
+std::string ranks_text(const RunShape& shape) {
+  return fmt::format("{} rank{}", to_int(shape.mesh.world()), to_int(shape.mesh.world()) == 1 ? "" : "s");
+}
+
+std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
+  return fmt::format("  model    {}\n  batch    {}\n  numbers  {}\n", describe_model(shape),
+                     describe_batch(shape, batch), dtype_text(shape.workload.precision));
+}
+
 }  // namespace
 
 Hardware describe_hardware() {
@@ -87,38 +115,6 @@ std::string describe_versions() {
   return fmt::format("Stagecraft {}\nLibTorch {}\n{}\n{}\n", source_commit(), of.at("LibTorch"), of.at("MPI"),
                      of.at("compiler"));
 }
-
-std::string describe_model(const RunShape& shape) {
-  const GptConfig& m = shape.workload.model;
-  const ParamLayout layout(m, shape.mesh.world());
-  return fmt::format(
-      "GPT of {} parameters (P = {} as stored): {} blocks, {} heads, width {}, context {}, vocabulary {} "
-      "(stored "
-      "as {}), {} head",
-      human_count(layout.parameters().value()), human_count(layout.arena_size().value()), m.layers, m.heads,
-      m.width, m.context, human_count(m.vocab), human_count(m.vocab_padded()), m.tied ? "tied" : "untied");
-}
-
-std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
-  const std::int64_t T = shape.workload.batch.sequence;
-  return fmt::format("{} rows of {} tokens a step = {} a micro-batch x {} micro-batch{} x {} {} rank{}",
-                     b.global, T, b.micro, b.accumulation, b.accumulation == 1 ? "" : "es", b.data_parallel,
-                     b.data_parallel > to_int(shape.mesh.world()) ? "virtual" : "data-parallel",
-                     b.data_parallel == 1 ? "" : "s");
-}
-
-namespace {
-
-std::string ranks_text(const RunShape& shape) {
-  return fmt::format("{} rank{}", to_int(shape.mesh.world()), to_int(shape.mesh.world()) == 1 ? "" : "s");
-}
-
-std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
-  return fmt::format("  model    {}\n  batch    {}\n  numbers  {}\n", describe_model(shape),
-                     describe_batch(shape, batch), dtype_text(shape.workload.precision));
-}
-
-}  // namespace
 
 std::string describe_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch) {
   return fmt::format("{}: plan for {} on {}\n", lesson, ranks_text(shape),

@@ -33,7 +33,5 @@ std::string describe_cap(const std::string& flag, Bytes total, Bytes cap);
 /// The lines of describe_plan for a run that begins, with the machine.
 std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
                          const std::string& launcher, const std::string& gpu = "");
-std::string describe_model(const RunShape& shape);
-std::string describe_batch(const RunShape& shape, const BatchPlan& batch);
 
 }  // namespace sc

@@ -105,16 +105,16 @@ const StepRecord* Observer::record(const StepResult& result) {
     draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
-  StepRecord record;
-  record.skipped = sums[kNonFinite] != 0;
-  record.step = result.of_step.value_or(step_);
-  record.loss = without_sign_of_nan(sums[kLossSum] / sums[kTokens]);
   const Workload& workload = seen_.shape.workload;
-  record.lr =
-      static_cast<float>(result.lr.value_or(learning_rate(workload.optim, record.step, workload.steps)));
-  record.grad_norm = result.grad_norm.item<float>();
-  record.tokens = workload.batch.global * workload.batch.sequence;
-  const auto own = times_.extract(record.step);
+  const std::int64_t step = result.of_step.value_or(step_);
+  StepRecord record{
+      .step = step,
+      .loss = without_sign_of_nan(sums[kLossSum] / sums[kTokens]),
+      .lr = static_cast<float>(result.lr.value_or(learning_rate(workload.optim, step, workload.steps))),
+      .grad_norm = result.grad_norm.item<float>(),
+      .tokens = workload.batch.global * workload.batch.sequence,
+      .skipped = sums[kNonFinite] != 0};
+  const auto own = times_.extract(step);
   // Of a step before the checkpoint that this run went on from: the run that saved it may have ended without
   // this result.
   if (own.empty()) return &(earlier_ = record);

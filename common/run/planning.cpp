@@ -31,16 +31,6 @@ void refuse_gpu_flags(const CommandLine& line) {
                    "leave it out, or --device cuda");
 }
 
-RunShape shape_of_plan(const Plans& plans, const CommandLine& line, const Workload& workload,
-                       std::int64_t world, DeviceKind device) {
-  return {.workload = workload,
-          .mesh = plans.mesh(WorldSize{static_cast<int>(world)}),
-          .device = device,
-          .ops = ops_backend(device, line.ops),
-          .comm = comm_backend(device, line.share_gpu, world > 1),
-          .threads = line.threads > 0 ? line.threads : 1};
-}
-
 // What this strategy cannot do.
 void refuse_by(const Facts& facts, const CommandLine& line) {
   if (line.graph.value_or(false) && !facts.no_graph.empty())
@@ -81,10 +71,15 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
                        .ranks_flag = program.ranks_flag};
   Prepared run;
   run.batch = validate(config, facts);
-  const bool on_gpu =
-      (line.plan ? plan_device(config.workload, line.device) : computes_on) == DeviceChoice::cuda;
-  if (!on_gpu) refuse_gpu_flags(line);
-  run.shape = shape_of_plan(plans, line, config.workload, world, on_gpu ? DeviceKind::cuda : DeviceKind::cpu);
+  const DeviceChoice choice = line.plan ? plan_device(config.workload, line.device) : computes_on;
+  const DeviceKind device = choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  run.shape = {.workload = config.workload,
+               .mesh = plans.mesh(WorldSize{static_cast<int>(world)}),
+               .device = device,
+               .ops = ops_backend(device, line.ops),
+               .comm = comm_backend(device, line.share_gpu, world > 1),
+               .threads = line.threads > 0 ? line.threads : 1};
   run.known = plans.facts(run.shape);
   refuse_by(run.known, line);
   run.config = std::move(config);

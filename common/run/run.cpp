@@ -37,15 +37,6 @@
 namespace sc::detail {
 namespace {
 
-Program program_of(const AnyLesson& lesson) {
-  return {.name = lesson.info.name,
-          .question = lesson.info.question,
-          .workload_file = lesson.info.workload,
-          .extra = lesson.info.flags,
-          .one_rank = lesson.info.one_rank_only,
-          .ranks_flag = lesson.info.ranks_flag};
-}
-
 // Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
 DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
@@ -86,10 +77,6 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
   if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
               << describe_changes(limited_run(lesson, shape, *line.memory_cap));
-}
-
-std::string command_text(int argc, char** argv) {
-  return fmt::format("{}", fmt::join(argv, argv + argc, " "));
 }
 
 int print_once(const Launch& launch, const std::string& text) {
@@ -155,7 +142,13 @@ int run_job(TrainJob job) {
 }
 
 int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
-  const Program program = program_of(lesson);
+  const LessonInfo& info = lesson.info;
+  const Program program{.name = info.name,
+                        .question = info.question,
+                        .workload_file = info.workload,
+                        .extra = info.flags,
+                        .one_rank = info.one_rank_only,
+                        .ranks_flag = info.ranks_flag};
   CommandLine line = parse_command_line(argc, argv, program);
   if (line.help) return print_once(launch, help_text(program, lesson.options));
   if (line.version) return print_once(launch, describe_versions());
@@ -176,8 +169,8 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
                 WorldSize{static_cast<int>(world)}};
     run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
-  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch, command_text(argc, argv),
-                  run.shape.device, run.shape.ops});
+  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch,
+                  fmt::format("{}", fmt::join(argv, argv + argc, " ")), run.shape.device, run.shape.ops});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself

@@ -27,12 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kNoPlace = "no checkpoint can be written here";
 
-// --crash-at counts what a save does, and nothing else.
-std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
-  const std::int64_t crash = job.line.checkpoints.crash_at;
-  return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
-}
-
 // Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is
 // its own; replicas divide theirs.
 Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
@@ -72,10 +66,10 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
 }
 
 Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
-  Position position;
-  position.step = step;
-  position.updates = scalars.step.item<std::int64_t>();
-  position.skips_in_a_row = skips_in_a_row;
+  Position position{.step = step,
+                    .updates = scalars.step.item<std::int64_t>(),
+                    .scaler = {},
+                    .skips_in_a_row = skips_in_a_row};
   if (scalars.loss_scale.defined()) {
     const at::Tensor state = scalars.scaler_state.cpu();
     position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
@@ -105,7 +99,10 @@ struct Saver::InFlight {
 
 Saver::Saver(const Parts& parts)
     : parts_(parts),
-      crashing_(crashing_ops(parts.job)),
+      // --crash-at counts what a save does, and nothing else.
+      crashing_(parts.job.line.checkpoints.crash_at > 0 && parts.job.launch.rank == Rank{0}
+                    ? crash_at(parts.job.line.checkpoints.crash_at, posix_file_ops())
+                    : nullptr),
       ops_(crashing_ ? crashing_.get() : &parts_.files),
       dir_(checkpoints_dir(parts.job)) {
   const MemoryPlan plan = plan_of_job(parts.job, parts.shape);

@@ -121,7 +121,11 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
       claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_), on_),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
-      saver_(make_saver()),
+      saver_(job.line.checkpoints.every == 0
+                 ? nullptr
+                 : std::make_unique<Saver>(Saver::Parts{
+                       job, shape_, *strategy_, on_.world.comm(), on_.ledger, files_, data_.tokens_path(),
+                       on_.resume != nullptr ? on_.resume->path() : Path()})),
       records_(files_, job, shape_, record_of_start(job, shape_, on_.gpu, data_), on_.world.comm()),
       observer_(job, {shape_, on_.world, claims_, records_, timeline_, began_}) {
   if (ground.resume == nullptr) return;
@@ -129,13 +133,6 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
   records_.record().resumed_from = {
       ground.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
   skipped_in_a_row_ = from.skips_in_a_row;
-}
-
-std::unique_ptr<Saver> Trainer::make_saver() {
-  if (job_.line.checkpoints.every == 0) return nullptr;
-  return std::make_unique<Saver>(Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger, files_,
-                                              data_.tokens_path(),
-                                              on_.resume != nullptr ? on_.resume->path() : Path()});
 }
 
 // And what it can be refused for.

@@ -35,7 +35,6 @@ class Trainer {
 
  private:
   std::unique_ptr<Strategy> make_strategy();
-  std::unique_ptr<Saver> make_saver();
   void announce() const;
   void announce_all() const;
   void train();

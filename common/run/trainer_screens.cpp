@@ -102,7 +102,8 @@ std::string Trainer::part_of_validation() const {
 }
 
 void Trainer::say_briefly(const Path& record) const {
-  std::cout << claims_.brief() << "loss  " << first_to_last(observer_.steps())
+  std::cout << format_brief(claims_.memory(), claims_.operations(), claims_.measured(), shape_.rank)
+            << "loss  " << first_to_last(observer_.steps())
             << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
             << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
             << "; record: " << printable(record.string()) << std::endl;

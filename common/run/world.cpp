@@ -24,9 +24,8 @@ namespace {
 // Memory that all ranks of a host see; /tmp where there is none.
 std::string board_directory() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
-// Starting takes a while on a busy host, whatever the limit of an operation is.
-std::chrono::milliseconds edge_limit(double watchdog_seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::max(30.0, watchdog_seconds) * 1000));
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 std::string edge_text(const Launch& launch, const char* what, std::chrono::milliseconds limit) {
@@ -76,7 +75,10 @@ std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host,
 }  // namespace
 
 World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
-    : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch), leaving_(options.leaving) {
+    // Starting takes a while on a busy host, whatever the limit of an operation is.
+    : edge_limit_(milliseconds(std::max(30.0, options.watchdog_seconds))),
+      launch_(launch),
+      leaving_(options.leaving) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
   connect(ledger, options);
   board_->set_mesh(options.mesh);
@@ -130,7 +132,7 @@ void World::start_watchdog(double limit_seconds) {
   };
   watchdog_.emplace(
       *board_, comm_->rank(), [this] { return comm_->record().outstanding(); },
-      WatchdogOptions{.limit = std::chrono::milliseconds(static_cast<std::int64_t>(limit_seconds * 1000)),
+      WatchdogOptions{.limit = milliseconds(limit_seconds),
                       .step_limit = {},
                       .on_sigterm = true,
                       .on_sigint = !launch_.launched(),
