@@ -99,10 +99,10 @@ const StepRecord* Observer::record(const StepResult& result) {
       result.sums.defined() ? result.sums.cpu() : at::Tensor();  // waits for the step
   const Clock::time_point now = Clock::now();
   comm_.record().read_gpu_times();
-  const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
+  const std::chrono::duration<double> took = now - began_, waited = comm_.record().waited();
   // A step takes what it takes, whenever its result comes.
-  if (times_.emplace(step_, Times{std::chrono::duration<double>(now - began_).count(), waited}).second)
-    draw(now);
+  const StepRecord times{.seconds = took.count(), .waited_seconds = waited.count()};
+  if (times_.emplace(step_, times).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
   const Workload& workload = seen_.shape.workload;
@@ -118,7 +118,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   // Of a step before the checkpoint that this run went on from: the run that saved it may have ended without
   // this result.
   if (own.empty()) return &(earlier_ = record);
-  record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited;
+  record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited_seconds;
   return &steps_.emplace_back(record);
 }
 

@@ -79,13 +79,10 @@ class Observer {
   Progress progress_;
   std::vector<StepRecord> steps_;
   StepRecord earlier_;  // of a step before the checkpoint that the run went on from; not in steps_
-  struct Times {
-    double seconds, waited;
-  };
-  std::map<std::int64_t, Times> times_;  // of steps whose results have not come
-  std::size_t said_ = 0;                 // of them, those on disk and on the screen
-  std::atomic<std::int64_t> step_ = 0;   // read by the watchdog's thread, as saved_
-  std::atomic<std::int64_t> saved_ = 0;  // steps of the last checkpoint of this run; 0: there is none
+  std::map<std::int64_t, StepRecord> times_;  // of steps whose results have not come: their times alone
+  std::size_t said_ = 0;                      // of them, those on disk and on the screen
+  std::atomic<std::int64_t> step_ = 0;        // read by the watchdog's thread, as saved_
+  std::atomic<std::int64_t> saved_ = 0;       // steps of the last checkpoint of this run; 0: there is none
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn
   GpuMomentPtr gpu_ended_;

@@ -255,7 +255,6 @@ void Saver::save(const Position& position) {
     write();
   }
   wait();
-  in_flight_->blocked = 0;
   commit();
   saves_.back().blocked = seconds_since(began);
 }
