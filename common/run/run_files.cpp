@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"

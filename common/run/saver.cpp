@@ -19,6 +19,7 @@
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
 #include "common/storage/crash_at.h"
+#include "common/strategy/nonfinite.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {
@@ -388,13 +389,8 @@ void Saver::require_finite() {
   if (said.empty()) return;
   const std::string what = fmt::format("the checkpoint after {} steps: {} holds a number that is not finite",
                                        in_flight_->position.step, said);
-  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) {
-    in_flight_.reset();
-    throw ClaimError(what +
-                     "\n  fix: a checkpoint of before it, then a smaller optim.lr; nothing was written; with "
-                     "optim.nonfinite=skip this is a warning");
-  }
-  if (parts_.comm.rank() == Rank{0}) spdlog::warn("{}", what);
+  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) in_flight_.reset();
+  stop_or_warn(parts_.shape, what, "a checkpoint of before it, then a smaller optim.lr; nothing was written");
 }
 
 // sums: of every rank's file.

@@ -36,7 +36,6 @@ class Trainer {
  private:
   std::unique_ptr<Strategy> make_strategy();
   void announce() const;
-  void announce_all() const;
   void train();
   void prepare(std::span<const Batch> batches, std::int64_t step);
   StepResult enqueue(std::span<const Batch> batches, std::int64_t step);
@@ -49,7 +48,6 @@ class Trainer {
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   std::optional<double> validation_loss(std::int64_t done);
   void require_finite(double loss, const std::string& where);
-  void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
   void write_text();
   void save_weights_if_finite();

@@ -1,7 +1,6 @@
 // What a run does with the model that it has trained: losses of texts, a sample, the weights. What is not
 // finite is none of these.
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 
 #include <cmath>
 #include <iostream>
@@ -28,19 +27,13 @@ std::optional<double> Trainer::validation_loss(std::int64_t done) {
   return loss;
 }
 
-// What is no number is no result, unless the run was told to live with such.
-void Trainer::stop_or_warn(const std::string& said, const char* fix) const {
-  if (shape_.workload.optim.nonfinite == OnNonFinite::stop)
-    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
-  if (speaks()) spdlog::warn("{}", said);
-}
-
 void Trainer::require_finite(double loss, const std::string& where) {
   if (std::isfinite(loss)) return;
   on_.world.comm().set_phase("check");
   const std::string weight =
       nonfinite_weight(*strategy_, strategy_->layout(), on_.world.comm(), /*exact=*/false);
-  stop_or_warn(fmt::format("{}: the loss is not finite{}", where,
+  stop_or_warn(shape_,
+               fmt::format("{}: the loss is not finite{}", where,
                            weight.empty() ? ", though all weights are" : ": neither is " + weight),
                "a checkpoint of before it, then a smaller optim.lr");
 }
@@ -75,6 +68,7 @@ void Trainer::write_text() {
   }
   if (made.nonfinite_unit)
     stop_or_warn(
+        shape_,
         fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
                     made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
                     *made.nonfinite_unit),
@@ -86,7 +80,7 @@ void Trainer::save_weights_if_finite() {
   RecordingCommunicator& comm = on_.world.comm();
   const std::string weight = nonfinite_weight(*strategy_, strategy_->layout(), comm, /*exact=*/true);
   if (!weight.empty())
-    stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
+    stop_or_warn(shape_, fmt::format("--save {}: {} is not finite", job_.line.save, weight),
                  "a checkpoint of before it, then a smaller optim.lr; nothing was written");
   const auto writing = files_.writing();
   save_weights(*strategy_, strategy_->layout(), comm, files_, job_.line.save, [this] { files_.meet(); });

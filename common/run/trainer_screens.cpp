@@ -49,28 +49,25 @@ std::string Trainer::notes() const {
 }
 
 void Trainer::announce() const {
+  const bool all = job_.line.verbose, trains = job_.first_step < shape_.workload.steps;
   if (!speaks() || job_.line.brief) return;
-  if (job_.line.verbose) return announce_all();
   const Look look = look_here();
-  std::cout << format_header(job_.lesson, shape_, job_.batch)
-            << (on_.gpu == nullptr ? ""
-                                   : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
-                                         "\n" + warn_of_attention(on_.gpu->facts(), shape_))
-            << notes() << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look)
-            << says_of_checkpoints()
-            << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
+  const std::string gpu = on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()),
+                    warning = on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_);
+  if (all) {
+    std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher, gpu) << warning
+              << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
+                             shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
+                             sampler_.steps_per_epoch())
+              << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
+              << job_.lesson.plans.predict(shape_);
+  } else {
+    std::cout << format_header(job_.lesson, shape_, job_.batch)
+              << (gpu.empty() ? "" : "  GPU   " + gpu + "\n" + warning) << notes()
+              << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look);
+  }
+  std::cout << says_of_checkpoints() << (!all && trains ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
-}
-
-void Trainer::announce_all() const {
-  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
-            << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
-            << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
-                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
-                           sampler_.steps_per_epoch())
-            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
-            << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
 std::string Trainer::says_of_checkpoints() const {

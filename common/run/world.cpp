@@ -10,6 +10,7 @@
 #include <csignal>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "common/base/message.h"
 #include "common/comm/gather_text.h"

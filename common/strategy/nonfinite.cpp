@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -72,6 +73,12 @@ Found found_in(const StateSlice& slice, const ParamLayout& layout) {
 }
 
 }  // namespace
+
+void stop_or_warn(const RunShape& shape, const std::string& said, const std::string& fix) {
+  if (shape.workload.optim.nonfinite == OnNonFinite::stop)
+    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
+  if (shape.rank == Rank{0}) spdlog::warn("{}", said);
+}
 
 std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Communicator& comm, bool exact) {
   const std::vector<StateSlice> slices = strategy.state();
