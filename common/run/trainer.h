@@ -59,7 +59,6 @@ class Trainer {
   [[nodiscard]] std::string checks(Look look) const;
   [[nodiscard]] std::string counted() const;  // a line
   [[nodiscard]] std::string losses() const;
-  [[nodiscard]] std::string notes() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }

@@ -42,28 +42,25 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 
 }  // namespace
 
-std::string Trainer::notes() const {
-  return note_lines({job_.config.note}) + note_lines(data_.notes()) +
-         (test_ ? note_lines(test_->notes()) : "") +
-         note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
-}
-
 void Trainer::announce() const {
   const bool all = job_.line.verbose, trains = job_.first_step < shape_.workload.steps;
   if (!speaks() || job_.line.brief) return;
   const Look look = look_here();
   const std::string gpu = on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()),
                     warning = on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_);
+  const std::string notes =
+      note_lines({job_.config.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
+      note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
   if (all) {
     std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher, gpu) << warning
               << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                              shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                              sampler_.steps_per_epoch())
-              << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
+              << notes << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
               << job_.lesson.plans.predict(shape_);
   } else {
     std::cout << format_header(job_.lesson, shape_, job_.batch)
-              << (gpu.empty() ? "" : "  GPU   " + gpu + "\n" + warning) << notes()
+              << (gpu.empty() ? "" : "  GPU   " + gpu + "\n" + warning) << notes
               << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look);
   }
   std::cout << says_of_checkpoints() << (!all && trains ? heading("TRAINING", look) + "\n" : "")
