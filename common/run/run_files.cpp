@@ -158,9 +158,11 @@ void RunFiles::write_page() noexcept {
   }
 }
 
-Path RunFiles::finish() {
+Path RunFiles::finish(RunRecord ended) {
   if (shape_.rank != Rank{0}) return {};
-  record_.exit_code = 0;
+  ended.ranks = std::move(record_.ranks);
+  ended.exit_code = 0;
+  record_ = std::move(ended);
   write_record(files_, dir_, record_);
   if (record_.timetable && !record_.timetable->costs.empty())
     atomic_write_file(files_, dir_ / "costs.json", record_.timetable->costs);

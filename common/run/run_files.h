@@ -35,9 +35,10 @@ class RunFiles {
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
   RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun, Communicator& comm);
 
-  /// Rank 0: what is known so far, and after finish() what was written.
-  [[nodiscard]] RunRecord& record() { return record_; }
+  /// Rank 0: what was known at the start, and after finish() what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
+  /// From now on: not in the record that is there from the start.
+  void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   void mark_step(const Trace::Step& step) { marked_.push_back(step); }
@@ -50,7 +51,8 @@ class RunFiles {
   /// Rank 0, after finish(): where the page lies; empty without one.
   [[nodiscard]] Path page() const { return page_; }
   /// Not collective. Writes the whole record and returns its path (rank 0).
-  Path finish();
+  ///   ended  what is known at the end, but for the ranks
+  Path finish(RunRecord ended);
   /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
   void write_page() noexcept;
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the

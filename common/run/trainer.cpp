@@ -126,12 +126,14 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                  : std::make_unique<Saver>(Saver::Parts{
                        job, shape_, *strategy_, on_.world.comm(), on_.ledger, files_, data_.tokens_path(),
                        on_.resume != nullptr ? on_.resume->path() : Path()})),
-      records_(files_, job, shape_, record_of_start(job, shape_, on_.gpu, data_), on_.world.comm()),
+      known_(record_of_start(job, shape_, on_.gpu, data_)),
+      records_(files_, job, shape_, known_, on_.world.comm()),
       observer_(job, {shape_, on_.world, claims_, records_, timeline_, began_}) {
-  if (ground.resume == nullptr) return;
-  const checkpoint::Manifest& from = ground.resume->manifest();
-  records_.record().resumed_from = {
-      ground.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
+  if (on_.resume == nullptr) return;
+  const checkpoint::Manifest& from = on_.resume->manifest();
+  known_.resumed_from = {
+      on_.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
+  records_.resumed_from(*known_.resumed_from);
   skipped_in_a_row_ = from.skips_in_a_row;
 }
 
@@ -174,8 +176,8 @@ void Trainer::run() {
     on_.world.watchdog().step_begin(shape_.workload.steps);
     on_.world.comm().set_phase("check");
     if (saver_) saver_->settle(true);
-    timetable_ = strategy_->timetable(on_.world.comm());
-    counts_ = strategy_->counts(on_.world.comm());
+    known_.timetable = strategy_->timetable(on_.world.comm());
+    known_.counts = strategy_->counts(on_.world.comm());
     if (!job_.line.save.empty()) save_weights_if_finite();
     evaluate();
     inform(finish());
@@ -280,22 +282,16 @@ Path Trainer::finish() {
   }
   records_.gather(claims_, timeline_, strategy_->layout(), comm);
   if (profile_) {  // nothing else runs any more
-    profiled_ = profile_->finish(to_aten(shape_.workload.precision.dtype));
-    add_communication(observer_.steps(), claims_.operations(), comm, *profiled_);
+    known_.profile = profile_->finish(to_aten(shape_.workload.precision.dtype));
+    add_communication(observer_.steps(), claims_.operations(), comm, *known_.profile);
   }
-  RunRecord& record = records_.record();
-  record.steps = observer_.steps();
-  record.validation_loss = validation_loss_;
-  record.test = tested_;
-  record.seconds = seconds_since(began_);
-  record.profile = profiled_;
-  record.allocator = claims_.allocator();
-  if (on_.gpu != nullptr) record.graph = on_.gpu->graph_nodes();
-  record.timetable = timetable_;
-  record.counts = counts_;
-  if (saver_) record.saves = saver_->saves();
+  known_.steps = observer_.steps();
+  known_.seconds = seconds_since(began_);
+  known_.allocator = claims_.allocator();
+  if (on_.gpu != nullptr) known_.graph = on_.gpu->graph_nodes();
+  if (saver_) known_.saves = saver_->saves();
   const auto writing = files_.writing();
-  return records_.finish();
+  return records_.finish(known_);
 }
 
 // Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked

@@ -84,14 +84,10 @@ class Trainer {
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
+  RunRecord known_;               // what the run comes to, as far as this rank knows
   RunFiles records_;              // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
   StepResult captured_;  // of a GPU's graph: the same tensors at every replay
-  std::optional<double> validation_loss_;
-  std::optional<TestRecord> tested_;
-  std::optional<Profile> profiled_;
-  std::optional<Timetable> timetable_;
-  Counts counts_;
   std::string written_;  // the line of that text
   std::int64_t skipped_in_a_row_ = 0;
 };

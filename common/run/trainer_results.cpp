@@ -39,16 +39,16 @@ void Trainer::require_finite(double loss, const std::string& where) {
 }
 
 void Trainer::evaluate() {
-  validation_loss_ = validation_loss(shape_.workload.steps);
+  known_.validation_loss = validation_loss(shape_.workload.steps);
   if (test_) {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) {
       end_if_asked(shape_.workload.steps);
       return loader_.rows(rows, round);
     };
-    tested_ = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
-    require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
-    if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
+    known_.test = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    require_finite(known_.test->loss, "--test " + job_.line.evaluation.test);
+    if (speaks()) known_.test->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
 }
 
