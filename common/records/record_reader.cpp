@@ -39,26 +39,24 @@ auto unless_null(const JsonNode& node, const Of& of) {
   return node.value().is_null() ? std::nullopt : std::optional(of(node));
 }
 
-/// The enumerator whose name_of() is the text.
+/// The enumerator whose name_of() is the text; empty: none.
+template <class Enum>
+std::optional<Enum> named(const std::string& text, Enum last) {
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
+  return {};
+}
+
 template <class Enum>
 Enum enum_of(const JsonNode& node, Enum last) {
   const std::string text = node.text();
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-  }
+  if (const std::optional<Enum> found = named(text, last)) return *found;
   node.fail(fmt::format("is \"{}\", which this version does not know", shown(text)));
 }
 
 Purpose purpose_of(const JsonNode& bytes, const std::string& key) {
-  for (int p = 0; p < kPurposes; ++p)
-    if (name_of(static_cast<Purpose>(p)) == key) return static_cast<Purpose>(p);
+  if (const std::optional<Purpose> found = named(key, Purpose::checkpoint)) return *found;
   bytes[key].fail("is no purpose that this version knows");
-}
-
-std::optional<Place> place_beside_device(const std::string& key) {
-  for (const Place place : {Place::pinned, Place::host, Place::disk})
-    if (name_of(place) == key) return place;
-  return {};
 }
 
 RankBytes read_bytes(const JsonNode& node) {
@@ -70,7 +68,7 @@ RankBytes read_bytes(const JsonNode& node) {
     } else if (key == "host" && value.value().is_number_integer()) {
       // Records from before places: what a GPU's rank held in pinned memory, without saying what for.
       bytes.of.at(Purpose::workspace, Place::pinned) = Bytes(value.integer(0, kMostBytes));
-    } else if (const std::optional<Place> place = place_beside_device(key)) {
+    } else if (const std::optional<Place> place = named(key, Place::disk); place && *place != Place::device) {
       for (const std::string& name : value.keys())
         bytes.of.at(purpose_of(value, name), *place) = Bytes(value[name].integer(0, kMostBytes));
     } else {

@@ -13,6 +13,21 @@
 #include "common/storage/checkpoint/generations.h"
 
 namespace sc::detail {
+namespace {
+
+// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
+// none (0): the command begins at the one that it began at.
+std::string change_to_go_on(const TrainJob& job, std::int64_t saved) {
+  const std::string& resumed = job.line.checkpoints.resume;
+  if (saved == 0 || resumed == "latest") return "";
+  const Path newest = checkpoints_dir(job) / checkpoint::generation_name(saved);
+  return fmt::format(" with --resume {}{}", newest.string(),
+                     !resumed.empty()        ? " instead of --resume " + resumed
+                     : job.line.init.empty() ? ""
+                                             : " and without --init");
+}
+
+}  // namespace
 
 Observer::Observer(const TrainJob& job, const Observed& observed)
     : job_(job),
@@ -43,23 +58,12 @@ void Observer::interrupted(int signal) {
   std::string what = fmt::format("interrupted at step {}", step_.load());
   const std::int64_t saved = saved_;
   if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
-    what += fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(saved));
+    what +=
+        fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(job_, saved));
   const Path record = seen_.files.fail(128 + signal, what, seen_.run_began);
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << printable(record.string());
   std::cout << std::endl;
-}
-
-// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
-// none (0): the command begins at the one that it began at.
-std::string Observer::change_to_go_on(std::int64_t saved) const {
-  const std::string& resumed = job_.line.checkpoints.resume;
-  if (saved == 0 || resumed == "latest") return "";
-  const Path newest = checkpoints_dir(job_) / checkpoint::generation_name(saved);
-  return fmt::format(" with --resume {}{}", newest.string(),
-                     !resumed.empty()         ? " instead of --resume " + resumed
-                     : job_.line.init.empty() ? ""
-                                              : " and without --init");
 }
 
 void Observer::begin(std::int64_t step) {

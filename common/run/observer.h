@@ -68,7 +68,6 @@ class Observer {
  private:
   void failed(int exit_code, const std::string& text);
   void interrupted(int signal);
-  [[nodiscard]] std::string change_to_go_on(std::int64_t saved) const;
   void draw(Clock::time_point ended);
   [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
   [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }

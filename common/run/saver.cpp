@@ -35,7 +35,8 @@ Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
   const auto elements = [&](const RunShape& of) {
     const MemoryPlan plan = plans.memory_plan(of);
     Bytes bytes;
-    for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
+    for (const MemoryPlan::Item& item : plan.items())
+      if (item.purpose == Purpose::momentum) bytes += item.bytes;
     return bytes.value() / size_of(DType::f32);
   };
   const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count;
@@ -48,6 +49,30 @@ Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
                                ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
                                : elements(shape);
   return bytes_of(Elements(3 * own), DType::f32);
+}
+
+// Names of generations that anything else bears.
+void require_names(FileOps& ops, const Path& dir) {
+  if (ops.kind(dir) == PathKind::absent) return;
+  for (const std::string& name : ops.list(dir)) {
+    if (!checkpoint::step_of_name(name) || ops.kind(dir / name) == PathKind::directory) continue;
+    throw InputError(ExitCode::cannot_write, (dir / name).string(),
+                     "bears a checkpoint's name, and is no directory", "move it away");
+  }
+}
+
+// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
+// that are newer have been passed over as damaged.
+std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path& dir) {
+  const std::vector<checkpoint::Generation> there = checkpoint::generations(ops, dir);
+  if (there.empty()) return "";
+  const auto own = std::ranges::find_if(there, [&](const checkpoint::Generation& generation) {
+    std::error_code is_none;
+    return std::filesystem::equivalent(generation.path, parts.resumed, is_none);
+  });
+  const bool named = parts.resumed == Path(parts.job.line.checkpoints.resume);
+  const bool goes_on = own != there.end() && (!named || own + 1 == there.end());
+  return goes_on ? "" : there.back().path.filename().string();
 }
 
 }  // namespace
@@ -117,8 +142,8 @@ Saver::Saver(const Parts& parts)
 // Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is, and
 // either would remove the other's.
 void Saver::refuse_others() {
-  const std::string newest =
-      broadcast_string(parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others() : "");
+  const std::string newest = broadcast_string(
+      parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others(parts_, *ops_, dir_) : "");
   if (newest.empty()) return;
   if (parts_.resumed.empty())
     throw InputError(ExitCode::usage, "--save-every",
@@ -132,20 +157,6 @@ void Saver::refuse_others() {
       fmt::format("--resume latest goes on from {}; otherwise name another directory with --checkpoints, or "
                   "move away those that this run does not go on from",
                   newest));
-}
-
-// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
-// that are newer have been passed over as damaged.
-std::string Saver::newest_of_others() const {
-  const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
-  if (there.empty()) return "";
-  const auto own = std::ranges::find_if(there, [&](const checkpoint::Generation& generation) {
-    std::error_code is_none;
-    return std::filesystem::equivalent(generation.path, parts_.resumed, is_none);
-  });
-  const bool named = parts_.resumed == Path(parts_.job.line.checkpoints.resume);
-  const bool goes_on = own != there.end() && (!named || own + 1 == there.end());
-  return goes_on ? "" : there.back().path.filename().string();
 }
 
 // Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large
@@ -166,7 +177,7 @@ void Saver::require_place() {
     const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
     checkpoint::require_free_space(
         ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
-    require_names(ops);
+    require_names(ops, dir_);
     require_held(ops, dir_);
     trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
   });
@@ -176,16 +187,6 @@ void Saver::require_place() {
     file->append(as_bytes("trial"));
     require_size_allowed(file->path(), own);
   });
-}
-
-// Names of generations that anything else bears.
-void Saver::require_names(FileOps& ops) const {
-  if (ops.kind(dir_) == PathKind::absent) return;
-  for (const std::string& name : ops.list(dir_)) {
-    if (!checkpoint::step_of_name(name) || ops.kind(dir_ / name) == PathKind::directory) continue;
-    throw InputError(ExitCode::cannot_write, (dir_ / name).string(),
-                     "bears a checkpoint's name, and is no directory", "move it away");
-  }
 }
 
 Saver::~Saver() = default;

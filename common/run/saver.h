@@ -68,7 +68,6 @@ class Saver {
  private:
   struct InFlight;
   void refuse_others();
-  [[nodiscard]] std::string newest_of_others() const;
   void require_place();
   void begin(const Position& position);
   void write();
@@ -76,7 +75,6 @@ class Saver {
   void wait();
   void commit();
   void require_finite();
-  void require_names(FileOps& ops) const;
   void remove_old(std::int64_t newest);
   [[nodiscard]] checkpoint::Manifest manifest(const Position& position, const std::vector<std::string>& sums);
   /// What went wrong on this rank; empty: nothing.
