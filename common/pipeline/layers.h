@@ -2,6 +2,7 @@
 // under way, and the gradients between blocks. No messages between stages.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "common/model/activation_buffers.h"
@@ -52,37 +53,7 @@ class Layers {
 };
 
 /// Whole matrices on one rank: lessons 07 and 08.
-class GptLayers final : public Layers {
- public:
-  /// Bytes: plan_activation_buffers of share.buffers.
-  GptLayers(const RunShape& shape, const Share& share, Ledger& ledger);
-  void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) override;
-  void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
-            Write write, at::Tensor& sums) override;
-  void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) override;
-  void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
-                      Write write) override;
-  void head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
-                 at::Tensor& sums) override;
-  [[nodiscard]] at::Tensor& input(const Slot& slot) override;
-  [[nodiscard]] at::Tensor& output(const Slot& slot) override { return set(slot).x.back(); }
-  [[nodiscard]] at::Tensor& gradient(int of_pool) override { return slab(share_.grad_slab(of_pool)); }
-  [[nodiscard]] at::Tensor sums() const override { return buffers_.sums; }
-  [[nodiscard]] const at::Tensor& last_gradient() const override { return last_grad_; }
-
- private:
-  [[nodiscard]] ActivationSet& set(const Slot& slot) {
-    return buffers_.sets[static_cast<std::size_t>(slot.set)];
-  }
-  [[nodiscard]] BlockSaved& saved(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& grad_of_output(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& grad_of_input(int unit, const Slot& slot);
-  [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
-
-  const Share& share_;
-  Gpt gpt_;
-  ActivationBuffers buffers_;
-  at::Tensor last_grad_;
-};
+/// Bytes: plan_activation_buffers of share.buffers. `share` outlives it.
+std::unique_ptr<Layers> gpt_layers(const RunShape& shape, const Share& share, Ledger& ledger);
 
 }  // namespace sc

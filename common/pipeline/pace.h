@@ -24,8 +24,6 @@ class Pace {
         : mark_(pace.timeline_.mark(pipedream::to_text(action), computed_in(pace.share_, action))),
           pace_(pace),
           action_(action) {}
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
     ~Turn() {
       if (pace_.share_.pace) pace_.sleep_out(action_, began_);
     }

@@ -75,7 +75,7 @@ struct Share {
 Computed computed_in(const Share& share, const pipedream::Action& action);
 /// What a rank holds: the units of its parts, and as many sets of activations as its list needs at once.
 Contents contents_of(const Share& share);
-/// What a Stage takes from the ledger: its vectors and states; with GptLayers.
+/// What a Stage takes from the ledger: its vectors and states; with gpt_layers.
 void plan_stage_states(const RunShape& shape, const Share& share, MemoryPlan& plan);
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The messages of a list.

@@ -98,14 +98,9 @@ std::vector<Part> cut_blocks(const Workload& workload, int positions, const std:
     throw InputError(ExitCode::usage, "profile_in", "split=" + split + " does not read it",
                      "split=balanced, or leave it out");
   }
-  std::vector<int> blocks;
-  if (split == "balanced") {
-    blocks = balanced(workload, positions, profile_in);
-  } else if (split == "uniform") {
-    blocks = uniform(layers, positions);
-  } else {
-    blocks = numbers_in(split);
-  }
+  const std::vector<int> blocks = split == "balanced"  ? balanced(workload, positions, profile_in)
+                                  : split == "uniform" ? uniform(layers, positions)
+                                                       : numbers_in(split);
   const int sum = std::accumulate(blocks.begin(), blocks.end(), 0);
   if (static_cast<int>(blocks.size()) != positions || sum != layers) {
     refuse(fmt::format("{} is {} numbers of {} blocks in all; there are {} positions and {} blocks", split,
@@ -113,11 +108,7 @@ std::vector<Part> cut_blocks(const Workload& workload, int positions, const std:
            fmt::format("{} numbers that add up to {}, or balanced", positions, layers));
   }
   std::vector<Part> parts;
-  int first = 1;
-  for (const int n : blocks) {
-    parts.push_back({first, n});
-    first += n;
-  }
+  for (const int n : blocks) parts.push_back({parts.empty() ? 1 : parts.back().last() + 1, n});
   return parts;
 }
 

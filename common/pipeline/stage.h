@@ -12,7 +12,7 @@ namespace sc {
 
 class Stage {
  public:
-  /// Bytes: plan_stage. layers: null makes GptLayers.
+  /// Bytes: plan_stage. layers: null makes gpt_layers.
   Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers = nullptr);
   /// Forward and backward of nothing, before the first message. Gradients and activations hold numbers
   /// afterwards that the first micro-batch overwrites.

@@ -14,8 +14,6 @@ namespace {
 constexpr int kFirst = pipedream::Windows::kSteady + 1;
 constexpr int kSimulated = kFirst + 3;
 
-bool leaves_span(const Action& action) { return action.kind != Kind::stash && action.kind != Kind::drop; }
-
 }  // namespace
 
 Span computed(const StageSpans& stage) {
@@ -37,7 +35,7 @@ Span computed(const StepSpans& step) {
 std::vector<Action> Steps::actions(int stage, std::int64_t step) const {
   std::vector<Action> list =
       windows == nullptr ? schedule.actions[static_cast<std::size_t>(stage)] : windows->window(stage, step);
-  std::erase_if(list, [](const Action& action) { return !leaves_span(action); });
+  std::erase_if(list, [](const Action& a) { return a.kind == Kind::stash || a.kind == Kind::drop; });
   return list;
 }
 

@@ -22,17 +22,14 @@ std::string ratio(double now, double before) {
 
 std::string differing_keys(const std::map<std::string, std::string>& here,
                            const std::map<std::string, std::string>& there) {
-  std::map<std::string, std::string> all = here;
-  all.insert(there.begin(), there.end());
-  const auto value = [](const auto& values, const std::string& key) {
-    const auto found = values.find(key);
-    return found == values.end() ? std::string("nothing") : found->second;
-  };
+  std::map<std::string, std::pair<std::optional<std::string>, std::optional<std::string>>> all;
+  for (const auto& [key, value] : here) all[key].first = value;
+  for (const auto& [key, value] : there) all[key].second = value;
   std::string text;
-  for (const auto& [key, unused] : all) {
-    const std::string a = value(here, key), b = value(there, key);
-    if (a != b) text += fmt::format("{}{} is {} here and {} there", text.empty() ? "" : "; ", key, a, b);
-  }
+  for (const auto& [key, values] : all)
+    if (values.first != values.second)
+      text += fmt::format("{}{} is {} here and {} there", text.empty() ? "" : "; ", key,
+                          values.first.value_or("nothing"), values.second.value_or("nothing"));
   return text;
 }
 
@@ -57,9 +54,7 @@ std::string bytes_table(const RunRecord& run, const RunRecord& other) {
   };
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
-      std::string name(name_of(purpose));
-      if (place != Place::device) name += ", " + std::string(name_of(place));
-      add(name, before.of.at(purpose, place), now.of.at(purpose, place));
+      add(at_place(name_of(purpose), place), before.of.at(purpose, place), now.of.at(purpose, place));
     });
     if (place == Place::device) add("total", before.total, now.total);
   });
@@ -125,7 +120,10 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
 
 using MaybeFile = std::optional<FileRecord>;
 
-bool same_file(const MaybeFile& a, const MaybeFile& b) { return a && b ? a->same_content(*b) : !a && !b; }
+// By content, whatever it is called.
+bool same_file(const MaybeFile& a, const MaybeFile& b) {
+  return a && b ? a->bytes == b->bytes && a->sum == b->sum : !a && !b;
+}
 
 std::string both_files(const char* flag, const MaybeFile& there, const MaybeFile& here) {
   const auto name = [](const MaybeFile& file) {

@@ -11,10 +11,8 @@ namespace {
 constexpr int kSmClock = 1;  // NVML_CLOCK_SM
 
 double median_of(std::vector<GpuSensors::Sample>& samples, double GpuSensors::Sample::*number) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end(),
-                   [number](const auto& a, const auto& b) { return a.*number < b.*number; });
-  return (*middle).*number;
+  std::ranges::sort(samples, {}, number);
+  return samples[samples.size() / 2].*number;
 }
 
 }  // namespace
@@ -45,8 +43,7 @@ struct GpuSensors::Library {
 };
 
 GpuSensors::GpuSensors(const std::string& pci_bus_id, const char* library)
-    : library_(std::make_unique<Library>(library, pci_bus_id)) {}
-GpuSensors::~GpuSensors() = default;
+    : library_(std::make_shared<Library>(library, pci_bus_id)) {}
 
 std::optional<GpuSensors::Sample> GpuSensors::sample() const {
   unsigned mhz = 0, milliwatts = 0, limit = 0;

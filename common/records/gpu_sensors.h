@@ -20,14 +20,11 @@ class GpuSensors {
   };
   /// pci_bus_id: "0000:18:00.0", as CUDA names it. library: another one for tests.
   explicit GpuSensors(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
-  ~GpuSensors();
-  GpuSensors(const GpuSensors&) = delete;
-  GpuSensors& operator=(const GpuSensors&) = delete;
   [[nodiscard]] std::optional<Sample> sample() const;
 
  private:
   struct Library;
-  std::unique_ptr<Library> library_;
+  std::shared_ptr<const Library> library_;
 };
 
 /// The median of each number; empty of nothing.

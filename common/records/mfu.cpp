@@ -1,10 +1,16 @@
 #include "common/records/mfu.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "common/model/param_layout.h"
+
 namespace sc {
 namespace {
 
 struct Peak {
-  const char* gpu;
+  std::string_view gpu;
   double flops;
 };
 
@@ -13,12 +19,6 @@ constexpr Peak kPeaks[] = {
     {"NVIDIA H200", 989e12},           {"NVIDIA H100 80GB HBM3", 989e12}, {"NVIDIA A100-SXM4-40GB", 312e12},
     {"NVIDIA A100-SXM4-80GB", 312e12}, {"NVIDIA A100-PCIE-40GB", 312e12}, {"NVIDIA A100 80GB PCIe", 312e12},
 };
-
-std::int64_t parameters_of(const GptConfig& m) {
-  const std::int64_t block = 12 * m.width * m.width + 13 * m.width;
-  const std::int64_t head = m.vocab_padded() * m.width;
-  return head + m.context * m.width + m.layers * block + 2 * m.width + (m.tied ? 0 : head);
-}
 
 }  // namespace
 
@@ -29,26 +29,25 @@ std::optional<double> ModelFlops::mfu(double tokens_per_second) const {
 
 ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks, bool shared) {
   const GptConfig& m = workload.model;
-  ModelFlops f;
-  f.parameters = parameters_of(m);
-  f.a_token = 6 * static_cast<double>(f.parameters) +
-              6 * static_cast<double>(m.layers * m.width * workload.batch.sequence);
-  f.gpus = ranks;
+  const ParamLayout layout(m, WorldSize{1});
+  std::int64_t parameters = 0;  // as stored
+  for (int unit = 0; unit < layout.num_units(); ++unit)
+    for (const ParamTensor& tensor : layout.unit(unit).tensors) parameters += tensor.numel();
+  ModelFlops f{.parameters = parameters,
+               .a_token = 6 * static_cast<double>(parameters) +
+                          6 * static_cast<double>(m.layers * m.width * workload.batch.sequence),
+               .gpus = ranks};
+  const auto* const known = std::ranges::find_if(kPeaks, [&](const Peak& of) { return of.gpu == gpu; });
   if (shared) {
     f.peak_of = "none: ranks share a GPU";
-    return f;
-  }
-  if (workload.precision.dtype == DType::f32) {
+  } else if (workload.precision.dtype == DType::f32) {
     f.peak_of = "none: fp32, and the peaks known here are those of 16-bit products";
-    return f;
-  }
-  for (const Peak& known : kPeaks) {
-    if (gpu != known.gpu) continue;
-    f.peak = known.flops;
+  } else if (known == std::end(kPeaks)) {
+    f.peak_of = "none: the peak of \"" + gpu + "\" is not known here (common/records/mfu.cpp)";
+  } else {
+    f.peak = known->flops;
     f.peak_of = gpu + ", " + std::string(name_of(workload.precision.dtype));
-    return f;
   }
-  f.peak_of = "none: the peak of \"" + gpu + "\" is not known here (common/records/mfu.cpp)";
   return f;
 }
 

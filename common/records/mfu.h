@@ -20,8 +20,8 @@ struct ModelFlops {
   std::int64_t parameters = 0;  // N
   double a_token = 0;
   int gpus = 1;
-  std::optional<double> peak;  // FLOP/s of one GPU: dense products in the run's dtype, by its data sheet
-  std::string peak_of;         // "NVIDIA H200, bf16"; without a peak the reason
+  std::optional<double> peak = {};  // FLOP/s of one GPU: dense products in the run's dtype, by its data sheet
+  std::string peak_of = {};         // "NVIDIA H200, bf16"; without a peak the reason
   bool operator==(const ModelFlops&) const = default;
   /// Of a rate over all GPUs; empty without a peak.
   [[nodiscard]] std::optional<double> mfu(double tokens_per_second) const;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "common/records/json.h"
 
 namespace sc {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using At = OpSpan::Clock::time_point;
 constexpr std::size_t kMostSteps = 2'000;  // rows of the curves
 
@@ -16,8 +16,6 @@ constexpr std::size_t kMostSteps = 2'000;  // rows of the curves
 double us(At at) { return std::chrono::duration<double, std::micro>(at.time_since_epoch()).count(); }
 Json us(const std::optional<At>& at) { return at ? Json(us(*at)) : Json(-1); }
 double rounded(double us) { return std::round(us * 10) / 10; }
-
-std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // What was computed, less the waits inside.
 Json spans_of(const RankMarks& marks) {
@@ -76,14 +74,13 @@ Json buffers_of(const MemoryPlan& plan) {
 }
 
 Json limits_of(const Contents& contents) {
+  const std::pair<const char*, std::optional<int>> all[] = {{"gradients_whole", contents.most_gradients},
+                                                            {"parameters_whole", contents.most_parameters},
+                                                            {"sets", contents.most_sets},
+                                                            {"versions", contents.most_versions}};
   Json limits = Json::object();
-  const auto add = [&](const char* name, const std::optional<int>& most) {
+  for (const auto& [name, most] : all)
     if (most) limits[name] = *most;
-  };
-  add("gradients_whole", contents.most_gradients);
-  add("parameters_whole", contents.most_parameters);
-  add("sets", contents.most_sets);
-  add("versions", contents.most_versions);
   if (contents.cut) limits["cut"] = 1;  // a rank never has more of a unit than its part
   return limits;
 }
@@ -104,7 +101,7 @@ Json steps_of(const Json& record) {
   for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens", "seconds", "waited_seconds"}) {
     steps[key] = Json::array();
     for (std::size_t row = 0; row < rows; ++row)
-      if (row % std::max<std::size_t>(1, every) == 0 || row + 1 == rows) steps[key].push_back(all[key][row]);
+      if (row % every == 0 || row + 1 == rows) steps[key].push_back(all[key][row]);
   }
   steps["validation"] = Json::array();
   if (const auto column = all.find("validation_loss"); column != all.end())
@@ -113,29 +110,16 @@ Json steps_of(const Json& record) {
   return steps;
 }
 
-void shift(Json& time, double origin) {
-  if (time.get<double>() >= 0) time = rounded(time.get<double>() - origin);
-}
-
 // Times from the page's beginning on.
 void shift_all(Json& rank, double origin) {
-  for (Json& begin : rank["begins"]) shift(begin, origin);
-  for (Json& span : rank["spans"]) shift(span[4], origin), span[5] = rounded(span[5].get<double>());
+  const auto shift = [origin](Json& time) {
+    if (time.get<double>() >= 0) time = rounded(time.get<double>() - origin);
+  };
+  for (Json& begin : rank["begins"]) shift(begin);
+  for (Json& span : rank["spans"]) shift(span[4]), span[5] = rounded(span[5].get<double>());
   for (Json& op : rank["operations"])
-    for (std::size_t i = 6; i <= 10; ++i) shift(op[i], origin);
-  for (Json& hold : rank["holds"]) shift(hold[0], origin);
-}
-
-// An operation's group is said where it is neither the world nor this rank alone.
-void leave_out_the_world(Json& rank, const Json& world) {
-  for (Json& op : rank["operations"])
-    if (op[12] == world || op[12] == 1) op.erase(13), op.erase(12);
-}
-
-std::size_t marks_in(const Json& ranks) {
-  std::size_t marks = 0;
-  for (const Json& rank : ranks) marks += rank["spans"].size() + rank["operations"].size();
-  return marks;
+    for (std::size_t i = 6; i <= 10; ++i) shift(op[i]);
+  for (Json& hold : rank["holds"]) shift(hold[0]);
 }
 
 void keep_first_step(Json& marks) {
@@ -155,7 +139,11 @@ void keep_first_step(Json& marks) {
 
 void leave_out(Json& marks) {
   std::string& left_out = marks["left_out"].get_ref<std::string&>();
-  const auto too_many = [&] { return marks_in(marks["ranks"]) > kMostMarks; };
+  const auto too_many = [&] {
+    std::size_t in_all = 0;
+    for (const Json& rank : marks["ranks"]) in_all += rank["spans"].size() + rank["operations"].size();
+    return in_all > kMostMarks;
+  };
   if (too_many() && marks["steps"].size() > 1) {
     keep_first_step(marks);
     left_out += "One step is shown: two have more marks than a page has room for. ";
@@ -186,7 +174,9 @@ Json marks_of(Json ranks, Json& data) {
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
-    leave_out_the_world(rank, data["record"]["world"]);
+    for (Json& op :
+         rank["operations"])  // its group is said where it is neither the world nor this rank alone
+      if (op[12] == data["record"]["world"] || op[12] == 1) op.erase(13), op.erase(12);
     marks["ranks"].push_back(std::move(rank));
   }
   leave_out(marks);
@@ -194,10 +184,8 @@ Json marks_of(Json ranks, Json& data) {
 }
 
 Json data_of(const Page& page) {
-  Json record = Json::parse(line_of(page.record)), data;
-  data["format"] = 1;
-  data["lesson"] = page.record.lesson;
-  data["question"] = page.question;
+  Json record = Json::parse(line_of(page.record)),
+       data = {{"format", 1}, {"lesson", page.record.lesson}, {"question", page.question}};
   for (const AxisName& of : kAxes) data["mesh"].push_back({of.name, page.mesh.size(of.axis)});
   data["steps"] = steps_of(record);
   record.erase("steps");
@@ -223,18 +211,13 @@ Json data_of(const Page& page) {
 
 std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
                     const ParamLayout& layout) {
-  Json json = {{"rank", to_int(rank)},
-               {"unknown", contents.unknown},
-               {"steps", Json::array()},
-               {"begins", Json::array()}};
+  Json json = {
+      {"rank", to_int(rank)},     {"unknown", contents.unknown},   {"steps", Json::array()},
+      {"begins", Json::array()},  {"spans", spans_of(marks)},      {"operations", operations_of(marks)},
+      {"holds", holds_of(marks)}, {"limits", limits_of(contents)}, {"buffers", buffers_of(plan)}};
   for (const Trace::Step& step : marks.steps)
     json["steps"].push_back(step.step), json["begins"].push_back(us(step.begin));
   if (!marks.steps.empty()) json["begins"].push_back(us(marks.steps.back().end));
-  json["spans"] = spans_of(marks);
-  json["operations"] = operations_of(marks);
-  json["holds"] = holds_of(marks);
-  json["limits"] = limits_of(contents);
-  json["buffers"] = buffers_of(plan);
   if (contents.cut) json["parts"] = sizes_of(layout);
   return line_of(json);
 }
@@ -245,13 +228,7 @@ std::string html_of(const Page& page, const std::string& frame) {
   if (at == std::string::npos) throw std::runtime_error("the template has no place for data");
   const std::size_t hole = at + slot.find("{}");
   std::string html = frame.substr(0, hole);
-  for (const char c : line_of(data_of(page))) {
-    if (c == '<') {
-      html += "\\u003c";
-    } else {
-      html += c;
-    }
-  }
+  for (const char c : line_of(data_of(page))) html += c == '<' ? std::string("\\u003c") : std::string(1, c);
   return html + frame.substr(hole + 2);
 }
 

@@ -1,10 +1,9 @@
 #include "common/records/plan_json.h"
 
 #include "common/model/param_layout.h"
+#include "common/records/json.h"
 
 namespace sc {
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const CommPlan& plan, int world) {
   Json json = Json::array();
@@ -46,13 +45,6 @@ Json units_of(const RunShape& shape) {
   return json;
 }
 
-// As they are called wherever a run speaks of them.
-Json with_names(Json operations, const CommPlan& plan, int last_unit) {
-  std::size_t row = 0;
-  for (const auto& [op, count] : plan.count) operations[row++]["name"] = describe(op, last_unit);
-  return operations;
-}
-
 }  // namespace
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
@@ -70,16 +62,17 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
   if (shape.mesh.size(Axis::tensor) > 1) json["tensor"] = shape.mesh.size(Axis::tensor);
   if (!notes.empty()) json["notes"] = notes;
   for (const RankPlan& plan : ranks) {
-    Json bytes = Json::object();
+    Json bytes, operations = json_of(plan.operations, world);
     for_each_place(
         [&](Place place) { bytes[std::string(name_of(place))] = plan.memory.total(place).value(); });
-    json["ranks"].push_back(
-        {{"rank", plan.ranks.first},
-         {"alike", plan.ranks.count},
-         {"bytes", std::move(bytes)},
-         {"bytes_sent", plan.sent().value()},
-         {"buffers", json_of(plan.memory)},
-         {"operations", with_names(json_of(plan.operations, world), plan.operations, last_unit)}});
+    std::size_t row = 0;  // each is called as wherever a run speaks of it
+    for (const auto& [op, count] : plan.operations.count) operations[row++]["name"] = describe(op, last_unit);
+    json["ranks"].push_back({{"rank", plan.ranks.first},
+                             {"alike", plan.ranks.count},
+                             {"bytes", std::move(bytes)},
+                             {"bytes_sent", plan.sent().value()},
+                             {"buffers", json_of(plan.memory)},
+                             {"operations", std::move(operations)}});
     if (plan.ranks.stride > 1) json["ranks"].back()["stride"] = plan.ranks.stride;
   }
   return json.dump(1) + "\n";

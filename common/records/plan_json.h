@@ -1,7 +1,6 @@
 // A plan for programs: what --plan --json prints. No torch.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -9,10 +8,6 @@
 #include "common/records/report.h"
 
 namespace sc {
-
-/// [{kind, dtype, elements, count, ranks, stride, purpose, unit}]: `ranks` only where it is not all `world`,
-/// `stride` where it is not 1, `purpose` and `unit` where the operation has them.
-nlohmann::ordered_json json_of(const CommPlan& plan, int world);
 
 /// One object: the run, the model's units, and of each rank its buffers and the operations of a step.
 ///   ranks  as format_plan_table takes them

@@ -46,12 +46,12 @@ Progress::~Progress() { finish(); }
 
 std::string Progress::line() const {
   double seconds = 0, waited = 0, tokens = 0;
-  for (const StepProgress& s : last_) {
+  for (const StepRecord& s : last_) {
     seconds += s.seconds;
     waited += s.waited_seconds;
     tokens += static_cast<double>(s.tokens);
   }
-  const StepProgress& now = last_.back();
+  const StepRecord& now = last_.back();
   const auto left = static_cast<double>(std::max<std::int64_t>(0, options_.total_steps - now.step - 1));
   const double seconds_left = left * seconds / static_cast<double>(last_.size());
   const std::string total = std::to_string(options_.total_steps);
@@ -75,14 +75,13 @@ void Progress::draw(const std::string& text) {
   width_ = text.size();
 }
 
-void Progress::step(const StepProgress& step) {
+void Progress::step(const StepRecord& step) {
   last_.push_back(step);
   if (last_.size() > kWindow) last_.pop_front();
   const double now = clock_();
   const bool last = step.step + 1 >= options_.total_steps;
-  const double every = options_.terminal ? options_.redraw_seconds : options_.plain_seconds;
-  if (options_.quiet || (printed_ && !last && now - printed_at_ < every)) return;
-  printed_ = true;
+  const double every = options_.terminal ? 0.1 : 2.0;
+  if (options_.quiet || (printed_at_ && !last && now - *printed_at_ < every)) return;
   printed_at_ = now;
   if (options_.terminal) return draw(line());
   out_ << line() << std::endl;

@@ -8,20 +8,18 @@
 #include <optional>
 #include <string>
 
-#include "common/records/mfu.h"
+#include "common/records/record.h"
 #include "common/records/screen.h"
 
 namespace sc {
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;
-  bool quiet = false;            // prints notes and nothing else
-  bool terminal = false;         // one line, redrawn; otherwise plain lines: the first step, one every
-                                 // plain_seconds, the last step
-  std::optional<Look> bar = {};  // the redrawn line begins with a bar that looks so
+  bool quiet = false;     // prints notes and nothing else
+  bool terminal = false;  // one line, redrawn ten times a second; otherwise plain lines: the first step, one
+                          // every two seconds of the clock, the last step
+  std::optional<Look> bar = {};          // the redrawn line begins with a bar that looks so
   std::optional<ModelFlops> flops = {};  // on GPUs
-  double plain_seconds = 2.0;            // of the clock
-  double redraw_seconds = 0.1;
 };
 
 /// Whether a person looks on: run.sh says so (STAGECRAFT_TERMINAL), since under mpirun every rank's stdout is
@@ -31,15 +29,6 @@ bool on_terminal();
 Look look_here();
 /// What text that somebody else prints begins with: a redrawn line may stand there.
 const char* fresh_line();
-
-/// One step that has ended.
-struct StepProgress {
-  std::int64_t step = 0;      // 0-based
-  double loss = 0;            // nats a token
-  std::int64_t tokens = 0;    // of all ranks
-  double seconds = 0;         // the whole step
-  double waited_seconds = 0;  // the part of it inside waits for communication
-};
 
 /// "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" where a GPU's
 /// peak is known; with a bar "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s
@@ -53,9 +42,8 @@ class Progress {
   /// Ends a redrawn line.
   ~Progress();
   Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
-  void step(const StepProgress& step);
+  void step(const StepRecord& step);
   /// A line of its own ("validation loss 2.31"), which the redrawn line does not overwrite. Printed even if
   /// quiet.
   void note(const std::string& text);
@@ -69,10 +57,9 @@ class Progress {
   std::ostream& out_;
   std::function<double()> clock_;
   ProgressOptions options_;
-  std::deque<StepProgress> last_;
-  bool printed_ = false;
-  double printed_at_ = 0;
-  std::size_t width_ = 0;  // characters of the redrawn line that stands there; 0: none
+  std::deque<StepRecord> last_;
+  std::optional<double> printed_at_;  // by the clock
+  std::size_t width_ = 0;             // characters of the redrawn line that stands there; 0: none
 };
 
 }  // namespace sc

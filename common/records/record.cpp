@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <iterator>
 #include <utility>
 
-#include "common/records/plan_json.h"
+#include "common/records/json.h"
 #include "common/storage/atomic_dir.h"
 
 namespace sc {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -34,8 +33,7 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 Json json_of(const StepRecord& s) {
   Json json;
-  visit_step([&](const char* key, auto field) { json[key] = json_of(s.*field); },
-             [&](const char* key, auto rate) { json[key] = number((s.*rate)()); });
+  for_each_step_field([&](const char* key, auto field) { json[key] = json_of(std::invoke(field, s)); });
   if (s.validation_loss) json["validation_loss"] = json_of(s.validation_loss);
   return json;
 }
@@ -54,15 +52,6 @@ Json json_of(const RankBytes& bytes) {
   for (const Place place : {Place::pinned, Place::host, Place::disk})
     if (Json beside = at(place); !beside.empty()) json[std::string(name_of(place))] = std::move(beside);
   return json;
-}
-
-Json json_of(const StepTiming& t) {
-  return {{"steps", t.steps},
-          {"median_seconds", t.median},
-          {"p10_seconds", t.p10},
-          {"p90_seconds", t.p90},
-          {"tokens_per_second", t.tokens_per_second},
-          {"wait_share", t.wait_share}};
 }
 
 Json json_of(const ModelFlops& f) {
@@ -84,24 +73,23 @@ Json json_of(const Profile& p) {
                {"step_milliseconds", number(p.step_milliseconds)},
                {"waited_milliseconds", number(p.waited_milliseconds)},
                {"product_rate", number(p.product_rate)},
-               {"memory_rate", number(p.memory_rate)}};
-  json["sensors"] = p.sensors ? json_of(*p.sensors) : Json(nullptr);
-  json["operations"] = json["communication"] = Json::array();
-  for (const ProfileRow& r : p.rows) {
+               {"memory_rate", number(p.memory_rate)},
+               {"sensors", p.sensors ? json_of(*p.sensors) : Json(nullptr)},
+               {"communication", Json::array()},
+               {"operations", Json::array()}};
+  for (const ProfileRow& r : p.rows)
     json["operations"].push_back({{"op", r.op},
                                   {"milliseconds", number(r.milliseconds)},
                                   {"calls", r.calls},
                                   {"flops", number(r.flops)},
                                   {"bytes", number(r.bytes)},
                                   {"alone", number(r.alone)}});
-  }
-  for (const ProfileCommRow& r : p.communication) {
+  for (const ProfileCommRow& r : p.communication)
     json["communication"].push_back({{"kind", name_of(r.kind)},
                                      {"milliseconds", number(r.milliseconds)},
                                      {"calls", r.calls},
                                      {"sent", r.sent.value()},
                                      {"alone", number(r.alone)}});
-  }
   return json;
 }
 
@@ -122,17 +110,15 @@ Json json_of(const AllocatorCheck& c) {
 
 // A span is one line: name, begin, end, and the expected ones.
 Json json_of(const Timetable& t) {
-  Json json;
-  json["rows"] = json["ranks"] = Json::array();
+  Json json = {{"ranks", Json::array()}, {"rows", Json::array()}};
   for (const Timetable::Row& row : t.rows)
     json["rows"].push_back(
         {{"name", row.name}, {"seconds", number(row.seconds)}, {"idle", number(row.idle)}});
   for (const std::vector<Timetable::Span>& spans : t.ranks) {
-    Json rank = Json::array();
+    Json& rank = json["ranks"].emplace_back(Json::array());
     for (const Timetable::Span& s : spans)
       rank.push_back(
           {s.name, number(s.begin), number(s.end), number(s.expected_begin), number(s.expected_end)});
-    json["ranks"].push_back(std::move(rank));
   }
   const auto behind = [](const std::map<std::int64_t, std::int64_t>& counts) {
     Json json = Json::object();
@@ -147,12 +133,16 @@ Json json_of(const Timetable& t) {
 }
 
 Json timing_json(const RunRecord& r) {
-  const std::optional<StepTiming> timing = timing_of(r.steps);
-  if (!timing) return nullptr;
-  Json json = json_of(*timing);
-  const std::optional<double> mfu = r.flops ? r.flops->mfu(timing->tokens_per_second) : std::nullopt;
-  json["mfu"] = mfu ? number(*mfu) : Json(nullptr);
-  return json;
+  const std::optional<StepTiming> t = timing_of(r.steps);
+  if (!t) return nullptr;
+  const std::optional<double> mfu = r.flops ? r.flops->mfu(t->tokens_per_second) : std::nullopt;
+  return {{"steps", t->steps},
+          {"median_seconds", t->median},
+          {"p10_seconds", t->p10},
+          {"p90_seconds", t->p90},
+          {"tokens_per_second", t->tokens_per_second},
+          {"wait_share", t->wait_share},
+          {"mfu", mfu ? number(*mfu) : Json(nullptr)}};
 }
 
 template <class T>
@@ -161,28 +151,27 @@ Json json_of(const std::optional<T>& value) {
 }
 
 Json json_of(const RankRecord& r, int world) {
-  Json json;
-  json["rank"] = to_int(r.rank);
-  json["host"] = r.host;
-  json["cpu"] = r.cpu;
-  json["cores"] = r.cores;
-  json["memory_bytes"] = r.memory.value();
-  json["predicted_bytes"] = json_of(r.predicted_bytes);
-  json["measured_bytes"] = json_of(r.measured_bytes);
-  json["predicted_operations"] = json_of(r.predicted_operations, world);
-  json["measured_operations"] =
-      r.measured_operations ? json_of(*r.measured_operations, world) : Json(nullptr);
-  return json;
+  return {{"rank", to_int(r.rank)},
+          {"host", r.host},
+          {"cpu", r.cpu},
+          {"cores", r.cores},
+          {"memory_bytes", r.memory.value()},
+          {"predicted_bytes", json_of(r.predicted_bytes)},
+          {"measured_bytes", json_of(r.measured_bytes)},
+          {"predicted_operations", json_of(r.predicted_operations, world)},
+          {"measured_operations",
+           r.measured_operations ? json_of(*r.measured_operations, world) : Json(nullptr)}};
 }
 
 // Columns instead of rows: one array a quantity, so that thousands of steps stay small.
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
   const auto column = [&](const char* key, auto field) {
+    if constexpr (std::is_member_function_pointer_v<decltype(field)>) return;
     json[key] = Json::array();
-    for (const StepRecord& step : steps) json[key].push_back(json_of(step.*field));
+    for (const StepRecord& step : steps) json[key].push_back(json_of(std::invoke(field, step)));
   };
-  visit_step(column, [](const char*, auto) {});
+  for_each_step_field(column);
   if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
     column("validation_loss", &StepRecord::validation_loss);
   return json;
@@ -198,52 +187,42 @@ Json json_of(const TestRecord& t) {
   return json;
 }
 
-void add_counts(Json& json, const RunRecord& r) {
+Json json_of(const RunRecord& r) {
+  Json json = {{"format", 1},
+               {"lesson", r.lesson},
+               {"commit", r.commit},
+               {"command", r.command},
+               {"started", r.started},
+               {"seconds", number(r.seconds)},
+               {"skipped_updates", skipped_updates(r.steps)},
+               {"exit_code", r.exit_code ? Json(*r.exit_code) : Json(nullptr)},
+               {"message", r.message},
+               {"workload_hash", r.workload_hash},
+               {"workload", r.workload},
+               {"strategy", r.strategy},
+               {"device", r.device},
+               {"comm", r.comm},
+               {"world", r.world},
+               {"threads", r.threads},
+               {"versions", r.versions},
+               {"as_predicted", r.as_predicted()},
+               {"timing", timing_json(r)},
+               {"flops", json_of(r.flops)}};
+  if (r.profile) json["profile"] = json_of(*r.profile);
+  if (r.allocator) json["allocator"] = json_of(*r.allocator);
+  if (r.graph) json["graph"] = {{"nodes", r.graph->all}, {"events", r.graph->events}};
+  if (r.timetable) json["timetable"] = json_of(*r.timetable);
   for (const auto& [what, number] : r.counts) {
     std::string name = what;
     std::ranges::replace(name, ' ', '_');
     json["counts"][name] = number;
   }
-}
-
-// Besides the workload.
-void add_what_was_given(Json& json, const RunRecord& r) {
   if (r.resumed_from)
     json["resumed_from"] = {{"path", r.resumed_from->path}, {"lesson", r.resumed_from->lesson},
                             {"step", r.resumed_from->step}, {"world", r.resumed_from->world},
                             {"rows", r.resumed_from->rows}, {"tokens", r.resumed_from->tokens}};
   if (r.init) json["init"] = json_of(*r.init);
   if (r.validation) json["validation"] = json_of(*r.validation);
-}
-
-Json json_of(const RunRecord& r) {
-  Json json;
-  json["format"] = 1;
-  json["lesson"] = r.lesson;
-  json["commit"] = r.commit;
-  json["command"] = r.command;
-  json["started"] = r.started;
-  json["seconds"] = number(r.seconds);
-  json["skipped_updates"] = skipped_updates(r.steps);
-  json["exit_code"] = r.exit_code ? Json(*r.exit_code) : Json(nullptr);
-  json["message"] = r.message;
-  json["workload_hash"] = r.workload_hash;
-  json["workload"] = r.workload;
-  json["strategy"] = r.strategy;
-  json["device"] = r.device;
-  json["comm"] = r.comm;
-  json["world"] = r.world;
-  json["threads"] = r.threads;
-  json["versions"] = r.versions;
-  json["as_predicted"] = r.as_predicted();
-  json["timing"] = timing_json(r);
-  json["flops"] = json_of(r.flops);
-  if (r.profile) json["profile"] = json_of(*r.profile);
-  if (r.allocator) json["allocator"] = json_of(*r.allocator);
-  if (r.graph) json["graph"] = {{"nodes", r.graph->all}, {"events", r.graph->events}};
-  if (r.timetable) json["timetable"] = json_of(*r.timetable);
-  add_counts(json, r);
-  add_what_was_given(json, r);
   for (const SaveRecord& save : r.saves)
     json["saves"].push_back(
         {{"step", save.step}, {"blocked", number(save.blocked)}, {"seconds", number(save.seconds)}});
@@ -254,10 +233,6 @@ Json json_of(const RunRecord& r) {
   json["steps"] = json_of(r.steps);
   return json;
 }
-
-// On one line. Text in a record may come from a shell: bytes that are not UTF-8 become U+FFFD instead of an
-// exception.
-std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 // What holds objects or arrays, or is long, takes a line for each of its members; a column of numbers is one
 // line.
@@ -309,9 +284,8 @@ bool RunRecord::as_predicted() const {
 }
 
 std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
-  const auto all = static_cast<std::int64_t>(steps.size());
-  if (all < kWarmupSteps + kTimedSteps) return std::nullopt;
-  StepTiming t;
+  const std::int64_t timed = std::ssize(steps) - kWarmupSteps;
+  if (timed < kTimedSteps) return std::nullopt;
   std::vector<double> sorted;
   double total = 0, waited = 0, tokens = 0;
   for (auto step = steps.begin() + kWarmupSteps; step != steps.end(); ++step) {
@@ -321,13 +295,13 @@ std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps) {
     tokens += static_cast<double>(step->tokens);
   }
   std::sort(sorted.begin(), sorted.end());
-  t.steps = all - kWarmupSteps;
-  t.median = quantile(sorted, 0.5);
-  t.p10 = quantile(sorted, 0.1);
-  t.p90 = quantile(sorted, 0.9);
-  t.tokens_per_second = share(tokens / static_cast<double>(t.steps), t.median);
-  t.wait_share = share(waited, total);
-  return t;
+  const double median = quantile(sorted, 0.5);
+  return StepTiming{.steps = timed,
+                    .median = median,
+                    .p10 = quantile(sorted, 0.1),
+                    .p90 = quantile(sorted, 0.9),
+                    .tokens_per_second = share(tokens / static_cast<double>(timed), median),
+                    .wait_share = share(waited, total)};
 }
 
 std::string text_of(const RankRecord& rank, int world) { return line_of(json_of(rank, world)); }

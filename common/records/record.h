@@ -8,6 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/base/types.h"
@@ -39,33 +42,28 @@ struct StepRecord {
   [[nodiscard]] double wait_share() const;
 };
 
-/// The fields of a step by their keys, in the order of the JSON: one list for lines and columns, written and
-/// read. The validation loss comes behind them: each of the four does something else where there is none.
-///   field(key, member)  &StepRecord::loss and so on: step.*member is the value
-///   rate(key, member)   follows from the fields: written in lines alone, never read
-template <class Field, class Rate>
-void visit_step(const Field& field, const Rate& rate) {
-  field("step", &StepRecord::step);
-  field("loss", &StepRecord::loss);
-  field("lr", &StepRecord::lr);
-  field("grad_norm", &StepRecord::grad_norm);
-  field("tokens", &StepRecord::tokens);
-  field("seconds", &StepRecord::seconds);
-  rate("tokens_per_second", &StepRecord::tokens_per_second);
-  field("waited_seconds", &StepRecord::waited_seconds);
-  rate("wait_share", &StepRecord::wait_share);
-  field("skipped", &StepRecord::skipped);
+/// The fields of a step by their keys, in the order of the JSON: one table for lines and columns, written and
+/// read. The validation loss comes behind them: each of the four does something else where there is none. The
+/// two functions follow from the fields: they are written in lines alone, and never read.
+inline constexpr std::tuple kStepFields = {std::pair("step", &StepRecord::step),
+                                           std::pair("loss", &StepRecord::loss),
+                                           std::pair("lr", &StepRecord::lr),
+                                           std::pair("grad_norm", &StepRecord::grad_norm),
+                                           std::pair("tokens", &StepRecord::tokens),
+                                           std::pair("seconds", &StepRecord::seconds),
+                                           std::pair("tokens_per_second", &StepRecord::tokens_per_second),
+                                           std::pair("waited_seconds", &StepRecord::waited_seconds),
+                                           std::pair("wait_share", &StepRecord::wait_share),
+                                           std::pair("skipped", &StepRecord::skipped)};
+
+/// Calls visit(key, member) for each of them.
+template <class Visit>
+void for_each_step_field(const Visit& visit) {
+  std::apply([&](const auto&... of) { (visit(of.first, of.second), ...); }, kStepFields);
 }
 
 /// How many of the steps left their update out.
 std::int64_t skipped_updates(const std::vector<StepRecord>& steps);
-
-/// Bytes of one rank; `total` is that of the device.
-struct RankBytes {
-  ByPlace<Bytes> of;
-  Bytes total;
-  bool operator==(const RankBytes&) const = default;
-};
 
 /// What one rank is, what was predicted for it and what was found. `measured` is empty if the run ended
 /// before the check.
@@ -95,9 +93,6 @@ struct FileRecord {
   std::string file;  // as named
   std::int64_t bytes = 0;
   std::string sum;  // of its content, 16 hexadecimal digits
-  [[nodiscard]] bool same_content(const FileRecord& other) const {
-    return bytes == other.bytes && sum == other.sum;
-  }
 };
 
 /// The trained model on --test.
@@ -126,25 +121,25 @@ struct RunRecord {
   int world = 1;
   int threads = 1;                              // intra-op, a rank
   std::map<std::string, std::string> versions;  // LibTorch, MPI, compiler, ...
-  std::optional<ModelFlops> flops;              // on GPUs
+  std::optional<ModelFlops> flops = {};         // on GPUs
   // Of rank 0, on GPUs; written, not read back.
-  std::optional<Profile> profile;  // --profile
-  std::optional<AllocatorCheck> allocator;
-  std::optional<GraphNodes> graph;
-  std::optional<Timetable> timetable;  // written, not read back
-  std::vector<std::pair<std::string, std::int64_t>>
-      counts;                               // what the strategy counted; written, not read back
-  std::optional<ResumedFrom> resumed_from;  // written, not read back, as saves
-  std::optional<FileRecord> init;           // --init; empty: none, or a record of before it was kept
-  std::optional<FileRecord> validation;     // the tokens of --validation; the same
-  std::vector<SaveRecord> saves;
-  std::vector<RankRecord> ranks;
-  std::vector<StepRecord> steps;
-  std::optional<double> validation_loss;
-  std::optional<TestRecord> test;  // written, not read back
-  double seconds = 0;              // from start to end
-  std::optional<int> exit_code;    // empty: still running, or killed
-  std::string message;             // of an error
+  std::optional<Profile> profile = {};  // --profile
+  std::optional<AllocatorCheck> allocator = {};
+  std::optional<GraphNodes> graph = {};
+  std::optional<Timetable> timetable = {};  // written, not read back
+  std::vector<std::pair<std::string, std::int64_t>> counts =
+      {};                                        // what the strategy counted; written, not read back
+  std::optional<ResumedFrom> resumed_from = {};  // written, not read back, as saves
+  std::optional<FileRecord> init = {};           // --init; empty: none, or a record of before it was kept
+  std::optional<FileRecord> validation = {};     // the tokens of --validation; the same
+  std::vector<SaveRecord> saves = {};
+  std::vector<RankRecord> ranks = {};
+  std::vector<StepRecord> steps = {};
+  std::optional<double> validation_loss = {};
+  std::optional<TestRecord> test = {};  // written, not read back
+  double seconds = 0;                   // from start to end
+  std::optional<int> exit_code = {};    // empty: still running, or killed
+  std::string message = {};             // of an error
   [[nodiscard]] bool as_predicted() const;
 };
 

@@ -33,26 +33,30 @@ std::optional<double> optional_number(const JsonNode& node) {
   return node.number();
 }
 
-/// The enumerator whose name_of() is the text.
+/// of(node), or nothing where the node is null.
+template <class Of>
+auto unless_null(const JsonNode& node, const Of& of) {
+  return node.value().is_null() ? std::nullopt : std::optional(of(node));
+}
+
+/// The enumerator whose name_of() is the text; empty: none.
+template <class Enum>
+std::optional<Enum> named(const std::string& text, Enum last) {
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
+  return {};
+}
+
 template <class Enum>
 Enum enum_of(const JsonNode& node, Enum last) {
   const std::string text = node.text();
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name_of(static_cast<Enum>(i)) == text) return static_cast<Enum>(i);
-  }
+  if (const std::optional<Enum> found = named(text, last)) return *found;
   node.fail(fmt::format("is \"{}\", which this version does not know", shown(text)));
 }
 
 Purpose purpose_of(const JsonNode& bytes, const std::string& key) {
-  for (int p = 0; p < kPurposes; ++p)
-    if (name_of(static_cast<Purpose>(p)) == key) return static_cast<Purpose>(p);
+  if (const std::optional<Purpose> found = named(key, Purpose::checkpoint)) return *found;
   bytes[key].fail("is no purpose that this version knows");
-}
-
-std::optional<Place> place_beside_device(const std::string& key) {
-  for (const Place place : {Place::pinned, Place::host, Place::disk})
-    if (name_of(place) == key) return place;
-  return {};
 }
 
 RankBytes read_bytes(const JsonNode& node) {
@@ -64,7 +68,7 @@ RankBytes read_bytes(const JsonNode& node) {
     } else if (key == "host" && value.value().is_number_integer()) {
       // Records from before places: what a GPU's rank held in pinned memory, without saying what for.
       bytes.of.at(Purpose::workspace, Place::pinned) = Bytes(value.integer(0, kMostBytes));
-    } else if (const std::optional<Place> place = place_beside_device(key)) {
+    } else if (const std::optional<Place> place = named(key, Place::disk); place && *place != Place::device) {
       for (const std::string& name : value.keys())
         bytes.of.at(purpose_of(value, name), *place) = Bytes(value[name].integer(0, kMostBytes));
     } else {
@@ -95,28 +99,24 @@ CommPlan read_operations(const JsonNode& node, int world) {
 }
 
 RankRecord read_rank(const JsonNode& node, int world) {
-  RankRecord r;
-  r.rank = Rank{node["rank"].small()};
-  r.host = node["host"].text();
-  r.cpu = node["cpu"].text();
-  r.cores = node["cores"].small();
-  r.memory = Bytes(node["memory_bytes"].integer(0, kMostBytes));
-  r.predicted_bytes = read_bytes(node["predicted_bytes"]);
-  r.predicted_operations = read_operations(node["predicted_operations"], world);
-  if (const JsonNode n = node["measured_bytes"]; !n.value().is_null()) r.measured_bytes = read_bytes(n);
-  if (const JsonNode n = node["measured_operations"]; !n.value().is_null())
-    r.measured_operations = read_operations(n, world);
-  return r;
+  const auto operations = [=](const JsonNode& of) { return read_operations(of, world); };
+  return {.rank = Rank{node["rank"].small()},
+          .host = node["host"].text(),
+          .cpu = node["cpu"].text(),
+          .cores = node["cores"].small(),
+          .memory = Bytes(node["memory_bytes"].integer(0, kMostBytes)),
+          .predicted_bytes = read_bytes(node["predicted_bytes"]),
+          .predicted_operations = operations(node["predicted_operations"]),
+          .measured_bytes = unless_null(node["measured_bytes"], read_bytes),
+          .measured_operations = unless_null(node["measured_operations"], operations)};
 }
 
 ModelFlops read_flops(const JsonNode& node) {
-  ModelFlops f;
-  f.parameters = node["parameters"].integer();
-  f.a_token = number_of(node["a_token"]);
-  f.gpus = node["gpus"].small(1);
-  if (const JsonNode n = node["peak"]; !n.value().is_null()) f.peak = number_of(n);
-  f.peak_of = node["peak_of"].text();
-  return f;
+  return {.parameters = node["parameters"].integer(),
+          .a_token = number_of(node["a_token"]),
+          .gpus = node["gpus"].small(1),
+          .peak = unless_null(node["peak"], number_of),
+          .peak_of = node["peak_of"].text()};
 }
 
 FileRecord read_file_record(const JsonNode& node) {
@@ -136,7 +136,9 @@ void read(const JsonNode& node, std::optional<double>& field) { field = optional
 
 StepRecord read_step(const JsonNode& node) {
   StepRecord s;
-  visit_step([&](const char* key, auto field) { read(node[key], s.*field); }, [](const char*, auto) {});
+  for_each_step_field([&](const char* key, auto field) {
+    if constexpr (std::is_member_object_pointer_v<decltype(field)>) read(node[key], s.*field);
+  });
   if (node.has("validation_loss")) {
     s.validation_loss = optional_number(node["validation_loss"]);
     if (!s.validation_loss)
@@ -149,12 +151,14 @@ StepRecord read_step(const JsonNode& node) {
 std::vector<StepRecord> read_columns(const JsonNode& node) {
   std::vector<StepRecord> steps(node["step"].elements().size());
   const auto fill = [&](const char* key, auto field) {
-    const std::vector<JsonNode> column = node[key].elements();
-    if (column.size() != steps.size())
-      node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
-    for (std::size_t i = 0; i < steps.size(); ++i) read(column[i], steps[i].*field);
+    if constexpr (std::is_member_object_pointer_v<decltype(field)>) {
+      const std::vector<JsonNode> column = node[key].elements();
+      if (column.size() != steps.size())
+        node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
+      for (std::size_t i = 0; i < steps.size(); ++i) read(column[i], steps[i].*field);
+    }
   };
-  visit_step(fill, [](const char*, auto) {});
+  for_each_step_field(fill);
   if (node.has("validation_loss")) fill("validation_loss", &StepRecord::validation_loss);
   for (const StepRecord& step : steps) check_time(step, node);
   return steps;
@@ -170,27 +174,30 @@ auto of_record(std::string_view text, const JsonLimits& limits, const std::strin
 RunRecord read_run(const JsonNode& node) {
   if (const JsonNode format = node["format"]; format.integer() != 1)
     format.fail("is not 1, the one this version reads");
-  RunRecord r;
-  r.lesson = node["lesson"].text();
-  if (shown(r.lesson) != r.lesson) node["lesson"].fail("is no name of a lesson");
-  r.commit = node["commit"].text();
-  r.command = node["command"].text();
-  r.started = node["started"].text();
-  r.seconds = number_of(node["seconds"]);
-  if (const JsonNode n = node["exit_code"]; !n.value().is_null()) r.exit_code = n.small();
-  r.message = node["message"].text();
-  r.workload_hash = node["workload_hash"].text();
-  r.workload = node["workload"].texts();
-  r.strategy = node["strategy"].texts();
-  r.device = node["device"].text();
-  r.comm = node["comm"].text();
-  r.world = node["world"].small(1);
-  r.threads = node["threads"].small();
-  r.versions = node["versions"].texts();
-  if (node.has("init")) r.init = read_file_record(node["init"]);
-  if (node.has("validation")) r.validation = read_file_record(node["validation"]);
-  r.validation_loss = optional_number(node["validation_loss"]);
-  if (const JsonNode n = node["flops"]; !n.value().is_null()) r.flops = read_flops(n);
+  const std::string lesson = node["lesson"].text();
+  if (shown(lesson) != lesson) node["lesson"].fail("is no name of a lesson");
+  const auto file = [&](const char* key) {
+    return node.has(key) ? std::optional(read_file_record(node[key])) : std::nullopt;
+  };
+  RunRecord r{.lesson = lesson,
+              .commit = node["commit"].text(),
+              .command = node["command"].text(),
+              .started = node["started"].text(),
+              .workload = node["workload"].texts(),
+              .workload_hash = node["workload_hash"].text(),
+              .strategy = node["strategy"].texts(),
+              .device = node["device"].text(),
+              .comm = node["comm"].text(),
+              .world = node["world"].small(1),
+              .threads = node["threads"].small(),
+              .versions = node["versions"].texts(),
+              .flops = unless_null(node["flops"], read_flops),
+              .init = file("init"),
+              .validation = file("validation"),
+              .validation_loss = optional_number(node["validation_loss"]),
+              .seconds = number_of(node["seconds"]),
+              .exit_code = unless_null(node["exit_code"], [](const JsonNode& code) { return code.small(); }),
+              .message = node["message"].text()};
   for (const JsonNode& rank : node["ranks"].elements()) r.ranks.push_back(read_rank(rank, r.world));
   r.steps = read_columns(node["steps"]);
   return r;

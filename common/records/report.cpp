@@ -18,25 +18,14 @@ std::int64_t count_of(const CommPlan& plan, const Operation& op) {
   return found == plan.count.end() ? 0 : found->second;
 }
 
-std::string exact(Bytes bytes) { return human_count(bytes.value()); }
-
-// What a row of bytes is about: "workspace", or "workspace, pinned" beside the device.
-std::string row_name(Purpose purpose, Place place) {
-  std::string name(name_of(purpose));
-  if (place != Place::device) name += ", " + std::string(name_of(place));
-  return name;
-}
-std::string total_name(Place place) {
-  return place == Place::device ? "total" : "total, " + std::string(name_of(place));
-}
-
 // A purpose's row carries its sum and first buffer; its further buffers follow below.
 void add_purpose(const MemoryPlan& plan, Purpose purpose, Place place, Rows& rows) {
   bool first = true;
   for (const MemoryPlan::Item& item : plan.items()) {
     if (item.purpose != purpose || item.place != place || item.bytes.value() == 0) continue;
-    rows.push_back({first ? row_name(purpose, place) : "", first ? human_bytes(plan.of(purpose, place)) : "",
-                    item.name, exact(item.bytes), item.formula.empty() ? "" : "= " + item.formula});
+    rows.push_back({first ? at_place(name_of(purpose), place) : "",
+                    first ? human_bytes(plan.of(purpose, place)) : "", item.name,
+                    human_count(item.bytes.value()), item.formula.empty() ? "" : "= " + item.formula});
     first = false;
   }
 }
@@ -47,7 +36,7 @@ std::string memory_table(const MemoryPlan& plan) {
     const Bytes total = plan.total(place);
     if (place != Place::device && total.value() == 0) return;
     for_each_purpose([&](Purpose purpose) { add_purpose(plan, purpose, place, rows); });
-    rows.push_back({total_name(place), human_bytes(total), "", exact(total)});
+    rows.push_back({at_place("total", place), human_bytes(total), "", human_count(total.value())});
   });
   return table(rows);
 }
@@ -80,7 +69,6 @@ struct Group {
   std::vector<std::int64_t> ranks;  // ascending
   RankPlan plan;                    // without names
   [[nodiscard]] std::string name() const { return ranks_in_words(ranks); }
-  [[nodiscard]] Rank first() const { return Rank{static_cast<int>(ranks.front())}; }
 };
 
 std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
@@ -95,32 +83,32 @@ std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
   return groups;
 }
 
-// One row: what it is about, and the bytes of each group; left out where none has any.
+// One row: what it is about, and the bytes of each group. Where none has any it is left out, unless it is
+// always there.
 template <class BytesIn>
 void add_bytes_row(const std::string& name, const std::vector<Group>& groups, const BytesIn& bytes_in,
-                   Rows& rows) {
+                   Rows& rows, bool always = false) {
   std::vector<std::string> row = {name};
-  bool any = false;
   for (const Group& group : groups) {
-    const Bytes bytes = bytes_in(group.plan.memory);
-    any = any || bytes.value() > 0;
+    const Bytes bytes = bytes_in(group);
+    always = always || bytes.value() > 0;
     row.push_back(human_bytes(bytes));
   }
-  if (any) rows.push_back(row);
+  if (always) rows.push_back(row);
 }
 
 // A column a group.
 std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
   for (const Group& group : groups) rows[0].push_back(group.name());
-  for (int i = 0; i < kPlaces * kPurposes; ++i) {
-    const auto place = static_cast<Place>(i / kPurposes);
-    const auto purpose = static_cast<Purpose>(i % kPurposes);
-    const auto of_purpose = [=](const MemoryPlan& plan) { return plan.of(purpose, place); };
-    const auto in_all = [=](const MemoryPlan& plan) { return plan.total(place); };
-    add_bytes_row(row_name(purpose, place), groups, of_purpose, rows);
-    if (i % kPurposes == kPurposes - 1) add_bytes_row(total_name(place), groups, in_all, rows);
-  }
+  for_each_place([&](Place place) {
+    for_each_purpose([&](Purpose purpose) {
+      const auto bytes_in = [=](const Group& group) { return group.plan.memory.of(purpose, place); };
+      add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
+    });
+    const auto bytes_in = [=](const Group& group) { return group.plan.memory.total(place); };
+    add_bytes_row(at_place("total", place), groups, bytes_in, rows);
+  });
   return table(rows);
 }
 
@@ -136,14 +124,11 @@ std::string operations_by_group(const std::vector<Group>& groups, WorldSize worl
     for (const Group& group : groups) rows.back().push_back(human_count(count_of(group.plan.operations, op)));
   }
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
-    std::vector<std::string> row = {way == Way::wire ? "a rank sends" : sum_name(way)};
-    bool any = way == Way::wire;
-    for (const Group& group : groups) {
-      const Bytes bytes = moved_bytes(group.plan.operations, way, group.first());
-      any = any || bytes.value() > 0;
-      row.push_back(human_bytes(bytes));
-    }
-    if (any) rows.push_back(row);
+    const auto bytes_in = [=](const Group& group) {
+      return moved_bytes(group.plan.operations, way, Rank{static_cast<int>(group.ranks.front())});
+    };
+    add_bytes_row(way == Way::wire ? "a rank sends" : sum_name(way), groups, bytes_in, rows,
+                  way == Way::wire);
   }
   return table(rows);
 }
@@ -173,7 +158,35 @@ void compare_operations(const CommPlan& predicted, const CommPlan& measured, Wor
   }
 }
 
+std::string behind(const std::map<std::int64_t, std::int64_t>& counts) {
+  std::string text;
+  for (const auto& [updates, microbatches] : counts)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", updates, human_count(microbatches));
+  return text;
+}
+
+Rows rows_of(const std::vector<Timetable::Share>& shares) {
+  Rows rows = {{"time of a step, mean"}};
+  for (std::size_t rank = 0; rank < shares.front().seconds.size(); ++rank)
+    rows.front().push_back(fmt::format("rank {}", rank));
+  for (const Timetable::Share& share : shares) {
+    rows.push_back({share.name});
+    for (const double seconds : share.seconds) rows.back().push_back(fmt::format("{:.2f} ms", 1e3 * seconds));
+  }
+  return rows;
+}
+
 }  // namespace
+
+std::string at_place(std::string_view what, Place place) {
+  return std::string(what) + (place == Place::device ? "" : ", " + std::string(name_of(place)));
+}
+
+RankBytes bytes_of(const MemoryPlan& plan) {
+  RankBytes bytes{{}, plan.total()};
+  for (const MemoryPlan::Item& item : plan.items()) bytes.of.at(item.purpose, item.place) += item.bytes;
+  return bytes;
+}
 
 std::string ranks_in_words(const std::vector<std::int64_t>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
@@ -203,26 +216,24 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
   const auto unlike = differences(memory.by_name(), measured.peak_by_name);
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
-      const Bytes found = measured.peak.at(purpose, place), planned = memory.of(purpose, place);
+      const Bytes found = measured.peak.of.at(purpose, place), planned = memory.of(purpose, place);
       if (planned.value() != 0 || found.value() != 0)
-        compare(row_name(purpose, place), planned.value(), found.value(), bytes);
+        compare(at_place(name_of(purpose), place), planned.value(), found.value(), bytes);
       if (planned == found) return;
       for (const auto& [buffer, its] : unlike)
         if (buffer.purpose == purpose && buffer.place == place)
           compare("  " + buffer.name, its.planned.value(), its.found.value(), bytes);
     });
-    if (place == Place::device) compare("total", memory.total().value(), measured.peak_total.value(), bytes);
+    if (place == Place::device) compare("total", memory.total().value(), measured.peak.total.value(), bytes);
   });
 
   Rows operations = {{"operations of one step", "predicted", "measured"}};
   compare_operations(comm, measured.operations, world, operations);
   for (const Way way : {Way::wire, Way::link, Way::disk}) {
     const Bytes planned = moved_bytes(comm, way, rank), found = moved_bytes(measured.operations, way, rank);
-    if (way == Way::wire) {
-      compare("bytes sent", planned.value(), found.value(), operations);
-    } else if (planned.value() != 0 || found.value() != 0) {
-      compare("bytes " + sum_name(way), planned.value(), found.value(), operations);
-    }
+    if (way == Way::wire || planned.value() != 0 || found.value() != 0)
+      compare(way == Way::wire ? "bytes sent" : "bytes " + sum_name(way), planned.value(), found.value(),
+              operations);
   }
   return table(bytes) + table(operations);
 }
@@ -258,28 +269,6 @@ std::string format_allocator(const AllocatorCheck& check) {
   return table(rows);
 }
 
-namespace {
-
-std::string behind(const std::map<std::int64_t, std::int64_t>& counts) {
-  std::string text;
-  for (const auto& [updates, microbatches] : counts)
-    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", updates, human_count(microbatches));
-  return text;
-}
-
-Rows rows_of(const std::vector<Timetable::Share>& shares) {
-  Rows rows = {{"time of a step, mean"}};
-  for (std::size_t rank = 0; rank < shares.front().seconds.size(); ++rank)
-    rows.front().push_back(fmt::format("rank {}", rank));
-  for (const Timetable::Share& share : shares) {
-    rows.push_back({share.name});
-    for (const double seconds : share.seconds) rows.back().push_back(fmt::format("{:.2f} ms", 1e3 * seconds));
-  }
-  return rows;
-}
-
-}  // namespace
-
 std::string format_timetable(const Timetable& timetable) {
   std::string text;
   Rows rows = {{"time of a step", timetable.length, "idle"}};
@@ -297,13 +286,7 @@ std::string format_timetable(const Timetable& timetable) {
 }
 
 bool as_predicted(const MemoryPlan& memory, const CommPlan& comm, const Measured& measured) {
-  bool equal = memory.total() == measured.peak_total && comm == measured.operations;
-  for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) {
-      equal = equal && memory.of(purpose, place) == measured.peak.at(purpose, place);
-    });
-  });
-  return equal;
+  return bytes_of(memory) == measured.peak && comm == measured.operations;
 }
 
 }  // namespace sc

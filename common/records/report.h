@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/types.h"
@@ -14,11 +15,18 @@
 
 namespace sc {
 
+/// Bytes of one rank; `total` is that of the device.
+struct RankBytes {
+  ByPlace<Bytes> of;
+  Bytes total;
+  bool operator==(const RankBytes&) const = default;
+};
+RankBytes bytes_of(const MemoryPlan& plan);
+
 /// What one rank's ledger and recording found.
 struct Measured {
-  ByPlace<Bytes> peak;
+  RankBytes peak;  // the total: the peak of the sum
   ByName peak_by_name;
-  Bytes peak_total;     // peak of the sum on the device
   CommPlan operations;  // of one training step
 };
 
@@ -64,6 +72,9 @@ struct RankPlan {
     return memory == other.memory && operations == other.operations && sent() == other.sent();
   }
 };
+
+/// What a row of bytes is about: "workspace", or "workspace, pinned" beside the device.
+std::string at_place(std::string_view what, Place place);
 
 /// "rank 3", "ranks 0-3", "ranks 0, 2, ..., 14" of ascending numbers.
 std::string ranks_in_words(const std::vector<std::int64_t>& ranks);

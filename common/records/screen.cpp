@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "common/base/text.h"
 
@@ -18,18 +19,14 @@ constexpr std::int64_t kColumns = 72;  // of a timeline
 // The rows of a table by purpose.
 struct Kind {
   const char* name;
-  std::vector<Purpose> purposes;
+  std::initializer_list<Purpose> purposes;
 };
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"parameters", {Purpose::parameters}},
-      {"gradients", {Purpose::gradients}},
-      {"optimizer", {Purpose::master, Purpose::momentum, Purpose::variance}},
-      {"older weights", {Purpose::stash}},
-      {"activations", {Purpose::activations}},
-      {"other", {Purpose::workspace, Purpose::communication, Purpose::checkpoint}}};
-  return all;
-}
+constexpr Kind kKinds[] = {{"parameters", {Purpose::parameters}},
+                           {"gradients", {Purpose::gradients}},
+                           {"optimizer", {Purpose::master, Purpose::momentum, Purpose::variance}},
+                           {"older weights", {Purpose::stash}},
+                           {"activations", {Purpose::activations}},
+                           {"other", {Purpose::workspace, Purpose::communication, Purpose::checkpoint}}};
 
 Bytes bytes_of_kind(const MemoryPlan& plan, const Kind& kind, Place place) {
   Bytes sum;
@@ -50,7 +47,7 @@ std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
 // Which kinds of bytes lie there: "gradients, optimizer".
 std::string kinds_at(const MemoryPlan& plan, Place place) {
   std::string text;
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     if (bytes_of_kind(plan, kind, place).value() > 0)
       text += (text.empty() ? "" : ", ") + std::string(kind.name);
   return text;
@@ -100,11 +97,7 @@ std::string counted(std::int64_t times, CommKind kind) {
   return counted(times, name);
 }
 
-std::int64_t count_of(const CommPlan& plan, Way way) {
-  std::int64_t sum = 0;
-  for (const auto& [op, times] : plan.count) sum += way_of(op.kind) == way ? times : 0;
-  return sum;
-}
+const char* verb_of(Way way) { return way == Way::link ? "copied" : "read and written"; }
 
 // "15 all-reduces, 2.53 MB sent"
 std::string step_in_words(const CommPlan& plan, Rank rank) {
@@ -114,42 +107,37 @@ std::string step_in_words(const CommPlan& plan, Rank rank) {
   std::string text;
   for (const auto& [kind, times] : messages) text += counted(times, kind) + ", ";
   text += human_bytes(moved_bytes(plan, Way::wire, rank)) + " sent";
-  if (const std::int64_t copies = count_of(plan, Way::link); copies > 0)
-    text += fmt::format(", {} copied", human_bytes(moved_bytes(plan, Way::link, rank)));
-  if (const std::int64_t transfers = count_of(plan, Way::disk); transfers > 0)
-    text += fmt::format(", {} read and written", human_bytes(moved_bytes(plan, Way::disk, rank)));
+  for (const Way way : {Way::link, Way::disk})
+    if (std::ranges::any_of(plan.count, [&](const auto& of) { return way_of(of.first.kind) == way; }))
+      text += fmt::format(", {} {}", human_bytes(moved_bytes(plan, way, rank)), verb_of(way));
   return text + " per step";
 }
 
 std::string of_one(const RankPlan& plan, Look look) {
   const MemoryPlan& memory = plan.memory;
   std::vector<Line> lines;
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     if (const Bytes bytes = bytes_of_kind(memory, kind, Place::device); bytes.value() > 0)
       lines.push_back({kind.name, bytes, true, formula_of(memory, kind)});
-  std::vector<Line> beside;
+  lines.push_back({"device", memory.total(), true, "all of the above"});
+  const std::size_t of_device = lines.size();
   for (const Place place : {Place::pinned, Place::host, Place::disk})
     if (const Bytes bytes = memory.total(place); bytes.value() > 0)
-      beside.push_back({std::string(name_of(place)), bytes, true, kinds_at(memory, place)});
-  const std::string step = "and " + step_in_words(plan.operations, Rank{0});
-  if (beside.empty()) {
-    lines.push_back({"total", memory.total(), false, ""});
-    std::string text = text_of(lines, look);
-    text.pop_back();
-    return text + "     " + step + "\n";
-  }
-  lines.push_back({"device", memory.total(), true, "all of the above"});
-  lines.insert(lines.end(), beside.begin(), beside.end());
-  return text_of(lines, look) + "  " + step + "\n";
+      lines.push_back({std::string(name_of(place)), bytes, true, kinds_at(memory, place)});
+  const bool alone = lines.size() == of_device;  // nothing lies beside the device
+  if (alone) lines.back() = {"total", memory.total(), false, ""};
+  std::string text = text_of(lines, look);
+  if (alone) text.pop_back();
+  return text + (alone ? "     and " : "  and ") + step_in_words(plan.operations, Rank{0}) + "\n";
 }
 
 // A line for each rank, or for those that are alike; bars last, since their cells may take several bytes.
 std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
   std::vector<std::vector<std::string>> rows = {{""}};
   Bytes most, sent;
-  for (const RankPlan& plan : ranks) most = std::max(most, plan.memory.total());
   for (const RankPlan& plan : ranks) {
     rows.push_back({ranks_in_words(plan.ranks.all())});
+    most = std::max(most, plan.memory.total());
     sent = std::max(sent, plan.sent());
   }
   const auto add = [&](const std::string& name, const auto& bytes_in) {
@@ -160,7 +148,7 @@ std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
     for (std::size_t i = 0; i < ranks.size(); ++i)
       rows[i + 1].push_back(human_bytes(bytes_in(ranks[i].memory)));
   };
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kKinds)
     add(kind.name, [&](const MemoryPlan& plan) { return bytes_of_kind(plan, kind, Place::device); });
   add("total", [](const MemoryPlan& plan) { return plan.total(); });
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -175,13 +163,10 @@ std::string held_in_words(const MemoryPlan& memory) {
     if (const Bytes bytes = memory.total(place); bytes.value() > 0)
       text += fmt::format(", {} {}", human_count(bytes.value()),
                           place == Place::pinned ? "pinned" : "on the " + std::string(name_of(place)));
-  std::int64_t purposes = 0;
-  for_each_purpose([&](Purpose purpose) {
-    Bytes bytes;
-    for_each_place([&](Place place) { bytes += memory.of(purpose, place); });
-    purposes += bytes.value() > 0 ? 1 : 0;
-  });
-  return text + ", " + counted(purposes, "purpose");
+  std::set<Purpose> purposes;
+  for (const MemoryPlan::Item& item : memory.items())
+    if (item.bytes.value() > 0) purposes.insert(item.purpose);
+  return text + ", " + counted(std::ssize(purposes), "purpose");
 }
 
 // "15 operations, 2,533,920 bytes sent"
@@ -192,8 +177,7 @@ std::string moved_in_words(const CommPlan& plan, Rank rank) {
                      human_count(moved_bytes(plan, Way::wire, rank).value()) + " bytes sent";
   for (const Way way : {Way::link, Way::disk})
     if (const Bytes bytes = moved_bytes(plan, way, rank); bytes.value() > 0)
-      text += fmt::format(", {} {}", human_count(bytes.value()),
-                          way == Way::link ? "copied" : "read and written");
+      text += fmt::format(", {} {}", human_count(bytes.value()), verb_of(way));
   return text;
 }
 
@@ -225,19 +209,14 @@ std::string drawn(const Timetable& timetable, double seconds, bool expected) {
   return text;
 }
 
-bool has_action(const Timetable& timetable, char letter) {
-  return std::ranges::any_of(timetable.ranks, [letter](const std::vector<Timetable::Span>& spans) {
-    return std::ranges::any_of(spans,
-                               [letter](const Timetable::Span& s) { return s.name.front() == letter; });
-  });
-}
-
 // The letters that are there, and what they stand for.
 std::string legend_of(const Timetable& timetable) {
-  std::string text;
+  std::string text, letters;
+  for (const std::vector<Timetable::Span>& spans : timetable.ranks)
+    for (const Timetable::Span& span : spans) letters += span.name.front();
   for (const char* named :
        {"F forward", "B backward", "I backward of inputs", "W backward of weights", "s update"})
-    if (has_action(timetable, named[0])) text += (text.empty() ? "" : ", ") + std::string(named);
+    if (letters.find(named[0]) != std::string::npos) text += (text.empty() ? "" : ", ") + std::string(named);
   return text;
 }
 

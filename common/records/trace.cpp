@@ -3,58 +3,45 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "common/base/text.h"
+#include "common/records/json.h"
 
 namespace sc {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 double end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
 
-// Spans that a row can show: each lies inside the innermost one that is still open, or after it.
-class Row {
- public:
-  bool take(const TraceSpan& span, bool may_nest) {
-    while (!open_.empty() && open_.back() <= span.begin_us) open_.pop_back();
-    if (!open_.empty() && (!may_nest || end_of(span) > open_.back())) return false;
-    open_.push_back(end_of(span));
-    return true;
-  }
-
- private:
-  std::vector<double> open_;  // ends, the innermost last
-};
+// Whether a row can show the span beside those that it has: it lies inside the innermost one that is still
+// open, or after it.
+//   open  the ends of these, the innermost last
+bool takes(std::vector<double>& open, const TraceSpan& span, bool may_nest) {
+  while (!open.empty() && open.back() <= span.begin_us) open.pop_back();
+  if (!open.empty() && (!may_nest || end_of(span) > open.back())) return false;
+  open.push_back(end_of(span));
+  return true;
+}
 
 struct Placed {
   const TraceSpan* span;
-  std::size_t row;  // of its lane, 0-based
+  std::int64_t row;  // of its lane, 0-based
 };
 
 // Spans of one lane, in order of begin (an outer span before the inner ones), each in the first row that can
 // show it.
 std::vector<Placed> place(const std::vector<TraceSpan>& spans, Lane lane) {
   std::vector<Placed> placed;
-  for (const TraceSpan& span : spans) {
+  for (const TraceSpan& span : spans)
     if (span.lane == lane) placed.push_back({&span, 0});
-  }
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
-    if (a.span->begin_us != b.span->begin_us) return a.span->begin_us < b.span->begin_us;
-    return a.span->duration_us > b.span->duration_us;
-  });
-  std::vector<Row> rows;
-  for (Placed& p : placed) {
-    // One operation is not a part of another, even if it ends earlier.
-    const bool may_nest = lane != Lane::communication;
-    while (p.row < rows.size() && !rows[p.row].take(*p.span, may_nest)) ++p.row;
-    if (p.row == rows.size()) rows.emplace_back().take(*p.span, may_nest);
-  }
+  std::ranges::stable_sort(placed, {},
+                           [](const Placed& p) { return std::pair(p.span->begin_us, -p.span->duration_us); });
+  // One operation is not a part of another, even if it ends earlier.
+  const bool may_nest = lane != Lane::communication;
+  std::vector<std::vector<double>> rows(placed.size());  // there are never more
+  for (Placed& p : placed)
+    while (!takes(rows[static_cast<std::size_t>(p.row)], *p.span, may_nest)) ++p.row;
   return placed;
 }
 
@@ -115,17 +102,15 @@ void Trace::add_operation(const OpSpan& op, const std::string& name) {
   if (!end) return;
   const Clock::time_point begin = op.began.value_or(op.issued);
   constexpr Lane kLanes[] = {Lane::communication, Lane::copies, Lane::disk};  // by Way
-  TraceSpan span{kLanes[static_cast<int>(way_of(op.op.kind))],
-                 name,
-                 std::string(name_of(op.phase)),
-                 us(begin),
-                 us(*end) - us(begin),
-                 {}};
-  span.args = {{"number", human_count(op.number)},
-               {"step", human_count(op.step)},
-               {"bytes of the tensor", human_count(bytes_of(op.op.elements, op.op.dtype).value())},
-               {"bytes this rank sends", human_count(op.sent.value())}};
-  add(std::move(span));
+  add({kLanes[static_cast<int>(way_of(op.op.kind))],
+       name,
+       std::string(name_of(op.phase)),
+       us(begin),
+       us(*end) - us(begin),
+       {{"number", human_count(op.number)},
+        {"step", human_count(op.step)},
+        {"bytes of the tensor", human_count(bytes_of(op.op.elements, op.op.dtype).value())},
+        {"bytes this rank sends", human_count(op.sent.value())}}});
 }
 
 void Trace::add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
@@ -163,7 +148,7 @@ void Trace::add_marks(std::span<const Timeline::Span> marks, int last_unit) {
 std::string Trace::serialise() const {
   const std::int64_t pid = to_int(rank_);
   std::string text;
-  const auto put = [&](const Json& json) { text += text_of(json) + "\n"; };
+  const auto put = [&](const Json& json) { text += line_of(json) + "\n"; };
   std::string name = fmt::format("rank {}", pid);
   if (left_out_ > 0) name += fmt::format(" ({} spans left out)", human_count(left_out_));
   put(metadata("process_name", pid, 0, {{"name", name}}));
@@ -173,17 +158,16 @@ std::string Trace::serialise() const {
        {Lane::compute, Lane::wait, Lane::communication, Lane::copies, Lane::disk, Lane::marks}) {
     const std::vector<Placed> placed = place(spans_, lane);
     if (placed.empty() && lane > Lane::communication) continue;
-    std::size_t rows = 1;  // an empty lane of the first three is shown too
+    std::int64_t rows = 1;  // an empty lane of the first three is shown too
     for (const Placed& p : placed) rows = std::max(rows, p.row + 1);
-    for (std::size_t row = 0; row < rows; ++row) {
-      const std::int64_t tid = first_row + static_cast<std::int64_t>(row);
+    for (std::int64_t row = 0; row < rows; ++row) {
       const std::string label =
           row == 0 ? std::string(name_of(lane)) : fmt::format("{} {}", name_of(lane), row + 1);
-      put(metadata("thread_name", pid, tid, {{"name", label}}));
-      put(metadata("thread_sort_index", pid, tid, {{"sort_index", tid}}));
+      put(metadata("thread_name", pid, first_row + row, {{"name", label}}));
+      put(metadata("thread_sort_index", pid, first_row + row, {{"sort_index", first_row + row}}));
     }
-    for (const Placed& p : placed) put(event_of(*p.span, pid, first_row + static_cast<std::int64_t>(p.row)));
-    first_row += static_cast<std::int64_t>(rows);
+    for (const Placed& p : placed) put(event_of(*p.span, pid, first_row + p.row));
+    first_row += rows;
   }
   return text;
 }

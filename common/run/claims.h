@@ -4,32 +4,26 @@
 #include <optional>
 #include <string>
 
-#include "common/gpu/gpu.h"
-#include "common/memory/allocator_witness.h"
-#include "common/memory/ledger.h"
 #include "common/memory/plan.h"
 #include "common/records/report.h"
+#include "common/run/world.h"
 
 namespace sc::detail {
 
 class Claims {
  public:
-  /// Who knows what was handed out. All outlive this.
-  struct Books {
-    Ledger& ledger;
-    AllocatorWitness& witness;  // LibTorch's allocator on the CPU
-    Gpu* gpu;                   // its allocator; null on the CPU
-  };
-  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Books& books);
+  /// ground: its ledger and allocators know what was handed out.
+  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Ground& ground);
 
   [[nodiscard]] const MemoryPlan& memory() const { return memory_; }
   [[nodiscard]] const CommPlan& operations() const { return operations_; }
 
   /// Right before the checked step: peaks start again.
   void begin();
-  /// Right after it, which was step `step`.  Errors: ClaimError (exit 70) with what was predicted and what
-  ///                                         was found: bytes by
-  /// purpose and their sum, operations, what LibTorch's allocator handed out.
+  /// Right after it, which was step `step`.
+  ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
+  ///   sum,
+  ///           operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
   /// Null before.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
@@ -37,17 +31,12 @@ class Claims {
   [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }
   /// For the end of a run: the same numbers side by side, or why there are none.
   [[nodiscard]] std::string report() const;
-  /// Two lines: held, sent.
-  [[nodiscard]] std::string brief() const;
 
  private:
-  void check_witness(std::int64_t step) const;
-  void check_gpu_allocator(std::int64_t step);
-
   const RunShape& shape_;
   const MemoryPlan memory_;
   const CommPlan operations_;
-  const Books books_;
+  const Ground on_;
   std::int64_t allocations_before_ = 0;  // the checked step, by the GPU's allocator
   std::optional<Measured> measured_;
   std::optional<AllocatorCheck> allocator_;

@@ -17,8 +17,6 @@
 namespace sc::detail {
 namespace {
 
-Value flag(const std::string& text) { return {.form = Value::Form::flag, .text = text}; }
-
 std::string joined(const std::string& some, const std::string& more) {
   return some.empty() || more.empty() ? some + more : some + ", " + more;
 }
@@ -33,7 +31,7 @@ std::string keys_that_change(const Workload& then, const Workload& now, const Of
     if (before.at(key) == value) continue;
     const std::string said = fmt::format("{} is {} now and was {}", key, value, before.at(key));
     Workload changed = then;
-    workload_fields().bind(changed).set(key, flag(value), key);
+    workload_fields().bind(changed).set(key, {.form = Value::Form::flag, .text = value}, key);
     if (of(changed) != of(then)) some = joined(some, said);
     all = joined(all, said);
   }

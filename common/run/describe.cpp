@@ -37,40 +37,6 @@ std::string field_of(const char* file, const std::string& key) {
   return "unknown";
 }
 
-std::string dtype_text(const PrecisionConfig& p) {
-  std::string text =
-      fmt::format("{} parameters and activations, {} gradients", name_of(p.dtype), name_of(p.grad_dtype));
-  if (p.reduce_dtype != p.grad_dtype)
-    text += fmt::format(", summed over ranks in {}", name_of(p.reduce_dtype));
-  return text + (p.has_master() ? ", f32 master, momentum, variance" : ", f32 momentum, variance");
-}
-
-}  // namespace
-
-Hardware describe_hardware() {
-  Hardware h;
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) == 0) h.host = name;
-  h.cpu = field_of("/proc/cpuinfo", "model name");
-  h.cores = usable_cores();
-  h.memory = Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE));
-  return h;
-}
-
-std::string libtorch_version() {
-  return fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-}
-
-std::string mpi_version() {
-  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
-}
-
-std::string compiler_version() {
-  return fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
-}
-
-namespace {
-
 std::string ask_git() {
   const std::string git = std::string("git -C '") + STAGECRAFT_SOURCE_DIR + "' ";
   const std::string commit = first_line_of(git + "rev-parse --short=12 HEAD 2>/dev/null");
@@ -82,17 +48,12 @@ std::string ask_git() {
          (first_line_of(git + "status --porcelain --untracked-files=no 2>/dev/null").empty() ? "" : "-dirty");
 }
 
-}  // namespace
-
-std::string source_commit() {
-  if (const char* given = std::getenv("STAGECRAFT_COMMIT"); given != nullptr && *given != '\0') return given;
-  static const std::string commit = ask_git();  // it takes a tenth of a second, and every checkpoint asks
-  return commit;
-}
-
-std::string describe_versions() {
-  return fmt::format("Stagecraft {}\nLibTorch {}\n{}\n{}\n", source_commit(), libtorch_version(),
-                     mpi_version(), compiler_version());
+std::string dtype_text(const PrecisionConfig& p) {
+  std::string text =
+      fmt::format("{} parameters and activations, {} gradients", name_of(p.dtype), name_of(p.grad_dtype));
+  if (p.reduce_dtype != p.grad_dtype)
+    text += fmt::format(", summed over ranks in {}", name_of(p.reduce_dtype));
+  return text + (p.has_master() ? ", f32 master, momentum, variance" : ", f32 momentum, variance");
 }
 
 std::string describe_model(const RunShape& shape) {
@@ -114,19 +75,46 @@ std::string describe_batch(const RunShape& shape, const BatchPlan& b) {
                      b.data_parallel == 1 ? "" : "s");
 }
 
-namespace {
-
 std::string ranks_text(const RunShape& shape) {
   return fmt::format("{} rank{}", to_int(shape.mesh.world()), to_int(shape.mesh.world()) == 1 ? "" : "s");
 }
 
 std::string shape_lines(const RunShape& shape, const BatchPlan& batch) {
-  std::string text = "  model    " + describe_model(shape) + "\n";
-  text += "  batch    " + describe_batch(shape, batch) + "\n";
-  return text + "  numbers  " + dtype_text(shape.workload.precision) + "\n";
+  return fmt::format("  model    {}\n  batch    {}\n  numbers  {}\n", describe_model(shape),
+                     describe_batch(shape, batch), dtype_text(shape.workload.precision));
 }
 
 }  // namespace
+
+Hardware describe_hardware() {
+  char name[256] = "";
+  const bool named = ::gethostname(name, sizeof name - 1) == 0;
+  return {.host = named ? name : "",
+          .cpu = field_of("/proc/cpuinfo", "model name"),
+          .cores = usable_cores(),
+          .memory = Bytes(static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE))};
+}
+
+std::map<std::string, std::string> versions() {
+  const auto version = [](const char* name, int major, int minor, int patch) {
+    return fmt::format("{}{}.{}.{}", name, major, minor, patch);
+  };
+  return {{"LibTorch", version("", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH)},
+          {"MPI", version("Open MPI ", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)},
+          {"compiler", version("g++ ", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__)}};
+}
+
+std::string source_commit() {
+  if (const char* given = std::getenv("STAGECRAFT_COMMIT"); given != nullptr && *given != '\0') return given;
+  static const std::string commit = ask_git();  // it takes a tenth of a second, and every checkpoint asks
+  return commit;
+}
+
+std::string describe_versions() {
+  const std::map<std::string, std::string> of = versions();
+  return fmt::format("Stagecraft {}\nLibTorch {}\n{}\n{}\n", source_commit(), of.at("LibTorch"), of.at("MPI"),
+                     of.at("compiler"));
+}
 
 std::string describe_plan(const std::string& lesson, const RunShape& shape, const BatchPlan& batch) {
   return fmt::format("{}: plan for {} on {}\n", lesson, ranks_text(shape),
@@ -147,8 +135,9 @@ std::string describe_run(const std::string& lesson, const RunShape& shape, const
   const std::string started = alone ? "" : "started by " + launcher + ", ";
   const std::string threads =
       fmt::format("{} thread{}{}", shape.threads, shape.threads == 1 ? "" : "s", alone ? "" : " each");
-  const std::string machine = fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores,
-                                          h.cores == 1 ? "" : "s", human_bytes(h.memory), libtorch_version());
+  const std::string machine =
+      fmt::format("{}, {} core{}, {} of memory, LibTorch {}", h.cpu, h.cores, h.cores == 1 ? "" : "s",
+                  human_bytes(h.memory), versions().at("LibTorch"));
   const std::string where = gpu.empty() ? "the CPU" : to_int(shape.mesh.world()) == 1 ? "a GPU" : "GPUs";
   return fmt::format("{}\n  where    {} on {} ({}{}), {}\n", lesson, ranks_text(shape), where, started,
                      threads, machine) +

@@ -1,6 +1,7 @@
 // What a run says about itself before it starts. No torch.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "common/config/batch_plan.h"
@@ -18,9 +19,8 @@ Hardware describe_hardware();
 
 /// LibTorch, MPI and compiler versions, one a line; for --version.
 std::string describe_versions();
-std::string libtorch_version();
-std::string mpi_version();
-std::string compiler_version();
+/// The same of {"LibTorch", "MPI", "compiler"}: "2.5.1", "Open MPI 4.1.4", "g++ 12.2.0".
+std::map<std::string, std::string> versions();
 /// The commit of the source tree this program was built from, "-dirty" if changed; "unknown"
 /// and what git said in brackets where it names none: no git, no checkout, or one of another user.
 /// STAGECRAFT_COMMIT says it where the tree is a copy that git does not know, as on a lent machine.
@@ -33,7 +33,5 @@ std::string describe_cap(const std::string& flag, Bytes total, Bytes cap);
 /// The lines of describe_plan for a run that begins, with the machine.
 std::string describe_run(const std::string& lesson, const RunShape& shape, const BatchPlan& batch,
                          const std::string& launcher, const std::string& gpu = "");
-std::string describe_model(const RunShape& shape);
-std::string describe_batch(const RunShape& shape, const BatchPlan& batch);
 
 }  // namespace sc

@@ -96,40 +96,37 @@ std::string settings(const RunShape& changed, const RunShape& from) {
   return text;
 }
 
-// Plans, or none where the strategy or its settings refuse the shape.
-template <class F>
-std::vector<MemoryPlan> or_none(const F& plans) {
-  try {
-    return plans();
-  } catch (const InputError&) {
-    return {};
+// A run that may fit: the words that ask for it after a blank, and the strategy; null: the run's own.
+struct Candidate {
+  std::string what;
+  RunShape shape;
+  const Plans* plans = nullptr;
+};
+
+// Adds the first of these that fits, and returns it; null: none does.
+const Candidate* add_first(const LimitedRun& run, const std::vector<Candidate>& candidates,
+                           std::vector<Change>& changes) {
+  for (const Candidate& of : candidates) {
+    try {
+      const std::vector<MemoryPlan> stages =
+          of.plans == nullptr ? run.plans(of.shape) : detail::plans_of_world(*of.plans, of.shape);
+      if (stages.empty() || !fits(run, of.shape, stages)) continue;
+      changes.push_back({of.what.substr(1), largest_of(stages).total()});
+      return &of;
+    } catch (const InputError&) {  // the strategy or its settings refuse the shape
+    }
   }
+  return nullptr;
 }
 
-// The first of `shapes` that fits.
 bool add_first(const LimitedRun& run, const std::vector<RunShape>& shapes, std::vector<Change>& changes) {
-  for (const RunShape& shape : shapes) {
-    const std::vector<MemoryPlan> stages = or_none([&] { return run.plans(shape); });
-    if (stages.empty() || !fits(run, shape, stages)) continue;
-    changes.push_back({settings(shape, run.shape).substr(1), largest_of(stages).total()});
-    return true;
-  }
-  return false;
+  std::vector<Candidate> candidates;
+  for (const RunShape& shape : shapes) candidates.push_back({settings(shape, run.shape), shape});
+  return add_first(run, candidates, changes) != nullptr;
 }
 
 std::string settings_of(const StrategyPlans& strategy) {
   return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
-}
-
-// The first of the strategy's own settings that fits.
-void add_smaller(const LimitedRun& run, std::vector<Change>& changes) {
-  for (const StrategyPlans& same : run.smaller) {
-    const std::vector<MemoryPlan> stages =
-        or_none([&] { return detail::plans_of_world(*same.plans, run.shape); });
-    if (stages.empty() || !fits(run, run.shape, stages)) continue;
-    changes.push_back({settings_of(same).substr(1), largest_of(stages).total()});
-    return;
-  }
 }
 
 // Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
@@ -138,18 +135,16 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
   for (const StrategyPlans& strategy : run.strategies) {
     const auto mesh = [&](WorldSize world) { return strategy.plans->mesh(world); };
+    std::vector<Candidate> candidates;
     for (const RunShape& shape :
-         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh)) {
-      if (to_int(shape.mesh.world()) >= fewer_than) break;
-      const std::vector<MemoryPlan> stages =
-          or_none([&] { return detail::plans_of_world(*strategy.plans, shape); });
-      if (stages.empty() || !fits(run, shape, stages)) continue;
-      changes.push_back(
-          {fmt::format("{} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2),
-                       to_int(shape.mesh.world()), settings_of(strategy), settings(from, run.shape)),
-           largest_of(stages).total()});
-      fewer_than = to_int(shape.mesh.world());
-    }
+         larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh))
+      if (const std::int64_t ranks = to_int(shape.mesh.world()); ranks < fewer_than)
+        candidates.push_back(
+            {fmt::format(" {} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2), ranks,
+                         settings_of(strategy), settings(from, run.shape)),
+             shape, strategy.plans.get()});
+    if (const Candidate* first = add_first(run, candidates, changes))
+      fewer_than = to_int(first->shape.mesh.world());
   }
   return changes.size() > before;
 }
@@ -171,7 +166,9 @@ std::string or_more_of(const LimitedRun& run) {
 
 std::vector<Change> changes_that_fit(const LimitedRun& run) {
   std::vector<Change> changes;
-  add_smaller(run, changes);
+  std::vector<Candidate> same;  // this strategy with other settings
+  for (const StrategyPlans& of : run.smaller) same.push_back({settings_of(of), run.shape, of.plans.get()});
+  add_first(run, same, changes);
   const std::vector<RunShape> smaller = smaller_micro_batches(run), again = more_recomputed(run.shape);
   const bool one = add_first(run, smaller, changes), other = add_first(run, again, changes);
   if (!one && !other) {

@@ -46,26 +46,20 @@ void require_held(FileOps& ops, const Path& checkpoints) {
 Holds::Holds(const TrainJob& job)
     : ops_(posix_file_ops()), holder_(this_holder(std::getenv("STAGECRAFT_HOLDER"))) {
   if (job.launch.rank != Rank{0}) return;
-  take_checkpoints(job);
+  const CheckpointFlags& asked = job.line.checkpoints;
+  const Path dir = checkpoints_dir(job), from = asked.resume.empty() ? dir : resumed_dir(job);
+  if (asked.every > 0)
+    take(dir / kLock, LockMode::exclusive, "--save-every", dir.string(),
+         "another directory with --checkpoints, or wait until that run has ended");
+  if (!asked.resume.empty() && (asked.every == 0 || !same(from, dir)))
+    take(from / kLock, LockMode::shared, "--resume " + asked.resume, from.string(),
+         "wait until that run has ended; or copy a checkpoint, go on from the copy, and save elsewhere with "
+         "--checkpoints");
   if (job.line.save.empty()) return;
   const Path save = job.line.save;
   check_save_path(*ops_, save, job.config.workload.model);
   take(parent_of(save) / fmt::format(".{}.lock", save.filename().string()), LockMode::exclusive,
        "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
-}
-
-void Holds::take_checkpoints(const TrainJob& job) {
-  const CheckpointFlags& asked = job.line.checkpoints;
-  const Path dir = checkpoints_dir(job);
-  if (asked.every > 0)
-    take(dir / kLock, LockMode::exclusive, "--save-every", dir.string(),
-         "another directory with --checkpoints, or wait until that run has ended");
-  if (asked.resume.empty()) return;
-  const Path from = resumed_dir(job);
-  if (asked.every > 0 && same(from, dir)) return;
-  take(from / kLock, LockMode::shared, "--resume " + asked.resume, from.string(),
-       "wait until that run has ended; or copy a checkpoint, go on from the copy, and save elsewhere with "
-       "--checkpoints");
 }
 
 void Holds::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,

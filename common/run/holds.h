@@ -21,7 +21,6 @@ class Holds {
  private:
   void take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
             const std::string& fix);
-  void take_checkpoints(const TrainJob& job);
 
   std::unique_ptr<FileOps> ops_;
   Holder holder_;

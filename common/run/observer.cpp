@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "common/base/finite.h"
-#include "common/comm/nccl/nccl_communicator.h"
 #include "common/input/printable.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/lr_schedule.h"
@@ -16,8 +15,16 @@
 namespace sc::detail {
 namespace {
 
-double seconds_of(Observer::Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
+// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
+// none (0): the command begins at the one that it began at.
+std::string change_to_go_on(const TrainJob& job, std::int64_t saved) {
+  const std::string& resumed = job.line.checkpoints.resume;
+  if (saved == 0 || resumed == "latest") return "";
+  const Path newest = checkpoints_dir(job) / checkpoint::generation_name(saved);
+  return fmt::format(" with --resume {}{}", newest.string(),
+                     !resumed.empty()        ? " instead of --resume " + resumed
+                     : job.line.init.empty() ? ""
+                                             : " and without --init");
 }
 
 }  // namespace
@@ -26,12 +33,12 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
     : job_(job),
       seen_(observed),
       comm_(observed.world.comm()),
-      progress_(std::cout, [] { return seconds_of(Clock::now().time_since_epoch()); },
+      progress_(std::cout, [] { return seconds_since(Clock::time_point{}); },
                 {.total_steps = observed.shape.workload.steps,
                  .quiet = observed.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
                  .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
-                 .flops = observed.flops}) {
+                 .flops = observed.files.record().flops}) {
   seen_.world.set_last_acts(
       {.failed = [this](int exit_code, const std::string& text) { failed(exit_code, text); },
        .interrupted = [this](int signal) { interrupted(signal); },
@@ -51,23 +58,12 @@ void Observer::interrupted(int signal) {
   std::string what = fmt::format("interrupted at step {}", step_.load());
   const std::int64_t saved = saved_;
   if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
-    what += fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(saved));
+    what +=
+        fmt::format("; {} steps are saved: the same command{} goes on", done, change_to_go_on(job_, saved));
   const Path record = seen_.files.fail(128 + signal, what, seen_.run_began);
   std::cout << fresh_line() << what;
   if (!record.empty()) std::cout << "; record: " << printable(record.string());
   std::cout << std::endl;
-}
-
-// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
-// none (0): the command begins at the one that it began at.
-std::string Observer::change_to_go_on(std::int64_t saved) const {
-  const std::string& resumed = job_.line.checkpoints.resume;
-  if (saved == 0 || resumed == "latest") return "";
-  const Path newest = checkpoints_dir(job_) / checkpoint::generation_name(saved);
-  return fmt::format(" with --resume {}{}", newest.string(),
-                     !resumed.empty()         ? " instead of --resume " + resumed
-                     : job_.line.init.empty() ? ""
-                                              : " and without --init");
 }
 
 void Observer::begin(std::int64_t step) {
@@ -89,7 +85,7 @@ void Observer::computing() {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  const bool replays = graph_replays();  // at other times than these
+  const bool replays = job_.replays(step_);  // at other times than these
   // A graph's marks are made where it is captured; the second marked step passes them again.
   if (replays && job_.marks(step_ - 1) && step_ - 1 > job_.checked_step()) return;
   seen_.timeline.begin_step(
@@ -107,32 +103,33 @@ const StepRecord* Observer::record(const StepResult& result) {
       result.sums.defined() ? result.sums.cpu() : at::Tensor();  // waits for the step
   const Clock::time_point now = Clock::now();
   comm_.record().read_gpu_times();
-  const auto waited = std::chrono::duration<double>(comm_.record().waited()).count();
+  const std::chrono::duration<double> took = now - began_, waited = comm_.record().waited();
   // A step takes what it takes, whenever its result comes.
-  if (times_.emplace(step_, Times{seconds_of(now - began_), waited}).second) draw(now);
+  const StepRecord times{.seconds = took.count(), .waited_seconds = waited.count()};
+  if (times_.emplace(step_, times).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
-  StepRecord record;
-  record.skipped = sums[kNonFinite] != 0;
-  record.step = result.of_step.value_or(step_);
-  record.loss = without_sign_of_nan(sums[kLossSum] / sums[kTokens]);
   const Workload& workload = seen_.shape.workload;
-  record.lr =
-      static_cast<float>(result.lr.value_or(learning_rate(workload.optim, record.step, workload.steps)));
-  record.grad_norm = result.grad_norm.item<float>();
-  record.tokens = workload.batch.global * workload.batch.sequence;
-  const auto own = times_.extract(record.step);
+  const std::int64_t step = result.of_step.value_or(step_);
+  StepRecord record{
+      .step = step,
+      .loss = without_sign_of_nan(sums[kLossSum] / sums[kTokens]),
+      .lr = static_cast<float>(result.lr.value_or(learning_rate(workload.optim, step, workload.steps))),
+      .grad_norm = result.grad_norm.item<float>(),
+      .tokens = workload.batch.global * workload.batch.sequence,
+      .skipped = sums[kNonFinite] != 0};
+  const auto own = times_.extract(step);
   // Of a step before the checkpoint that this run went on from: the run that saved it may have ended without
   // this result.
   if (own.empty()) return &(earlier_ = record);
-  record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited;
+  record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited_seconds;
   return &steps_.emplace_back(record);
 }
 
 // For the page and the trace, where they want this step.
 void Observer::draw(Clock::time_point ended) {
   if (job_.marks(step_)) {
-    if (graph_replays()) seen_.timeline.settle(step_);
+    if (job_.replays(step_)) seen_.timeline.settle(step_);
     seen_.files.mark_step({step_, began_, ended, {}});
   }
   if (!job_.traces(step_)) return;
@@ -154,18 +151,9 @@ void Observer::end() {
   for (; said_ < steps_.size(); ++said_) {
     const StepRecord& done = steps_[said_];
     if (speaks()) seen_.files.append(done);
-    progress_.step({done.step, done.loss, done.tokens, done.seconds, done.waited_seconds});
+    progress_.step(done);
   }
 }
-
-bool Observer::graph_replays() const { return on_gpu() && job_.graph() && step_ > job_.checked_step(); }
-
-// Marks are nodes of the graph: it is captured anew, without them.
-bool Observer::drops_graph() const { return job_.marks(step_ - 1) && !job_.marks(step_); }
-
-void Observer::replayed() { comm_.record().replayed(ended_on_current_stream()); }
-
-void Observer::dropped() { comm_.record().forget_captured(); }
 
 void Observer::validated(double loss) {
   if (!steps_.empty()) steps_.back().validation_loss = loss;

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/records/mfu.h"
 #include "common/records/progress.h"
 #include "common/records/record.h"
 #include "common/run/claims.h"
@@ -28,7 +27,6 @@ struct Observed {
   Claims& claims;
   RunFiles& files;
   Timeline& timeline;
-  std::optional<ModelFlops> flops;  // on a GPU
   std::chrono::steady_clock::time_point run_began;
 };
 
@@ -40,8 +38,6 @@ class Observer {
 
   Observer(const TrainJob& job, const Observed& observed);
   ~Observer();
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
 
   // Once a step, in this order:
   /// The step's clock runs, and the watchdog's.
@@ -59,11 +55,6 @@ class Observer {
   /// Steps.jsonl and the line on the screen.
   void end();
 
-  /// A graph was launched on the current stream: all its operations run again.
-  void replayed();
-  /// The graph has marks that this step is not to have.
-  [[nodiscard]] bool drops_graph() const;
-  void dropped();
   /// A checkpoint of so many steps is durable, which this run has made.
   void saved(std::int64_t done) { saved_ = done; }
   /// The validation loss after the newest step.
@@ -77,9 +68,7 @@ class Observer {
  private:
   void failed(int exit_code, const std::string& text);
   void interrupted(int signal);
-  [[nodiscard]] std::string change_to_go_on(std::int64_t saved) const;
   void draw(Clock::time_point ended);
-  [[nodiscard]] bool graph_replays() const;
   [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
   [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
 
@@ -89,13 +78,10 @@ class Observer {
   Progress progress_;
   std::vector<StepRecord> steps_;
   StepRecord earlier_;  // of a step before the checkpoint that the run went on from; not in steps_
-  struct Times {
-    double seconds, waited;
-  };
-  std::map<std::int64_t, Times> times_;  // of steps whose results have not come
-  std::size_t said_ = 0;                 // of them, those on disk and on the screen
-  std::atomic<std::int64_t> step_ = 0;   // read by the watchdog's thread, as saved_
-  std::atomic<std::int64_t> saved_ = 0;  // steps of the last checkpoint of this run; 0: there is none
+  std::map<std::int64_t, StepRecord> times_;  // of steps whose results have not come: their times alone
+  std::size_t said_ = 0;                      // of them, those on disk and on the screen
+  std::atomic<std::int64_t> step_ = 0;        // read by the watchdog's thread, as saved_
+  std::atomic<std::int64_t> saved_ = 0;       // steps of the last checkpoint of this run; 0: there is none
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn
   GpuMomentPtr gpu_ended_;

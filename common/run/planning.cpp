@@ -11,24 +11,13 @@
 
 namespace sc::detail {
 
-DeviceKind device_kind(DeviceChoice choice) {
-  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
+namespace {
 
 OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice) {
-  if (device == DeviceKind::cpu) return OpsBackend::aten;
-  switch (choice.value_or(OpsChoice::fused)) {
-    case OpsChoice::aten:
-      return OpsBackend::aten;
-    case OpsChoice::fused:
-      return OpsBackend::fused;
-    case OpsChoice::deterministic:
-      return OpsBackend::deterministic;
-  }
-  return OpsBackend::fused;
+  const OpsChoice chosen = choice.value_or(OpsChoice::fused);
+  if (device == DeviceKind::cpu || chosen == OpsChoice::aten) return OpsBackend::aten;
+  return chosen == OpsChoice::fused ? OpsBackend::fused : OpsBackend::deterministic;
 }
-
-namespace {
 
 void refuse_gpu_flags(const CommandLine& line) {
   const char* flag = line.ops         ? "--ops"
@@ -40,18 +29,6 @@ void refuse_gpu_flags(const CommandLine& line) {
   if (flag == nullptr) return;
   throw InputError(ExitCode::usage, flag, "it is about GPUs, and this is on the CPU",
                    "leave it out, or --device cuda");
-}
-
-RunShape shape_of_plan(const Plans& plans, const CommandLine& line, const Workload& workload,
-                       std::int64_t world, DeviceKind device) {
-  RunShape shape;
-  shape.workload = workload;
-  shape.mesh = plans.mesh(WorldSize{static_cast<int>(world)});
-  shape.device = device;
-  shape.comm = comm_backend(device, line.share_gpu, world > 1);
-  shape.ops = ops_backend(shape.device, line.ops);
-  shape.threads = line.threads > 0 ? line.threads : 1;
-  return shape;
 }
 
 // What this strategy cannot do.
@@ -72,6 +49,12 @@ void refuse_by(const Facts& facts, const CommandLine& line) {
                      "`checkpoint export` writes");
 }
 
+// Of these ranks what the first one holds and sends.
+RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
+  shape.rank = Rank{ranks.first};
+  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
+}
+
 }  // namespace
 
 Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
@@ -88,30 +71,20 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
                        .ranks_flag = program.ranks_flag};
   Prepared run;
   run.batch = validate(config, facts);
-  run.device = device_kind(line.plan ? plan_device(config.workload, line.device) : computes_on);
-  if (run.device == DeviceKind::cpu) refuse_gpu_flags(line);
-  run.shape = shape_of_plan(plans, line, config.workload, world, run.device);
+  const DeviceChoice choice = line.plan ? plan_device(config.workload, line.device) : computes_on;
+  const DeviceKind device = choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  if (device == DeviceKind::cpu) refuse_gpu_flags(line);
+  run.shape = {.workload = config.workload,
+               .mesh = plans.mesh(WorldSize{static_cast<int>(world)}),
+               .device = device,
+               .ops = ops_backend(device, line.ops),
+               .comm = comm_backend(device, line.share_gpu, world > 1),
+               .threads = line.threads > 0 ? line.threads : 1};
   run.known = plans.facts(run.shape);
   refuse_by(run.known, line);
   run.config = std::move(config);
   return run;
 }
-
-MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
-  MemoryPlan plan = plans.memory_plan(shape);
-  plan_surroundings(shape, plan);
-  return plan;
-}
-
-namespace {
-
-// Of these ranks what the first one holds and sends.
-RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
-  shape.rank = Rank{ranks.first};
-  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
-}
-
-}  // namespace
 
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   return of_world(shape, [&](const RunShape& rank) {

@@ -10,14 +10,10 @@
 
 namespace sc::detail {
 
-DeviceKind device_kind(DeviceChoice choice);
-OpsBackend ops_backend(DeviceKind device, std::optional<OpsChoice> choice);
-
 /// What was asked for, and that it fits together.
 struct Prepared {
   ResolvedConfig config;
   BatchPlan batch;
-  DeviceKind device = DeviceKind::cpu;
   RunShape shape;  // of its plan
   Facts known;
 };
@@ -27,8 +23,6 @@ struct Prepared {
 Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
                  std::int64_t world, DeviceChoice computes_on);
 
-/// All that the rank of `shape` holds: the strategy's plan and its surroundings.
-MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape);
 /// Of ranks that share micro-batches what the first holds and sends: no other one has more.
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape);
 /// Those whose slices are smaller stand by themselves: the ranks of each set hold and send the same.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "common/base/check.h"
@@ -46,15 +45,14 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
   const std::string& asked = job.line.checkpoints.resume;
   const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
   const bool one = checkpoint::is_checkpoint(*ops, dir);
-  std::string listed;
-  if (comm.rank() == Rank{0} && !one) {
+  std::vector<std::int64_t> steps;
+  if (comm.rank() == Rank{0} && !one)
     for (const checkpoint::Generation& generation : checkpoint::generations(*ops, dir))
-      listed += fmt::format("{} ", generation.step);
-  }
-  std::istringstream in(broadcast_string(comm, listed));
+      steps.push_back(generation.step);
+  steps = values_of_bytes<std::int64_t>(broadcast_string(comm, bytes_of_values(steps)));
   std::vector<Path> found;
   if (one) found.push_back(dir);
-  for (std::int64_t step = 0; in >> step;) found.push_back(dir / checkpoint::generation_name(step));
+  for (const std::int64_t step : steps) found.push_back(dir / checkpoint::generation_name(step));
   if (found.empty())
     throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
                      "leave --resume out to begin, or name where they are: --checkpoints DIR");

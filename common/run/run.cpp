@@ -37,17 +37,6 @@
 namespace sc::detail {
 namespace {
 
-Program program_of(const AnyLesson& lesson) {
-  Program program;
-  program.name = lesson.info.name;
-  program.question = lesson.info.question;
-  program.workload_file = lesson.info.workload;
-  program.one_rank = lesson.info.one_rank_only;
-  program.ranks_flag = lesson.info.ranks_flag;
-  program.extra = lesson.info.flags;
-  return program;
-}
-
 // Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
 DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
@@ -65,19 +54,16 @@ std::string brief_plan(const std::string& lesson, const Prepared& run, const std
 
 void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
   const RunShape& shape = run.shape;
+  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
+  const std::vector<std::string> notes = notes_of(run, line);
   if (line.json) {
-    std::cout << format_plan_json(lesson.info.name, shape, exact_plans_of(lesson.plans, shape),
-                                  notes_of(run, line));
+    std::cout << format_plan_json(lesson.info.name, shape, plans, notes);
     return;
   }
-  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
-  if (line.brief) {
-    std::cout << brief_plan(lesson.info.name, run, plans);
-  } else {
-    std::cout << describe_plan(lesson.info.name, shape, run.batch)
-              << format_plan_table(plans, shape.mesh.world()) << lesson.plans.predict(shape);
-  }
-  for (const std::string& note : notes_of(run, line)) std::cout << "  note: " << note << "\n";
+  std::cout << (line.brief ? brief_plan(lesson.info.name, run, plans)
+                           : describe_plan(lesson.info.name, shape, run.batch) +
+                                 format_plan_table(plans, shape.mesh.world()) + lesson.plans.predict(shape));
+  for (const std::string& note : notes) std::cout << "  note: " << note << "\n";
   Bytes most, on_host, on_disk;
   for (const RankPlan& plan : plans) {
     most = std::max(most, plan.memory.total());
@@ -91,12 +77,6 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
   if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
               << describe_changes(limited_run(lesson, shape, *line.memory_cap));
-}
-
-std::string command_text(int argc, char** argv) {
-  std::string text;
-  for (int i = 0; i < argc; ++i) text += (i == 0 ? "" : " ") + std::string(argv[i]);
-  return text;
 }
 
 int print_once(const Launch& launch, const std::string& text) {
@@ -156,14 +136,19 @@ void refuse_too_large(const TrainJob& job) {
 // What can be refused before anything is opened or allocated, and then the run.
 int run_job(TrainJob job) {
   refuse_too_large(job);
-  if (!job.line.compare.empty()) {
+  if (!job.line.compare.empty())
     job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
-  }
   return train(job);
 }
 
 int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
-  const Program program = program_of(lesson);
+  const LessonInfo& info = lesson.info;
+  const Program program{.name = info.name,
+                        .question = info.question,
+                        .workload_file = info.workload,
+                        .extra = info.flags,
+                        .one_rank = info.one_rank_only,
+                        .ranks_flag = info.ranks_flag};
   CommandLine line = parse_command_line(argc, argv, program);
   if (line.help) return print_once(launch, help_text(program, lesson.options));
   if (line.version) return print_once(launch, describe_versions());
@@ -184,16 +169,15 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
                 WorldSize{static_cast<int>(world)}};
     run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
-  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch, command_text(argc, argv),
-                  run.device, ops_backend(run.device, line.ops)});
+  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch,
+                  fmt::format("{}", fmt::join(argv, argv + argc, " ")), run.shape.device, run.shape.ops});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself
 // otherwise.
 int place_in_line() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  }
   return 0;
 }
 
@@ -210,12 +194,6 @@ int report(ExitCode code, const std::string& text) {
   return static_cast<int>(code);
 }
 
-// Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
-void log_plainly() {
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
-}
-
 // run.sh asks once more where mpirun could not start the ranks: they meet, and end.
 int only_meet(const Launch& launch) {
   Ledger ledger(at::Device(at::kCPU));
@@ -229,7 +207,9 @@ int run(const AnyLesson& lesson, int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
   try {
     leave_sign("started", process_environment());
-    log_plainly();
+    // Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
     const Launch launch = detect_launch(process_environment());
     // A rank dies with the launcher that started it: no orphan goes on computing.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);

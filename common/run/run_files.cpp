@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "common/comm/gather_text.h"
 #include "common/config/workload_table.h"
@@ -19,15 +20,6 @@ namespace {
 
 constexpr const char* kRecord = "record.json";
 
-RankBytes bytes_of_plan(const MemoryPlan& plan) {
-  RankBytes bytes;
-  for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) { bytes.of.at(purpose, place) = plan.of(purpose, place); });
-  });
-  bytes.total = plan.total();
-  return bytes;
-}
-
 Path from_environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? Path() : Path(value);
@@ -40,20 +32,19 @@ bool may_write(Path path) {
   return ::access(path.c_str(), W_OK) == 0;
 }
 
-RankRecord this_rank(const RunShape& shape, const MemoryPlan& memory, const CommPlan& comm_plan,
-                     const Measured* measured) {
+RankRecord this_rank(Rank rank, const Claims& claims) {
   const Hardware hardware = describe_hardware();
-  RankRecord r{shape.rank,
+  RankRecord r{rank,
                hardware.host,
                hardware.cpu,
                hardware.cores,
                hardware.memory,
-               bytes_of_plan(memory),
-               comm_plan,
+               bytes_of(claims.memory()),
+               claims.operations(),
                {},
                {}};
-  if (measured != nullptr) {
-    r.measured_bytes = RankBytes{measured->peak, measured->peak_total};
+  if (const Measured* measured = claims.measured(); measured != nullptr) {
+    r.measured_bytes = measured->peak;
     r.measured_operations = measured->operations;
   }
   return r;
@@ -66,37 +57,6 @@ Path make_run_dir(FileOps& files, const TrainJob& job) {
   make_dirs(files, dir);
   for (const char* name : {"steps.jsonl", "trace.json", "costs.json"}) require_replaceable(files, dir / name);
   return dir;
-}
-
-RunRecord record_of_start(const TrainJob& job, const RunShape& shape) {
-  RunRecord record;
-  record.started = utc_text(std::chrono::system_clock::now());
-  record.lesson = job.lesson.info.name;
-  record.commit = source_commit();
-  record.command = job.command;
-  record.workload = values_of(shape.workload);
-  record.workload_hash = workload_hash(shape.workload);
-  record.strategy = values_of(job.lesson.options);
-  record.device = shape.device == DeviceKind::cuda ? "cuda" : "cpu";
-  record.comm = name_of(shape.comm);
-  record.world = static_cast<int>(to_int(shape.mesh.world()));
-  record.threads = shape.threads;
-  record.versions = {
-      {"LibTorch", libtorch_version()}, {"MPI", mpi_version()}, {"compiler", compiler_version()}};
-  return record;
-}
-
-void set_outcome(RunRecord& record, const RunFiles::Outcome& outcome) {
-  record.steps = outcome.steps;
-  record.validation_loss = outcome.validation_loss;
-  record.test = outcome.test;
-  record.seconds = outcome.seconds;
-  record.profile = outcome.profile;
-  record.allocator = outcome.allocator;
-  record.graph = outcome.graph;
-  record.timetable = outcome.timetable;
-  record.counts = outcome.counts;
-  record.saves = outcome.saves;
 }
 
 }  // namespace
@@ -126,16 +86,11 @@ FileRecord record_of_file(const std::string& named, const Path& path) {
   return {named, found.bytes, fmt::format("{:016x}", found.sum)};
 }
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const Facts& facts,
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun,
                    Communicator& comm)
-    : files_(files), job_(job), shape_(shape) {
+    : files_(files), job_(job), shape_(shape), record_(std::move(begun)) {
   if (shape.rank == Rank{0}) {
     dir_ = make_run_dir(files, job);
-    record_ = record_of_start(job, shape);
-    record_.versions.insert(facts.versions.begin(), facts.versions.end());
-    record_.flops = facts.flops;
-    record_.init = facts.init;
-    record_.validation = facts.validation;
     // Who makes the record owns the directory: of two runs that come together one does.
     if (!write_new_record(files_, dir_, record_))
       throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
@@ -147,17 +102,16 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, c
   log_.emplace(files, dir_);
 }
 
-void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured,
-                      const Done& done, RecordingCommunicator& comm) {
+void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
+                      RecordingCommunicator& comm) {
   const int world = static_cast<int>(to_int(shape_.mesh.world()));
-  const std::vector<std::string> ranks =
-      gather_strings(comm, text_of(this_rank(shape_, memory, comm_plan, measured), world));
+  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(shape_.rank, claims), world));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
-    trace.add_run(traced_, spans, done.timeline.drawn(), static_cast<int>(shape_.workload.model.layers) + 1);
+    trace.add_run(traced_, spans, timeline.drawn(), static_cast<int>(shape_.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (shape_.rank == Rank{0}) {
       trace_ = dir_ / "trace.json";
@@ -165,10 +119,10 @@ void RunFiles::gather(const MemoryPlan& memory, const CommPlan& comm_plan, const
     }
   }
   if (job_.line.page) {
-    layout_ = done.layout;
+    layout_ = layout;
     const Contents contents = job_.lesson.plans.contents(shape_);
-    const RankMarks marks = marks_of(done.timeline, comm.record().spans(), contents);
-    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, memory, *layout_));
+    const RankMarks marks = marks_of(timeline, comm.record().spans(), contents);
+    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, claims.memory(), layout));
   }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
@@ -204,13 +158,14 @@ void RunFiles::write_page() noexcept {
   }
 }
 
-Path RunFiles::finish(const Outcome& outcome) {
+Path RunFiles::finish(RunRecord ended) {
   if (shape_.rank != Rank{0}) return {};
-  set_outcome(record_, outcome);
-  record_.exit_code = 0;
+  ended.ranks = std::move(record_.ranks);
+  ended.exit_code = 0;
+  record_ = std::move(ended);
   write_record(files_, dir_, record_);
-  if (outcome.timetable && !outcome.timetable->costs.empty())
-    atomic_write_file(files_, dir_ / "costs.json", outcome.timetable->costs);
+  if (record_.timetable && !record_.timetable->costs.empty())
+    atomic_write_file(files_, dir_ / "costs.json", record_.timetable->costs);
   return dir_ / kRecord;
 }
 
@@ -222,7 +177,7 @@ Path RunFiles::fail(int exit_code, const std::string& message,
     record.exit_code = exit_code;
     record.message = message;
     // After the steps: one may have ended while a signal was answered.
-    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    record.seconds = seconds_since(began);
     write_record(files_, dir_, record);
     return dir_ / kRecord;
   } catch (const std::exception& error) {

@@ -8,8 +8,8 @@
 #include "common/comm/recording_communicator.h"
 #include "common/records/page.h"
 #include "common/records/record.h"
-#include "common/records/report.h"
 #include "common/records/trace.h"
+#include "common/run/claims.h"
 #include "common/run/train_job.h"
 
 namespace sc::detail {
@@ -30,52 +30,31 @@ FileRecord record_of_file(const std::string& named, const Path& path);
 /// code, so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
  public:
-  /// What is known at the start besides the job.
-  struct Facts {
-    std::map<std::string, std::string> versions;  // on GPUs: beside LibTorch, MPI and the compiler
-    std::optional<ModelFlops> flops;              // on GPUs
-    std::optional<FileRecord> init, validation;   // rank 0: where they are named
-  };
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
+  ///   begun   rank 0: what is known at the start
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, const Facts& facts,
-           Communicator& comm);
+  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun, Communicator& comm);
 
+  /// Rank 0: what was known at the start, and after finish() what was written.
+  [[nodiscard]] const RunRecord& record() const { return record_; }
+  /// From now on: not in the record that is there from the start.
   void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   void mark_step(const Trace::Step& step) { marked_.push_back(step); }
-  /// What a run ended with.
-  struct Outcome {
-    std::vector<StepRecord> steps;
-    std::optional<double> validation_loss;
-    std::optional<TestRecord> test;
-    double seconds = 0;  // from start to end
-    std::optional<Profile> profile = {};
-    std::optional<AllocatorCheck> allocator = {};
-    std::optional<GraphNodes> graph = {};
-    std::optional<Timetable> timetable = {};
-    std::vector<SaveRecord> saves = {};
-    Counts counts = {};
-  };
-  struct Done {
-    Timeline& timeline;
-    const ParamLayout& layout;  // the strategy's
-  };
-  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace. measured: null
-  /// if the run was too short to be checked.
-  void gather(const MemoryPlan& memory, const CommPlan& comm_plan, const Measured* measured, const Done& done,
+  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace.
+  ///   layout  the strategy's
+  void gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
               RecordingCommunicator& comm);
   /// Rank 0, after gather(): where the trace lies; empty without one.
   [[nodiscard]] Path trace() const { return trace_; }
   /// Rank 0, after finish(): where the page lies; empty without one.
   [[nodiscard]] Path page() const { return page_; }
   /// Not collective. Writes the whole record and returns its path (rank 0).
-  Path finish(const Outcome& outcome);
+  ///   ended  what is known at the end, but for the ranks
+  Path finish(RunRecord ended);
   /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
   void write_page() noexcept;
-  /// Rank 0, after finish(): what was written.
-  [[nodiscard]] const RunRecord& record() const { return record_; }
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
   /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
   /// written. Never throws: the failure that is being reported matters more than one of writing about it.
@@ -88,7 +67,7 @@ class RunFiles {
   FileOps& files_;
   const TrainJob& job_;
   const RunShape& shape_;
-  RunRecord record_;  // rank 0: what is known so far
+  RunRecord record_;
   Path dir_, trace_, page_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_, marked_;

@@ -1,12 +1,14 @@
 #include "common/run/run_shape.h"
 
 #include <ATen/Parallel.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
 
+#include "common/base/check.h"
 #include "common/run/describe.h"
 
 namespace sc::detail {
@@ -19,20 +21,32 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 }
 
 RunShape shape_of_run(const TrainJob& job) {
-  RunShape shape;
-  shape.workload = job.config.workload;
-  shape.mesh = job.lesson.plans.mesh(job.launch.world);
-  shape.rank = job.launch.rank;
-  shape.device = job.device;
-  shape.ops = job.ops;
-  shape.comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched());
   if (job.line.threads > 0) {
     at::set_num_threads(job.line.threads);
   } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     at::set_num_threads(default_threads(job.device, describe_hardware().cores, job.launch.local_world));
   }
-  shape.threads = at::get_num_threads();
-  return shape;
+  return {.workload = job.config.workload,
+          .mesh = job.lesson.plans.mesh(job.launch.world),
+          .rank = job.launch.rank,
+          .device = job.device,
+          .ops = job.ops,
+          .comm = comm_backend(job.device, job.line.share_gpu, job.launch.launched()),
+          .threads = at::get_num_threads()};
+}
+
+Fault fault_of(const TrainJob& job) {
+  if (job.line.inject.empty()) return {};
+  const Fault fault = Fault::parse(job.line.inject, job.launch.world);
+  const std::int64_t steps = job.config.workload.steps;
+  if (fault.step() >= job.first_step && fault.step() < steps) return fault;
+  throw InputError(ExitCode::usage, "--inject " + job.line.inject,
+                   fmt::format("this run's steps are {} to {}", job.first_step, steps - 1),
+                   "one of them (they count from 0), or more --steps");
+}
+
+bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {
+  return fault.nan_at(fault.rank(), step) && shape.at(Axis::data) == shape.mesh.at(Axis::data, fault.rank());
 }
 
 // This lesson with what takes less.

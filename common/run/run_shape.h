@@ -7,6 +7,7 @@
 #include "common/run/planning.h"
 #include "common/run/surroundings.h"
 #include "common/run/train_job.h"
+#include "common/watch/fault.h"
 
 namespace sc::detail {
 
@@ -16,6 +17,13 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 
 /// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.
 RunShape shape_of_run(const TrainJob& job);
+
+/// --inject, or no fault.  Errors: InputError 64.
+Fault fault_of(const TrainJob& job);
+
+/// Whether a rank of that shape poisons its gradients in `step`: ranks that compute the same micro-batches,
+/// as stages of a pipeline do, alike, since the scale is read where the loss is.
+bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
 /// That run with a limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);

@@ -19,33 +19,24 @@
 #include "common/run/run_files.h"
 #include "common/run/run_shape.h"
 #include "common/storage/crash_at.h"
+#include "common/strategy/nonfinite.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr const char* kCopy = "copy for the next checkpoint";
+constexpr const char* kNoPlace = "no checkpoint can be written here";
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// --crash-at counts what a save does, and nothing else.
-std::unique_ptr<FileOps> crashing_ops(const TrainJob& job) {
-  const std::int64_t crash = job.line.checkpoints.crash_at;
-  return crash > 0 && job.launch.rank == Rank{0} ? crash_at(crash, posix_file_ops()) : nullptr;
-}
-
-// Bytes of the copy that this rank writes from while training goes on; 0 without one. By formula: 12 bytes
-// for each element whose optimizer state is its own; replicas divide theirs. And what is put off.
-Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
-  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return Bytes(0);
+// Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is
+// its own; replicas divide theirs.
+Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
   const auto elements = [&](const RunShape& of) {
-    const MemoryPlan plan = job.lesson.plans.memory_plan(of);
+    const MemoryPlan plan = plans.memory_plan(of);
     Bytes bytes;
-    for_each_place([&](Place place) { bytes += plan.of(Purpose::momentum, place); });
+    for (const MemoryPlan::Item& item : plan.items())
+      if (item.purpose == Purpose::momentum) bytes += item.bytes;
     return bytes.value() / size_of(DType::f32);
   };
   const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count;
@@ -57,27 +48,54 @@ Bytes checkpoint_copy_bytes(const TrainJob& job, const RunShape& shape) {
   const std::int64_t own = replicated
                                ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
                                : elements(shape);
-  return bytes_of(Elements(3 * own), DType::f32) + job.lesson.plans.facts(shape).pending;
+  return bytes_of(Elements(3 * own), DType::f32);
+}
+
+// Names of generations that anything else bears.
+void require_names(FileOps& ops, const Path& dir) {
+  if (ops.kind(dir) == PathKind::absent) return;
+  for (const std::string& name : ops.list(dir)) {
+    if (!checkpoint::step_of_name(name) || ops.kind(dir / name) == PathKind::directory) continue;
+    throw InputError(ExitCode::cannot_write, (dir / name).string(),
+                     "bears a checkpoint's name, and is no directory", "move it away");
+  }
+}
+
+// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
+// that are newer have been passed over as damaged.
+std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path& dir) {
+  const std::vector<checkpoint::Generation> there = checkpoint::generations(ops, dir);
+  if (there.empty()) return "";
+  const auto own = std::ranges::find_if(there, [&](const checkpoint::Generation& generation) {
+    std::error_code is_none;
+    return std::filesystem::equivalent(generation.path, parts.resumed, is_none);
+  });
+  const bool named = parts.resumed == Path(parts.job.line.checkpoints.resume);
+  const bool goes_on = own != there.end() && (!named || own + 1 == there.end());
+  return goes_on ? "" : there.back().path.filename().string();
 }
 
 }  // namespace
 
 MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
-  MemoryPlan plan = plan_of_run(job.lesson.plans, shape);
+  const Plans& plans = job.lesson.plans;
+  MemoryPlan plan = plan_of_run(plans, shape);
+  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return plan;
   const bool from_gpu =
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
-  if (const Bytes copy = checkpoint_copy_bytes(job, shape); copy.value() > 0)
-    plan.add(Purpose::checkpoint, kCopy,
-             job.lesson.plans.facts(shape).pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
+  const Bytes pending = plans.facts(shape).pending, copy = bytes_of_states(plans, shape) + pending;
+  if (copy.value() > 0)
+    plan.add(Purpose::checkpoint, "copy for the next checkpoint",
+             pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
              from_gpu ? Place::pinned : Place::host);
   return plan;
 }
 
 Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
-  Position position;
-  position.step = step;
-  position.updates = scalars.step.item<std::int64_t>();
-  position.skips_in_a_row = skips_in_a_row;
+  Position position{.step = step,
+                    .updates = scalars.step.item<std::int64_t>(),
+                    .scaler = {},
+                    .skips_in_a_row = skips_in_a_row};
   if (scalars.loss_scale.defined()) {
     const at::Tensor state = scalars.scaler_state.cpu();
     position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
@@ -107,14 +125,16 @@ struct Saver::InFlight {
 
 Saver::Saver(const Parts& parts)
     : parts_(parts),
-      crashing_(crashing_ops(parts.job)),
+      // --crash-at counts what a save does, and nothing else.
+      crashing_(parts.job.line.checkpoints.crash_at > 0 && parts.job.launch.rank == Rank{0}
+                    ? crash_at(parts.job.line.checkpoints.crash_at, posix_file_ops())
+                    : nullptr),
       ops_(crashing_ ? crashing_.get() : &parts_.files),
       dir_(checkpoints_dir(parts.job)) {
   const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
-  for_each_place([&](Place place) {
-    if (const Bytes bytes = plan.of(Purpose::checkpoint, place); bytes.value() > 0)
-      copy_ = parts.ledger.zeros(Purpose::checkpoint, kCopy, {bytes.value()}, DType::u8, place);
-  });
+  for (const MemoryPlan::Item& item : plan.items())
+    if (item.purpose == Purpose::checkpoint)
+      copy_ = parts.ledger.zeros(item.purpose, item.name, {item.bytes.value()}, DType::u8, item.place);
   refuse_others();
   require_place();
 }
@@ -122,8 +142,8 @@ Saver::Saver(const Parts& parts)
 // Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is, and
 // either would remove the other's.
 void Saver::refuse_others() {
-  const std::string newest =
-      broadcast_string(parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others() : "");
+  const std::string newest = broadcast_string(
+      parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others(parts_, *ops_, dir_) : "");
   if (newest.empty()) return;
   if (parts_.resumed.empty())
     throw InputError(ExitCode::usage, "--save-every",
@@ -139,20 +159,6 @@ void Saver::refuse_others() {
                   newest));
 }
 
-// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
-// that are newer have been passed over as damaged.
-std::string Saver::newest_of_others() const {
-  const std::vector<checkpoint::Generation> there = checkpoint::generations(*ops_, dir_);
-  if (there.empty()) return "";
-  const auto own = std::ranges::find_if(there, [&](const checkpoint::Generation& generation) {
-    std::error_code is_none;
-    return std::filesystem::equivalent(generation.path, parts_.resumed, is_none);
-  });
-  const bool named = parts_.resumed == Path(parts_.job.line.checkpoints.resume);
-  const bool goes_on = own != there.end() && (!named || own + 1 == there.end());
-  return goes_on ? "" : there.back().path.filename().string();
-}
-
 // Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large
 // a file as it will be, and there is room for all of them.
 void Saver::require_place() {
@@ -164,42 +170,23 @@ void Saver::require_place() {
     all += Bytes(of_rank.front());
   FileOps& ops = parts_.files;
   std::optional<AtomicDir> trial;
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
-    try {
-      const CheckpointFlags& asked = parts_.job.line.checkpoints;
-      // One more than are kept, each of them a folder, a manifest and a file of every rank.
-      const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
-      const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
-      checkpoint::require_free_space(
-          ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
-      require_names(ops);
-      require_held(ops, dir_);
-      trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-  }
-  agree(trouble, "no checkpoint can be written here");
+  together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
+    const CheckpointFlags& asked = parts_.job.line.checkpoints;
+    // One more than are kept, each of them a folder, a manifest and a file of every rank.
+    const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
+    const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
+    checkpoint::require_free_space(
+        ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
+    require_names(ops, dir_);
+    require_held(ops, dir_);
+    trial.emplace(ops, dir_ / "trial", AtomicDir::Existing::replace, checkpoint::is_file_of_checkpoint);
+  });
   const Path path = broadcast_string(parts_.comm, trial ? trial->path().string() : "");
-  try {
+  together(kNoPlace, true, [&] {
     const auto file = create_only(ops, path / checkpoint::file_name(to_int(parts_.comm.rank())));
     file->append(as_bytes("trial"));
     require_size_allowed(file->path(), own);
-  } catch (const InputError& refused) {
-    trouble.note(refused);
-  }
-  agree(trouble, "no checkpoint can be written here");
-}
-
-// Names of generations that anything else bears.
-void Saver::require_names(FileOps& ops) const {
-  if (ops.kind(dir_) == PathKind::absent) return;
-  for (const std::string& name : ops.list(dir_)) {
-    if (!checkpoint::step_of_name(name) || ops.kind(dir_ / name) == PathKind::directory) continue;
-    throw InputError(ExitCode::cannot_write, (dir_ / name).string(),
-                     "bears a checkpoint's name, and is no directory", "move it away");
-  }
+  });
 }
 
 Saver::~Saver() = default;
@@ -207,6 +194,17 @@ Saver::~Saver() = default;
 void Saver::Trouble::note(const InputError& refused) {
   text = text_without_fix(refused);
   fix = refused.fix();
+}
+
+void Saver::together(const char* what, bool acts, const std::function<void()>& act) {
+  Trouble trouble;
+  try {
+    if (acts) act();
+  } catch (const InputError& refused) {
+    trouble.note(refused);
+  }
+  parts_.files.meet();
+  agree(trouble, what);
 }
 
 void Saver::agree(const Trouble& mine, const char* what) {
@@ -259,7 +257,6 @@ void Saver::save(const Position& position) {
     write();
   }
   wait();
-  in_flight_->blocked = 0;
   commit();
   saves_.back().blocked = seconds_since(began);
 }
@@ -273,22 +270,16 @@ void Saver::begin(const Position& position) {
   in_flight_->entries = in_flight_->state->entries();
   in_flight_->pending = parts_.strategy.pending();
   std::string path;
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
-    try {
-      const Path target = dir_ / checkpoint::generation_name(position.step);
-      const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
-      require_held(*ops_, dir_);
-      make_dirs(*ops_, dir_);
-      in_flight_->dir = std::make_unique<AtomicDir>(
-          *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
-          checkpoint::is_file_of_checkpoint);
-      path = in_flight_->dir->path().string();
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-  }
-  agree(trouble, "no checkpoint can be written here");
+  together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
+    const Path target = dir_ / checkpoint::generation_name(position.step);
+    const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
+    require_held(*ops_, dir_);
+    make_dirs(*ops_, dir_);
+    in_flight_->dir = std::make_unique<AtomicDir>(
+        *ops_, target, there ? AtomicDir::Existing::replace : AtomicDir::Existing::refuse,
+        checkpoint::is_file_of_checkpoint);
+    path = in_flight_->dir->path().string();
+  });
   in_flight_->path = broadcast_string(parts_.comm, path);
 }
 
@@ -379,26 +370,15 @@ void Saver::commit() {
   agree(save.trouble, "a checkpoint was not written");
   require_finite();
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
-  Trouble trouble;
-  if (parts_.comm.rank() == Rank{0}) {
+  together("a checkpoint was not completed", parts_.comm.rank() == Rank{0}, [&] {
     const auto writing = parts_.files.writing();
-    try {
-      checkpoint::Manifest all = manifest(save.position);
-      for (const std::string& text : sums)
-        all.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
-      require_held(*ops_, dir_);
-      checkpoint::commit_generation(*ops_, *save.dir, all);
-    } catch (const InputError& refused) {
-      trouble.note(refused);
-    }
-    if (trouble.text.empty()) {
-      const auto now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
-      leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
-      remove_old(save.position.step);
-    }
-  }
-  parts_.files.meet();
-  agree(trouble, "a checkpoint was not completed");
+    const checkpoint::Manifest all = manifest(save.position, sums);
+    require_held(*ops_, dir_);
+    checkpoint::commit_generation(*ops_, *save.dir, all);
+    const auto now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+    leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
+    remove_old(save.position.step);
+  });
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
 }
@@ -410,36 +390,35 @@ void Saver::require_finite() {
   if (said.empty()) return;
   const std::string what = fmt::format("the checkpoint after {} steps: {} holds a number that is not finite",
                                        in_flight_->position.step, said);
-  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) {
-    in_flight_.reset();
-    throw ClaimError(what +
-                     "\n  fix: a checkpoint of before it, then a smaller optim.lr; nothing was written; with "
-                     "optim.nonfinite=skip this is a warning");
-  }
-  if (parts_.comm.rank() == Rank{0}) spdlog::warn("{}", what);
+  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) in_flight_.reset();
+  stop_or_warn(parts_.shape, what, "a checkpoint of before it, then a smaller optim.lr; nothing was written");
 }
 
-checkpoint::Manifest Saver::manifest(const Position& position) {
+// sums: of every rank's file.
+checkpoint::Manifest Saver::manifest(const Position& position, const std::vector<std::string>& sums) {
   const TrainJob& job = parts_.job;
+  const Workload& workload = job.config.workload;
   if (!data_) data_ = fingerprint_of(parts_.tokens);
-  checkpoint::Manifest manifest;
-  manifest.step = position.step;
-  manifest.updates = position.updates;
-  manifest.rows = position.rows;
-  manifest.tokens = position.tokens;
-  manifest.tokens_per_step = job.config.workload.batch.global * job.config.workload.batch.sequence;
-  manifest.scaler = position.scaler;
-  manifest.skips_in_a_row = position.skips_in_a_row;
-  manifest.lesson = job.lesson.info.name;
-  manifest.world = to_int(parts_.shape.mesh.world());
-  manifest.workload = values_of(job.config.workload);
-  manifest.workload_hash = workload_hash(job.config.workload);
-  manifest.strategy = values_of(job.lesson.options);
-  manifest.commit = source_commit();
-  manifest.arithmetic = job.arithmetic;
-  manifest.data = *data_;
-  manifest.extra = in_flight_->pending;
-  manifest.tensors = tensors_of(parts_.strategy.layout());
+  checkpoint::Manifest manifest{.step = position.step,
+                                .updates = position.updates,
+                                .tokens_per_step = workload.batch.global * workload.batch.sequence,
+                                .rows = position.rows,
+                                .tokens = position.tokens,
+                                .scaler = position.scaler,
+                                .skips_in_a_row = position.skips_in_a_row,
+                                .lesson = job.lesson.info.name,
+                                .world = to_int(parts_.shape.mesh.world()),
+                                .workload = values_of(workload),
+                                .workload_hash = workload_hash(workload),
+                                .strategy = values_of(job.lesson.options),
+                                .commit = source_commit(),
+                                .arithmetic = job.arithmetic,
+                                .data = *data_,
+                                .tensors = tensors_of(parts_.strategy.layout()),
+                                .extra = in_flight_->pending,
+                                .files = {}};
+  for (const std::string& text : sums)
+    manifest.files.push_back(checkpoint::sums_of_text(text, "a rank's sums"));
   return manifest;
 }
 

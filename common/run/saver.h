@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -67,7 +68,6 @@ class Saver {
  private:
   struct InFlight;
   void refuse_others();
-  [[nodiscard]] std::string newest_of_others() const;
   void require_place();
   void begin(const Position& position);
   void write();
@@ -75,14 +75,16 @@ class Saver {
   void wait();
   void commit();
   void require_finite();
-  void require_names(FileOps& ops) const;
   void remove_old(std::int64_t newest);
-  [[nodiscard]] checkpoint::Manifest manifest(const Position& position);
+  [[nodiscard]] checkpoint::Manifest manifest(const Position& position, const std::vector<std::string>& sums);
   /// What went wrong on this rank; empty: nothing.
   struct Trouble {
     std::string text, fix;
     void note(const InputError& refused);
   };
+  /// Calls act() on the ranks that act; the others wait. Throws on all ranks if one of them was refused
+  /// something.
+  void together(const char* what, bool acts, const std::function<void()>& act);
   /// Throws on all ranks if one of them has something to say.
   void agree(const Trouble& mine, const char* what);
   [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;

@@ -23,14 +23,16 @@ void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
   plan_group(shape, shape.mesh.world(), plan);
 }
 
+MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {
+  MemoryPlan plan = plans.memory_plan(shape);
+  plan_surroundings(shape, plan);
+  return plan;
+}
+
 std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape) {
   RunShape divided = shape;
   divided.mesh = strategy.mesh(shape.mesh.world());
-  return of_world(divided, [&](const RunShape& rank) {
-    MemoryPlan plan = strategy.memory_plan(rank);
-    plan_surroundings(rank, plan);
-    return plan;
-  });
+  return of_world(divided, [&](const RunShape& rank) { return plan_of_run(strategy, rank); });
 }
 
 }  // namespace sc::detail

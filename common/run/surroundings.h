@@ -18,6 +18,9 @@ inline bool scales_loss(const RunShape& shape) { return shape.workload.precision
 /// transport's scratch.
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
 
+/// All that the rank of `shape` holds: the strategy's plan and its surroundings.
+MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape);
+
 /// All that ranks hold, one of each that are alike, in the world of `shape`, which the strategy divides.
 std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape);
 

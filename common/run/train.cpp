@@ -13,7 +13,6 @@
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/run/describe.h"
-#include "common/run/failure.h"
 #include "common/run/holds.h"
 #include "common/run/resume.h"
 #include "common/run/run_shape.h"
@@ -118,8 +117,7 @@ int train(const TrainJob& job) {
     }
     Trainer(begun, {world, ledger, witness, gpu.get(), resume.get()}).run();
   } catch (...) {
-    const Failure failure = current_failure(job.launch.rank);
-    world.fail(failure.code, failure.text);
+    world.fail();
   }
   return 0;
 }

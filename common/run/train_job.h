@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,11 @@ inline constexpr std::int64_t kCheckedStep = 1;
 inline constexpr std::int64_t kTracedSteps = 8;
 /// Steps that a page shows.
 inline constexpr std::int64_t kMarkedSteps = 2;
+
+/// Since a moment of the host's clock.
+inline double seconds_since(std::chrono::steady_clock::time_point moment) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - moment).count();
+}
 
 struct TrainJob {
   const AnyLesson& lesson;
@@ -60,6 +66,11 @@ struct TrainJob {
   /// Whether a GPU's step is captured once and replayed.
   [[nodiscard]] bool graph() const {
     return facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
+  }
+  /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
+  /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
+  [[nodiscard]] bool replays(std::int64_t step) const {
+    return device == DeviceKind::cuda && graph() && step > checked_step();
   }
 };
 

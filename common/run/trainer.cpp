@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "common/base/text.h"
+#include "common/config/workload_table.h"
 #include "common/gpu/gpu_check.h"
 #include "common/gpu/profile_comm.h"
 #include "common/input/printable.h"
@@ -14,7 +15,6 @@
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
-#include "common/run/failure.h"
 #include "common/run/resume.h"
 #include "common/run/run_shape.h"
 #include "common/run/sample.h"
@@ -55,18 +55,29 @@ std::vector<TokenId> prompt_of(const EvaluationFlags& asked, std::int64_t unaske
                    fix);
 }
 
-RunFiles::Facts facts_of(const Gpu* gpu, const TrainJob& job, const Dataset& data) {
-  RunFiles::Facts facts;
-  if (job.launch.rank == Rank{0}) {
-    if (!job.line.init.empty()) facts.init = record_of_file(job.line.init, job.line.init);
-    if (const std::optional<Path> own = data.validation_path())
-      facts.validation = record_of_file(job.line.evaluation.validation, *own);
-  }
-  if (gpu == nullptr) return facts;
-  const int ranks = static_cast<int>(to_int(job.launch.world));
-  facts.versions = gpu_versions(*gpu);
-  facts.flops = flops_of(job.config.workload, gpu->facts().name, ranks, job.line.share_gpu);
-  return facts;
+// What is known of a run at its start, on rank 0, which writes it.
+RunRecord record_of_start(const TrainJob& job, const RunShape& shape, const Gpu* gpu, const Dataset& data) {
+  if (shape.rank != Rank{0}) return {};
+  const auto world = static_cast<int>(to_int(shape.mesh.world()));
+  RunRecord record{.lesson = job.lesson.info.name,
+                   .commit = source_commit(),
+                   .command = job.command,
+                   .started = utc_text(std::chrono::system_clock::now()),
+                   .workload = values_of(shape.workload),
+                   .workload_hash = workload_hash(shape.workload),
+                   .strategy = values_of(job.lesson.options),
+                   .device = shape.device == DeviceKind::cuda ? "cuda" : "cpu",
+                   .comm = std::string(name_of(shape.comm)),
+                   .world = world,
+                   .threads = shape.threads,
+                   .versions = versions()};
+  if (!job.line.init.empty()) record.init = record_of_file(job.line.init, job.line.init);
+  if (const std::optional<Path> own = data.validation_path())
+    record.validation = record_of_file(job.line.evaluation.validation, *own);
+  if (gpu == nullptr) return record;
+  record.versions.merge(gpu_versions(*gpu));
+  record.flops = flops_of(shape.workload, gpu->facts().name, world, job.line.share_gpu);
+  return record;
 }
 
 // The job's, on the GPU that is there.
@@ -107,28 +118,23 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                timeline_,
                on_.world.comm().shared_record(),
                job.first_step},
-      claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_),
-              {on_.ledger, on_.witness, on_.gpu}),
+      claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_), on_),
       profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
       strategy_(make_strategy()),
-      saver_(make_saver()),
-      facts_(facts_of(on_.gpu, job, data_)),
-      records_(files_, job, shape_, facts_, on_.world.comm()),
-      observer_(job, {shape_, on_.world, claims_, records_, timeline_, facts_.flops, began_}),
-      runner_(job, {shape_, *strategy_, scalars_, fault_, on_.gpu, profile_.get()}, observer_) {
-  if (ground.resume != nullptr) {
-    const checkpoint::Manifest& from = ground.resume->manifest();
-    records_.resumed_from(
-        {ground.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens});
-    skipped_in_a_row_ = from.skips_in_a_row;
-  }
-}
-
-std::unique_ptr<Saver> Trainer::make_saver() {
-  if (job_.line.checkpoints.every == 0) return nullptr;
-  return std::make_unique<Saver>(Saver::Parts{job_, shape_, *strategy_, on_.world.comm(), on_.ledger, files_,
-                                              data_.tokens_path(),
-                                              on_.resume != nullptr ? on_.resume->path() : Path()});
+      saver_(job.line.checkpoints.every == 0
+                 ? nullptr
+                 : std::make_unique<Saver>(Saver::Parts{
+                       job, shape_, *strategy_, on_.world.comm(), on_.ledger, files_, data_.tokens_path(),
+                       on_.resume != nullptr ? on_.resume->path() : Path()})),
+      known_(record_of_start(job, shape_, on_.gpu, data_)),
+      records_(files_, job, shape_, known_, on_.world.comm()),
+      observer_(job, {shape_, on_.world, claims_, records_, timeline_, began_}) {
+  if (on_.resume == nullptr) return;
+  const checkpoint::Manifest& from = on_.resume->manifest();
+  known_.resumed_from = {
+      on_.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
+  records_.resumed_from(*known_.resumed_from);
+  skipped_in_a_row_ = from.skips_in_a_row;
 }
 
 // And what it can be refused for.
@@ -170,16 +176,15 @@ void Trainer::run() {
     on_.world.watchdog().step_begin(shape_.workload.steps);
     on_.world.comm().set_phase("check");
     if (saver_) saver_->settle(true);
-    timetable_ = strategy_->timetable(on_.world.comm());
-    counts_ = strategy_->counts(on_.world.comm());
+    known_.timetable = strategy_->timetable(on_.world.comm());
+    known_.counts = strategy_->counts(on_.world.comm());
     if (!job_.line.save.empty()) save_weights_if_finite();
     evaluate();
     inform(finish());
     on_.world.watchdog().step_end();
   } catch (...) {
     observer_.finish();
-    const Failure failure = current_failure(shape_.rank);
-    on_.world.fail(failure.code, failure.text);
+    on_.world.fail();
   }
 }
 
@@ -189,8 +194,8 @@ void Trainer::train() {
     observer_.begin(step);
     const std::span<const Batch> batches = loader_.train(step);
     scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, steps));
-    runner_.prepare(batches, step);
-    const StepResult result = runner_.run(batches, step);
+    prepare(batches, step);
+    const StepResult result = enqueue(batches, step);
     if (step + 1 < steps) loader_.prefetch(step + 1);                            // while the GPU computes
     if (const StepRecord* done = observer_.record(result)) skip_or_stop(*done);  // waits for the step
     observer_.check();
@@ -275,16 +280,18 @@ Path Trainer::finish() {
     throw ClaimError(
         fmt::format("rank {}: {} operations were never waited for", to_int(shape_.rank), dropped));
   }
-  records_.gather(claims_.memory(), claims_.operations(), claims_.measured(),
-                  {timeline_, strategy_->layout()}, comm);
+  records_.gather(claims_, timeline_, strategy_->layout(), comm);
   if (profile_) {  // nothing else runs any more
-    profiled_ = profile_->finish(to_aten(shape_.workload.precision.dtype));
-    add_communication(observer_.steps(), claims_.operations(), comm, *profiled_);
+    known_.profile = profile_->finish(to_aten(shape_.workload.precision.dtype));
+    add_communication(observer_.steps(), claims_.operations(), comm, *known_.profile);
   }
+  known_.steps = observer_.steps();
+  known_.seconds = seconds_since(began_);
+  known_.allocator = claims_.allocator();
+  if (on_.gpu != nullptr) known_.graph = on_.gpu->graph_nodes();
+  if (saver_) known_.saves = saver_->saves();
   const auto writing = files_.writing();
-  return records_.finish({observer_.steps(), validation_loss_, tested_, seconds(), profiled_,
-                          claims_.allocator(), on_.gpu == nullptr ? std::nullopt : on_.gpu->graph_nodes(),
-                          timetable_, saver_ ? saver_->saves() : std::vector<SaveRecord>{}, counts_});
+  return records_.finish(known_);
 }
 
 // Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked
@@ -295,18 +302,13 @@ void Trainer::inform(const Path& record) {
     records_.write_page();
   }
   files_.meet();
-  if (job_.line.evaluation.sample.value_or(0) > 0) print_sample();
-  write_unasked();
+  write_text();
   if (!speaks()) return;
   try {
     say_the_end(record);
   } catch (const std::exception& error) {
     spdlog::warn("the run has ended well, and cannot say all of it: {}", error.what());
   }
-}
-
-double Trainer::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
 }  // namespace sc::detail

@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/comm/copies/recording_copies.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
-#include "common/gpu/gpu.h"
 #include "common/gpu/gpu_profile.h"
-#include "common/memory/allocator_witness.h"
 #include "common/records/screen.h"
 #include "common/run/claims.h"
 #include "common/run/continuation.h"
@@ -20,37 +19,27 @@
 #include "common/run/run_files.h"
 #include "common/run/sample.h"
 #include "common/run/saver.h"
-#include "common/run/step_runner.h"
 #include "common/run/train_job.h"
 #include "common/run/world.h"
 #include "common/watch/fault.h"
 
 namespace sc::detail {
 
-/// What a run stands on. All outlive it.
-struct Ground {
-  World& world;
-  Ledger& ledger;
-  AllocatorWitness& witness;
-  Gpu* gpu;                              // null on the CPU
-  checkpoint::Reader* resume = nullptr;  // what the run goes on from
-};
-
 /// Everything that allocates does so in the constructor.
 class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
+  ~Trainer();
   /// To the end; of a failure: the process's, reported once for all ranks.
   void run();
 
  private:
   std::unique_ptr<Strategy> make_strategy();
-  std::unique_ptr<Saver> make_saver();
   void announce() const;
-  void announce_all() const;
   void train();
+  void prepare(std::span<const Batch> batches, std::int64_t step);
+  StepResult enqueue(std::span<const Batch> batches, std::int64_t step);
+  StepResult replayed(std::span<const Batch> batches, std::int64_t step);
   void skip_or_stop(const StepRecord& step);
   void save(std::int64_t done);
   void end_if_asked(std::int64_t done);
@@ -59,11 +48,8 @@ class Trainer {
   [[nodiscard]] bool evaluates_after(std::int64_t done) const;
   std::optional<double> validation_loss(std::int64_t done);
   void require_finite(double loss, const std::string& where);
-  void stop_or_warn(const std::string& said, const char* fix) const;
   void evaluate();
-  [[nodiscard]] Sample sample(const Tokenizer& tokenizer, std::int64_t tokens);
-  void print_sample();
-  void write_unasked();
+  void write_text();
   void save_weights_if_finite();
   Path finish();
   void inform(const Path& record);
@@ -73,10 +59,8 @@ class Trainer {
   [[nodiscard]] std::string checks(Look look) const;
   [[nodiscard]] std::string counted() const;  // a line
   [[nodiscard]] std::string losses() const;
-  [[nodiscard]] std::string notes() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
-  [[nodiscard]] double seconds() const;
   [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
   const TrainJob& job_;
@@ -100,15 +84,10 @@ class Trainer {
   std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Saver> saver_;  // null: the run saves nothing
-  const RunFiles::Facts facts_;
-  RunFiles records_;  // after all that may refuse: a run that cannot start leaves no folder
+  RunRecord known_;               // what the run comes to, as far as this rank knows
+  RunFiles records_;              // after all that may refuse: a run that cannot start leaves no folder
   Observer observer_;
-  StepRunner runner_;
-  std::optional<double> validation_loss_;
-  std::optional<TestRecord> tested_;
-  std::optional<Profile> profiled_;
-  std::optional<Timetable> timetable_;
-  Counts counts_;
+  StepResult captured_;  // of a GPU's graph: the same tensors at every replay
   std::string written_;  // the line of that text
   std::int64_t skipped_in_a_row_ = 0;
 };

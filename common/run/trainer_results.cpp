@@ -1,7 +1,6 @@
 // What a run does with the model that it has trained: losses of texts, a sample, the weights. What is not
 // finite is none of these.
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 
 #include <cmath>
 #include <iostream>
@@ -28,70 +27,60 @@ std::optional<double> Trainer::validation_loss(std::int64_t done) {
   return loss;
 }
 
-// What is no number is no result, unless the run was told to live with such.
-void Trainer::stop_or_warn(const std::string& said, const char* fix) const {
-  if (shape_.workload.optim.nonfinite == OnNonFinite::stop)
-    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
-  if (speaks()) spdlog::warn("{}", said);
-}
-
 void Trainer::require_finite(double loss, const std::string& where) {
   if (std::isfinite(loss)) return;
   on_.world.comm().set_phase("check");
   const std::string weight =
       nonfinite_weight(*strategy_, strategy_->layout(), on_.world.comm(), /*exact=*/false);
-  stop_or_warn(fmt::format("{}: the loss is not finite{}", where,
+  stop_or_warn(shape_,
+               fmt::format("{}: the loss is not finite{}", where,
                            weight.empty() ? ", though all weights are" : ": neither is " + weight),
                "a checkpoint of before it, then a smaller optim.lr");
 }
 
 void Trainer::evaluate() {
-  validation_loss_ = validation_loss(shape_.workload.steps);
+  known_.validation_loss = validation_loss(shape_.workload.steps);
   if (test_) {
     const Rows& rows = test_->rows();
     const auto next = [&](std::int64_t round) {
       end_if_asked(shape_.workload.steps);
       return loader_.rows(rows, round);
     };
-    tested_.emplace();
-    tested_->rows = rows.count(), tested_->loss = evaluate_rounds(*strategy_, on_.world.comm(), next);
-    require_finite(tested_->loss, "--test " + job_.line.evaluation.test);
-    if (speaks()) tested_->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
+    known_.test = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
+    require_finite(known_.test->loss, "--test " + job_.line.evaluation.test);
+    if (speaks()) known_.test->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
 }
 
-Sample Trainer::sample(const Tokenizer& tokenizer, std::int64_t tokens) {
-  const SampleSource source{shape_, prompt_, tokenizer.vocab(), job_.line.evaluation.temperature.value_or(1)};
-  return make_sample(*strategy_, source, on_.ledger, on_.world.comm(), tokens);
-}
-
-void Trainer::print_sample() {
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+// The text that --sample asked for, or that of the default screen. Where the model's output is not finite
+// there is none of the latter, and no error: nobody asked.
+void Trainer::write_text() {
   const EvaluationFlags& asked = job_.line.evaluation;
-  const Sample made = sample(*tokenizer, *asked.sample);
+  const std::int64_t tokens = asked.sample.value_or(observer_.steps().empty() ? 0 : unasked_);
+  if (tokens == 0) return;
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
+  const double temperature = asked.temperature.value_or(1);
+  const Sample made = make_sample(*strategy_, {shape_, prompt_, tokenizer->vocab(), temperature}, on_.ledger,
+                                  on_.world.comm(), tokens);
+  if (!asked.sample) {
+    if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
+    return;
+  }
   if (made.nonfinite_unit)
     stop_or_warn(
+        shape_,
         fmt::format("--sample: after {} tokens of {} the model's output is not finite, first seen in unit {}",
                     made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
                     *made.nonfinite_unit),
         "a checkpoint of before it, then a smaller optim.lr");
-  if (speaks())
-    std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, asked.temperature.value_or(1));
-}
-
-// Where the model's output is not finite there is no text, and no error: nobody asked.
-void Trainer::write_unasked() {
-  if (unasked_ == 0 || observer_.steps().empty()) return;
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(shape_.workload.data.tokenizer);
-  const Sample made = sample(*tokenizer, unasked_);
-  if (!made.nonfinite_unit) written_ = format_written(made, *tokenizer, look_here());
+  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
 }
 
 void Trainer::save_weights_if_finite() {
   RecordingCommunicator& comm = on_.world.comm();
   const std::string weight = nonfinite_weight(*strategy_, strategy_->layout(), comm, /*exact=*/true);
   if (!weight.empty())
-    stop_or_warn(fmt::format("--save {}: {} is not finite", job_.line.save, weight),
+    stop_or_warn(shape_, fmt::format("--save {}: {} is not finite", job_.line.save, weight),
                  "a checkpoint of before it, then a smaller optim.lr; nothing was written");
   const auto writing = files_.writing();
   save_weights(*strategy_, strategy_->layout(), comm, files_, job_.line.save, [this] { files_.meet(); });

@@ -42,35 +42,29 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 
 }  // namespace
 
-std::string Trainer::notes() const {
-  return note_lines({job_.config.note}) + note_lines(data_.notes()) +
-         (test_ ? note_lines(test_->notes()) : "") +
-         note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
-}
-
 void Trainer::announce() const {
+  const bool all = job_.line.verbose, trains = job_.first_step < shape_.workload.steps;
   if (!speaks() || job_.line.brief) return;
-  if (job_.line.verbose) return announce_all();
   const Look look = look_here();
-  std::cout << format_header(job_.lesson, shape_, job_.batch)
-            << (on_.gpu == nullptr ? ""
-                                   : "  GPU   " + describe_gpu(on_.gpu->facts(), shape_, job_.graph()) +
-                                         "\n" + warn_of_attention(on_.gpu->facts(), shape_))
-            << notes() << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look)
-            << says_of_checkpoints()
-            << (job_.first_step < shape_.workload.steps ? heading("TRAINING", look) + "\n" : "")
+  const std::string gpu = on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()),
+                    warning = on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_);
+  const std::string notes =
+      note_lines({job_.config.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
+      note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
+  if (all) {
+    std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher, gpu) << warning
+              << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
+                             shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
+                             sampler_.steps_per_epoch())
+              << notes << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
+              << job_.lesson.plans.predict(shape_);
+  } else {
+    std::cout << format_header(job_.lesson, shape_, job_.batch)
+              << (gpu.empty() ? "" : "  GPU   " + gpu + "\n" + warning) << notes
+              << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look);
+  }
+  std::cout << says_of_checkpoints() << (!all && trains ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
-}
-
-void Trainer::announce_all() const {
-  std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher,
-                            on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()))
-            << (on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_))
-            << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
-                           shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
-                           sampler_.steps_per_epoch())
-            << notes() << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
-            << job_.lesson.plans.predict(shape_) << says_of_checkpoints() << std::flush;
 }
 
 std::string Trainer::says_of_checkpoints() const {
@@ -102,9 +96,11 @@ std::string Trainer::part_of_validation() const {
 }
 
 void Trainer::say_briefly(const Path& record) const {
-  std::cout << claims_.brief() << "loss  " << first_to_last(observer_.steps())
-            << (validation_loss_ ? fmt::format(", validation {:.4f}", *validation_loss_) : std::string())
-            << (tested_ ? fmt::format(", test {:.4f}", tested_->loss) : std::string())
+  std::cout << format_brief(claims_.memory(), claims_.operations(), claims_.measured(), shape_.rank)
+            << "loss  " << first_to_last(observer_.steps())
+            << (known_.validation_loss ? fmt::format(", validation {:.4f}", *known_.validation_loss)
+                                       : std::string())
+            << (known_.test ? fmt::format(", test {:.4f}", known_.test->loss) : std::string())
             << "; record: " << printable(record.string()) << std::endl;
 }
 
@@ -113,15 +109,15 @@ void Trainer::say_the_end(const Path& record) const {
   if (job_.line.verbose) return say_all(record);
   const Look look = look_here();
   std::cout << heading("MEASURED", look) << "\n" << checks(look) << losses();
-  if (timetable_) {
-    std::cout << format_timelines(*timetable_) << format_ages(timetable_->versions);
-    const bool paced =
-        std::ranges::find(timetable_->rows, "paced", &Timetable::Row::name) != timetable_->rows.end();
+  if (known_.timetable) {
+    std::cout << format_timelines(*known_.timetable) << format_ages(known_.timetable->versions);
+    const bool paced = std::ranges::find(known_.timetable->rows, "paced", &Timetable::Row::name) !=
+                       known_.timetable->rows.end();
     if (shape_.device == DeviceKind::cpu && !paced)
       std::cout << format_crowd(to_int(job_.launch.local_world), describe_hardware().cores,
                                 job_.lesson.options.find("pace") != nullptr);
   }
-  std::cout << written_ << (profiled_ ? format_profile(*profiled_) : "")
+  std::cout << written_ << (known_.profile ? format_profile(*known_.profile) : "")
             << (job_.other ? format_comparison(records_.record(), *job_.other) : "");
   std::cout << heading("LOOK", look) << "  "
             << printable((records_.page().empty() ? record : records_.page()).string()) << "\n";
@@ -140,18 +136,19 @@ std::string Trainer::checks(Look look) const {
 
 std::string Trainer::counted() const {
   std::string text;
-  for (const auto& [what, number] : counts_)
+  for (const auto& [what, number] : known_.counts)
     text += fmt::format("{}{} {}", text.empty() ? "  " : ", ", human_count(number), what);
   return text.empty() ? text : text + "\n";
 }
 
 std::string Trainer::losses() const {
   const std::vector<StepRecord>& steps = observer_.steps();
-  std::string text = "  " + in_nats(steps, validation_loss_, part_of_validation()) + ", " +
-                     human_seconds(seconds()) + "\n" + counted();
-  if (tested_)
-    text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", tested_->loss,
-                        std::exp(tested_->loss), shown(tested_->text.file), human_count(tested_->rows));
+  std::string text = "  " + in_nats(steps, known_.validation_loss, part_of_validation()) + ", " +
+                     human_seconds(seconds_since(began_)) + "\n" + counted();
+  if (known_.test)
+    text += fmt::format("  test {:.4f}, perplexity {:.4f} ({}, {} rows)\n", known_.test->loss,
+                        std::exp(known_.test->loss), shown(known_.test->text.file),
+                        human_count(known_.test->rows));
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     text += fmt::format("  {} updates skipped: their gradient was not finite\n", skipped);
   return text;
@@ -160,22 +157,22 @@ std::string Trainer::losses() const {
 void Trainer::say_all(const Path& record) const {
   const std::vector<StepRecord>& steps = observer_.steps();
   std::cout << "\n"
-            << in_nats(steps, validation_loss_) << ", " << human_seconds(seconds()) << "\n"
+            << in_nats(steps, known_.validation_loss) << ", " << human_seconds(seconds_since(began_)) << "\n"
             << format_rates(steps, shape_.workload.batch.sequence, sampler_.steps_per_epoch());
-  if (validation_loss_)
-    std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*validation_loss_),
+  if (known_.validation_loss)
+    std::cout << fmt::format("perplexity {:.4f} on the validation text{}", std::exp(*known_.validation_loss),
                              part_of_validation());
-  if (tested_)
-    std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})", validation_loss_ ? ", " : "perplexity ",
-                             std::exp(tested_->loss), tested_->text.file, human_count(tested_->rows),
-                             tested_->loss);
-  if (validation_loss_ || tested_) std::cout << "\n";
+  if (known_.test)
+    std::cout << fmt::format("{}{:.4f} on {} ({} rows, loss {:.6f})",
+                             known_.validation_loss ? ", " : "perplexity ", std::exp(known_.test->loss),
+                             known_.test->text.file, human_count(known_.test->rows), known_.test->loss);
+  if (known_.validation_loss || known_.test) std::cout << "\n";
   if (const std::int64_t skipped = skipped_updates(steps); skipped > 0)
     std::cout << skipped << " updates skipped: their gradient was not finite\n";
   std::cout << counted() << "\n"
             << (steps.empty() ? "nothing was trained, and so no claim was checked\n" : claims_.report());
-  if (timetable_) std::cout << format_timetable(*timetable_);
-  if (profiled_) std::cout << format_profile(*profiled_);
+  if (known_.timetable) std::cout << format_timetable(*known_.timetable);
+  if (known_.profile) std::cout << format_profile(*known_.profile);
   if (job_.other) std::cout << "\n" << format_comparison(records_.record(), *job_.other);
   if (!records_.trace().empty()) {
     std::cout << "trace: " << records_.trace().string() << " (the first " << kTracedSteps << " steps"

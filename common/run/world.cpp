@@ -1,5 +1,6 @@
 #include "common/run/world.h"
 
+#include <c10/util/Exception.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <csignal>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "common/base/message.h"
 #include "common/comm/gather_text.h"
@@ -23,9 +25,8 @@ namespace {
 // Memory that all ranks of a host see; /tmp where there is none.
 std::string board_directory() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
-// Starting takes a while on a busy host, whatever the limit of an operation is.
-std::chrono::milliseconds edge_limit(double watchdog_seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::max(30.0, watchdog_seconds) * 1000));
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 std::string edge_text(const Launch& launch, const char* what, std::chrono::milliseconds limit) {
@@ -33,6 +34,24 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
       "rank {}: the {} ranks did not {} within {} s\n  fix: start again; on several hosts, see that "
       "they reach each other (mpirun --mca btl_base_verbose 30 says over which interface)",
       to_int(launch.rank), to_int(launch.world), what, limit.count() / 1000);
+}
+
+// The code and the text with which a rank reports the exception that is being handled.
+std::pair<ExitCode, std::string> current_failure(Rank rank) {
+  const std::string who = fmt::format("rank {}: ", to_int(rank));
+  try {
+    throw;
+  } catch (const AbortedError&) {
+    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank speaks first
+  } catch (const InputError& error) {
+    return {error.code(), error.what()};
+  } catch (const ClaimError& error) {
+    return {ExitCode::claim, error.what()};
+  } catch (const c10::Error& error) {  // without LibTorch's stack trace
+    return {ExitCode::claim, who + error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {ExitCode::claim, who + error.what()};
+  }
 }
 
 // The communicator of the strategies over that of the host.
@@ -57,7 +76,10 @@ std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host,
 }  // namespace
 
 World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
-    : edge_limit_(edge_limit(options.watchdog_seconds)), launch_(launch), leaving_(options.leaving) {
+    // Starting takes a while on a busy host, whatever the limit of an operation is.
+    : edge_limit_(milliseconds(std::max(30.0, options.watchdog_seconds))),
+      launch_(launch),
+      leaving_(options.leaving) {
   if (launch.launched()) edge_.emplace(edge_limit_, edge_text(launch, "start together", edge_limit_));
   connect(ledger, options);
   board_->set_mesh(options.mesh);
@@ -69,56 +91,58 @@ World::World(const Launch& launch, Ledger& ledger, const WorldOptions& options)
 }
 
 void World::connect(Ledger& ledger, const WorldOptions& options) {
-  RecordOptions record;
-  record.trace_steps = options.trace_steps;
-  record.last_unit = options.last_unit;
+  std::unique_ptr<Communicator> world;
   if (!launch_.launched()) {
     board_.emplace(launch_.world);
-    record.board = &*board_;
-    comm_.emplace(for_strategies(LocalWorld(1).communicator(Rank{0}), ledger, options, operation_times_),
-                  record);
+    world = LocalWorld(1).communicator(Rank{0});
   } else {
     const Place place = options.gpu ? Place::pinned : Place::device;
     mpi_ = std::make_unique<MpiWorld>([&ledger, place](Bytes bytes) {
       return ledger.allocate(Purpose::communication, "mpi scratch", {bytes.value()}, DType::u8, place);
     });
     check_launch(launch_, mpi_->rank(), mpi_->size());
-    std::unique_ptr<Communicator> world = mpi_->world();
+    world = mpi_->world();
     // Rank 0's process id and clock make a name that no other run has; ranks of other hosts make a board of
     // their own by it.
     const std::string name =
         broadcast_string(*world, fmt::format("stagecraft-{}-{}", ::getpid(),
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
     board_.emplace(board_directory() + "/" + name, launch_.world);
-    record.board = &*board_;
-    comm_.emplace(for_strategies(std::move(world), ledger, options, operation_times_), record);
   }
+  comm_.emplace(
+      for_strategies(std::move(world), ledger, options, operation_times_),
+      RecordOptions{.trace_steps = options.trace_steps, .board = &*board_, .last_unit = options.last_unit});
 }
 
 void World::start_watchdog(double limit_seconds) {
-  WatchdogOptions watch;
-  watch.limit = std::chrono::milliseconds(static_cast<std::int64_t>(limit_seconds * 1000));
-  watch.on_sigterm = true;
-  watch.on_sigint = !launch_.launched();
-  watch.interrupted = [this](int signal) {
+  constexpr int kLost = static_cast<int>(ExitCode::lost_rank);
+  // A signal reaches the ranks of one host together; those of several could not agree on a step.
+  const auto ends_by_itself = [this] {
+    const std::lock_guard lock(act_mutex_);
+    const bool ends = last_acts_.saves && launch_.local_world == launch_.world &&
+                      signal_asked(SIGTERM, process_environment()) == SIGTERM;
+    if (ends) board_->ask_to_stop();
+    return ends;
+  };
+  const auto interrupted = [this](int signal) {
     const std::lock_guard lock(act_mutex_);
     if (last_acts_.interrupted) last_acts_.interrupted(signal_asked(signal, process_environment()));
   };
-  // A signal reaches the ranks of one host together; those of several could not agree on a step.
-  watch.ends_by_itself = [this] {
-    const std::lock_guard lock(act_mutex_);
-    if (!last_acts_.saves || launch_.local_world != launch_.world ||
-        signal_asked(SIGTERM, process_environment()) != SIGTERM)
-      return false;
-    board_->ask_to_stop();
-    return true;
-  };
-  watch.print = [this](const std::string& text) { speak(static_cast<int>(ExitCode::lost_rank), text); };
-  watch.abort = [this] {
-    if (mpi_) mpi_->abort_job(static_cast<int>(ExitCode::lost_rank));
+  const auto abort = [this] {
+    if (mpi_) mpi_->abort_job(kLost);
   };
   watchdog_.emplace(
-      *board_, comm_->rank(), [this] { return comm_->record().outstanding(); }, std::move(watch));
+      *board_, comm_->rank(), [this] { return comm_->record().outstanding(); },
+      WatchdogOptions{.limit = milliseconds(limit_seconds),
+                      .step_limit = {},
+                      .on_sigterm = true,
+                      .on_sigint = !launch_.launched(),
+                      .ends_by_itself = ends_by_itself,
+                      .interrupted = interrupted,
+                      .print = [this](const std::string& text) { speak(kLost, text); },
+                      .abort = abort,
+                      .fall_silent = {},
+                      .exit = {}});
 }
 
 World::~World() {
@@ -138,8 +162,9 @@ void World::speak(int exit_code, const std::string& text) noexcept {
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }
 
-void World::fail(ExitCode code, const std::string& text) noexcept {
+void World::fail() noexcept {
   using namespace std::chrono_literals;
+  const auto [code, text] = current_failure(launch_.rank);
   int exit_code = static_cast<int>(code);
   if (board_->claim()) {
     speak(exit_code, text);

@@ -11,7 +11,10 @@
 #include "common/base/check.h"
 #include "common/comm/mpi/mpi_communicator.h"
 #include "common/comm/recording_communicator.h"
+#include "common/gpu/gpu.h"
+#include "common/memory/allocator_witness.h"
 #include "common/memory/ledger.h"
+#include "common/storage/checkpoint/reader.h"
 #include "common/watch/deadline.h"
 #include "common/watch/launch.h"
 #include "common/watch/watchdog.h"
@@ -37,8 +40,6 @@ class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
   ~World();
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
@@ -62,9 +63,9 @@ class World {
   void leave() const {
     if (leaving_) leaving_();
   }
-  /// Prints `text` and ends all ranks with `code`; if another rank has spoken for the job, silently and with
-  /// that one's code. Never returns.
-  [[noreturn]] void fail(ExitCode code, const std::string& text) noexcept;
+  /// Prints what the exception that is being handled says, and ends all ranks with its code; if another rank
+  /// has spoken for the job, silently and with that one's code. Never returns.
+  [[noreturn]] void fail() noexcept;
 
  private:
   void connect(Ledger& ledger, const WorldOptions& options);
@@ -82,6 +83,15 @@ class World {
   std::optional<ProgressBoard> board_;
   std::optional<RecordingCommunicator> comm_;
   std::optional<Watchdog> watchdog_;  // last: ends first
+};
+
+/// What a run stands on. All outlive it.
+struct Ground {
+  World& world;
+  Ledger& ledger;
+  AllocatorWitness& witness;             // LibTorch's allocator on the CPU
+  Gpu* gpu;                              // its allocator, on a GPU; null on the CPU
+  checkpoint::Reader* resume = nullptr;  // what the run goes on from
 };
 
 }  // namespace sc::detail

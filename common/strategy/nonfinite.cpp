@@ -1,8 +1,8 @@
 #include "common/strategy/nonfinite.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/isfinite.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/base/finite.h"
+#include "common/comm/gather_text.h"
 #include "common/strategy/strategy.h"
 
 namespace sc::detail {
@@ -26,29 +27,6 @@ struct Scan {
   std::int64_t own = kNone;     // the unit whose last local gradient, of this rank's micro-batches, has it
   std::int64_t summed = kNone;  // the largest unit whose summed gradient has it
 };
-
-bool is_finite(const StateSlice& slice) {
-  at::Tensor values = at::empty({std::min(slice.range.size(), kStatePiece)}, at::kFloat);
-  bool finite = true;
-  for_each_piece(slice.range, [&](Range piece) {
-    at::Tensor part = values.narrow(0, 0, piece.size());
-    slice.read(piece, part);
-    finite = finite && at::isfinite(part).all().item<bool>();
-  });
-  return finite;
-}
-
-Scan scan_of(Strategy& strategy) {
-  Scan scan;
-  for (const StateSlice& slice : strategy.state()) {
-    const bool local = slice.purpose == Purpose::workspace;
-    if (!local && slice.purpose != Purpose::gradients) continue;
-    if (is_finite(slice)) continue;
-    std::int64_t& unit = local ? scan.own : scan.summed;
-    unit = std::max<std::int64_t>(unit, slice.unit);
-  }
-  return scan;
-}
 
 // A tensor of the model, ordered as the model computes.
 struct Found {
@@ -72,6 +50,17 @@ std::optional<std::int64_t> first_nonfinite_of(const StateSlice& slice) {
   return found;
 }
 
+Scan scan_of(Strategy& strategy) {
+  Scan scan;
+  for (const StateSlice& slice : strategy.state()) {
+    const bool local = slice.purpose == Purpose::workspace;
+    if ((!local && slice.purpose != Purpose::gradients) || !first_nonfinite_of(slice)) continue;
+    std::int64_t& unit = local ? scan.own : scan.summed;
+    unit = std::max<std::int64_t>(unit, slice.unit);
+  }
+  return scan;
+}
+
 Found found_in(const StateSlice& slice, const ParamLayout& layout) {
   const std::optional<std::int64_t> at = first_nonfinite_of(slice);
   if (!at) return {};
@@ -85,6 +74,12 @@ Found found_in(const StateSlice& slice, const ParamLayout& layout) {
 
 }  // namespace
 
+void stop_or_warn(const RunShape& shape, const std::string& said, const std::string& fix) {
+  if (shape.workload.optim.nonfinite == OnNonFinite::stop)
+    throw ClaimError(fmt::format("{}\n  fix: {}; with optim.nonfinite=skip this is a warning", said, fix));
+  if (shape.rank == Rank{0}) spdlog::warn("{}", said);
+}
+
 std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Communicator& comm, bool exact) {
   const std::vector<StateSlice> slices = strategy.state();
   const bool has_master = std::ranges::any_of(
@@ -96,13 +91,8 @@ std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Comm
     if (exact && has_master && !master) continue;
     own = std::min(own, found_in(slice, layout));
   }
-  const std::int64_t world = to_int(comm.size());
-  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = own.unit;
-  mine.mutable_data_ptr<std::int64_t>()[1] = own.tensor;
-  comm.all_gather(mine, all, {OpPurpose::numbers}).wait();
-  const auto* found = all.const_data_ptr<std::int64_t>();
-  for (std::int64_t r = 0; r < world; ++r) own = std::min(own, {found[2 * r], found[2 * r + 1]});
+  for (const std::vector<Found>& of_rank : all_gather_values(comm, std::vector{own}))
+    own = std::min(own, of_rank.front());
   if (own.none()) return "";
   const UnitLayout& unit = layout.unit(static_cast<int>(own.unit));
   const auto index = static_cast<std::size_t>(own.tensor);
@@ -112,22 +102,16 @@ std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Comm
 
 void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, const RunShape& shape,
                      Communicator& comm) {
-  const Scan scan = scan_of(strategy);
-  const std::int64_t world = to_int(comm.size());
-  at::Tensor mine = at::empty({2}, at::kLong), all = at::empty({2 * world}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = scan.own;
-  mine.mutable_data_ptr<std::int64_t>()[1] = scan.summed;
-  comm.all_gather(mine, all, {OpPurpose::numbers}).wait();
-  const auto* found = all.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> ranks;
+  std::vector<int> ranks;
   std::set<std::int64_t> of_data_ranks;
   std::int64_t unit = kNone;
-  RunShape other = shape;
-  for (std::int64_t r = 0; r < world; ++r) {
-    unit = std::max(unit, found[2 * r + 1]);
-    if (found[2 * r] == kNone) continue;
-    other.rank = Rank{static_cast<int>(r)};
-    ranks.push_back(r), of_data_ranks.insert(other.at(Axis::data));
+  int rank = -1;
+  for (const std::vector<Scan>& found : all_gather_values(comm, std::vector{scan_of(strategy)})) {
+    ++rank;
+    unit = std::max(unit, found.front().summed);
+    if (found.front().own == kNone) continue;
+    ranks.push_back(rank);
+    of_data_ranks.insert(shape.mesh.at(Axis::data, Rank{rank}));
   }
   std::string who = "no rank's last micro-batch shows it: an earlier one, or the sum, made it";
   if (ranks.size() == 1) who = fmt::format("it came from rank {}'s own micro-batches", ranks.front());

@@ -21,6 +21,11 @@ namespace sc::detail {
 [[noreturn]] void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, const RunShape& shape,
                                   Communicator& comm);
 
+/// What is no number is no result, unless optim.nonfinite=skip says to live with such: then it is a warning
+/// on rank 0.
+///   Errors  ClaimError: what was said, and the fix.
+void stop_or_warn(const RunShape& shape, const std::string& said, const std::string& fix);
+
 /// The first of the newest weights that holds a number that is not finite, "h.0.ln_1.bias of unit 1"; empty:
 /// there is none. exact: only what --save writes is looked at, not its rounded copy. Every rank scans what it
 /// holds. Collective:

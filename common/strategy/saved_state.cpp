@@ -18,16 +18,10 @@ namespace sc::detail {
 namespace {
 
 bool is_saved(const StateSlice& slice, bool has_master) {
-  switch (slice.purpose) {
-    case Purpose::master:
-    case Purpose::momentum:
-    case Purpose::variance:
-      return true;
-    case Purpose::parameters:
-      return !has_master || slice.version != 0;  // otherwise they are the rounded master
-    default:
-      return slice.pending;
-  }
+  // Otherwise they are the rounded master.
+  if (slice.purpose == Purpose::parameters) return !has_master || slice.version != 0;
+  return slice.purpose == Purpose::master || slice.purpose == Purpose::momentum ||
+         slice.purpose == Purpose::variance || slice.pending;
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& t) {

@@ -149,8 +149,9 @@ std::string json_of(const Sweep& sweep, int kind) {
 
 void print(const Sweep& sweep, const Options& options, const Launch& launch, const std::optional<Gpu>& gpu) {
   const Hardware hardware = describe_hardware();
+  const std::map<std::string, std::string> of = sc::versions();
   std::string versions =
-      fmt::format("\"libtorch\": \"{}\", \"mpi\": \"{}\"", libtorch_version(), mpi_version());
+      fmt::format("\"libtorch\": \"{}\", \"mpi\": \"{}\"", of.at("LibTorch"), of.at("MPI"));
   std::string device = hardware.cpu;
   if (gpu) {
     const GpuFacts facts = gpu->facts();

@@ -23,14 +23,7 @@ CommPlan some_operations() {
 }
 
 Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
-  Measured m;
-  for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) { m.peak.at(purpose, place) = memory.of(purpose, place); });
-  });
-  m.peak_by_name = memory.by_name();
-  m.peak_total = memory.total();
-  m.operations = operations;
-  return m;
+  return {bytes_of(memory), memory.by_name(), operations};
 }
 
 // Two ranks send what they reduce: 4 x 1 MB and 32 bytes.
@@ -176,9 +169,9 @@ TEST(PredictedMeasured, SaysThatAllIsEqual) {
 TEST(PredictedMeasured, NamesEachDifference) {
   const MemoryPlan memory = some_memory();
   Measured measured = as_measured(memory, some_operations());
-  measured.peak.at(Purpose::stash) = Bytes(64);
+  measured.peak.of.at(Purpose::stash) = Bytes(64);
   measured.peak_by_name[{Purpose::stash, Place::device, "kept"}] = Bytes(64);
-  measured.peak_total += Bytes(64);
+  measured.peak.total += Bytes(64);
   measured.operations.add({CommKind::broadcast, DType::i64, Elements(1), WorldSize{2}});
   EXPECT_FALSE(as_predicted(memory, some_operations(), measured));
   const std::string text =
@@ -200,12 +193,12 @@ TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
       Measured measured = as_measured(memory, operations);
-      measured.peak.at(purpose, place) += Bytes(1);
+      measured.peak.of.at(purpose, place) += Bytes(1);
       EXPECT_FALSE(as_predicted(memory, operations, measured)) << name_of(purpose) << name_of(place);
     });
   });
   Measured measured = as_measured(memory, operations);
-  measured.peak_total += Bytes(1);
+  measured.peak.total += Bytes(1);
   EXPECT_FALSE(as_predicted(memory, operations, measured));
   measured = as_measured(memory, operations);
   measured.operations.count.begin()->second += 1;

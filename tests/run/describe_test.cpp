@@ -59,7 +59,7 @@ TEST(Describe, ARunNamesTheMachine) {
   EXPECT_GT(hardware.memory.value(), 1 << 20);
   const std::string text = describe_run("01_data_parallel", tiny_shape(3), kThree, "Open MPI");
   EXPECT_EQ(text.rfind("01_data_parallel\n  where    3 ranks on the CPU (", 0), 0U) << text;
-  for (const std::string& part : {std::string("Open MPI"), hardware.cpu, libtorch_version()}) {
+  for (const std::string& part : {std::string("Open MPI"), hardware.cpu, versions().at("LibTorch")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
   EXPECT_NE(describe_run("00_one_device", tiny_shape(1), kOne, "none").find("1 rank on the CPU (1 thread), "),

@@ -9,7 +9,6 @@
 
 #include "common/run/planning.h"
 #include "common/run/saver.h"
-#include "common/run/step_runner.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel_plan.h"
 #include "lessons/02_zero1/zero1_plan.h"

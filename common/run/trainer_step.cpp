@@ -1,0 +1,48 @@
+// How a step is executed: as the strategy says it, or captured once as a graph of the GPU and replayed.
+#include <limits>
+
+#include "common/comm/nccl/nccl_communicator.h"
+#include "common/run/run_shape.h"
+#include "common/run/trainer.h"
+
+namespace sc::detail {
+
+// NCCL ends only when no graph holds its operations.
+Trainer::~Trainer() {
+  if (on_.gpu != nullptr) on_.gpu->drop_graph();
+}
+
+// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May
+// not return.
+void Trainer::prepare(std::span<const Batch> batches, std::int64_t step) {
+  fault_.at_step(job_.launch.rank, step);
+  at::Tensor scale = batches[0].scale;  // of all micro-batches
+  if (scalars_.loss_scale.defined()) scale.mul_(scalars_.loss_scale);
+  if (poisons(fault_, shape_, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
+}
+
+// Enqueues the step; nothing has been waited for.
+StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
+  const bool profiled = job_.profiles(step), replays = job_.replays(step) && !profiled;
+  observer_.computing();
+  if (profiled) profile_->begin_step();
+  const StepResult result = replays ? replayed(batches, step) : strategy_->train_step(batches);
+  if (profiled) profile_->end_step();
+  observer_.computed();
+  return result;
+}
+
+StepResult Trainer::replayed(std::span<const Batch> batches, std::int64_t step) {
+  CommRecord& record = on_.world.comm().record();
+  // Marks are nodes of the graph: it is captured anew, without them.
+  if (on_.gpu->captured() && job_.marks(step - 1) && !job_.marks(step)) {
+    on_.gpu->drop_graph();
+    record.forget_captured();
+  }
+  if (!on_.gpu->captured()) on_.gpu->capture([&] { captured_ = strategy_->train_step(batches); });
+  on_.gpu->replay();
+  record.replayed(ended_on_current_stream());  // all its operations run again
+  return captured_;
+}
+
+}  // namespace sc::detail
