@@ -3,17 +3,17 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cxxopts.hpp>
 #include <map>
 
 #include "common/base/check.h"
-#include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/config/flags.h"
 #include "common/config/other_names.h"
 
 namespace sc {
 namespace {
+
+constexpr const char* kArguments = "--help lists the flags and their arguments";
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
@@ -38,34 +38,12 @@ void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector
          "--help lists the flags");
 }
 
-std::vector<Given> tokenize(int argc, const char* const* argv, const std::vector<Flag>& flags) {
-  cxxopts::Options options("program");
-  options.allow_unrecognised_options();  // refused below, with the flag that is near
-  for (const Flag& flag : flags) {
-    const bool is_switch = flag.argument.empty();
-    options.add_options()(flag.name, flag.doc,
-                          is_switch ? std::shared_ptr<cxxopts::Value>(cxxopts::value<bool>())
-                                    : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
-  }
-  std::vector<Given> given;
-  try {
-    const cxxopts::ParseResult result = options.parse(argc, argv);
-    refuse_unknown(result.unmatched(), flags);
-    for (const auto& argument : result.arguments()) given.push_back({argument.key(), argument.value()});
-  } catch (const cxxopts::exceptions::exception& error) {
-    refuse("command line", ascii_quotes(error.what()), "--help lists the flags and their arguments");
-  }
-  return given;
-}
-
 void refuse_bad_arguments(const std::vector<Given>& given) {
   std::map<std::string, std::string> seen;
   for (const Given& flag : given) {
-    if (flag.value.empty())
-      refuse("--" + flag.name, "its argument is empty", "--help lists the flags and their arguments");
+    if (flag.value.empty()) refuse("--" + flag.name, "its argument is empty", kArguments);
     if (flag.value.rfind("--", 0) == 0) {
-      refuse("--" + flag.name, "its argument is missing: \"" + flag.value + "\" follows",
-             "--help lists the flags and their arguments");
+      refuse("--" + flag.name, "its argument is missing: \"" + flag.value + "\" follows", kArguments);
     }
     if (flag.name == "set") continue;
     const auto [first, is_new] = seen.emplace(flag.name, flag.value);
@@ -130,7 +108,10 @@ void refuse_contradictions(const std::vector<Given>& given, const CommandLine& l
 
 CommandLine parse_command_line(int argc, const char* const* argv, const Program& program) {
   const std::vector<Flag> flags = all_flags(program);
-  const std::vector<Given> given = tokenize(argc, argv, flags);
+  std::vector<std::pair<std::string, bool>> names;
+  for (const Flag& flag : flags) names.emplace_back(flag.name, flag.argument.empty());
+  const auto [given, unmatched] = command_words(argc, argv, names, kArguments);
+  refuse_unknown(unmatched, flags);
   refuse_bad_arguments(given);
   CommandLine line;
   line.sources = {program.workload_file, program.strategy_file, {}};
