@@ -109,7 +109,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                job.first_step},
       claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_),
               {on_.ledger, on_.witness, on_.gpu}),
-      profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
+      profile_(job.line.profile ? profile_gpu() : nullptr),
       strategy_(make_strategy()),
       saver_(make_saver()),
       facts_(facts_of(on_.gpu, job, data_)),
