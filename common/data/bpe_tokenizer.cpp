@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/data/bpe/split.h"
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 #include "common/storage/mapped_file.h"
 
 namespace sc {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/text.h"
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 #include "common/data/corpus.h"
 #include "common/data/prepare/parquet.h"
 #include "common/data/prose.h"
