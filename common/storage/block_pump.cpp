@@ -23,16 +23,12 @@ constexpr auto kPause =
 }  // namespace
 
 void DiskTransfer::State::fail(const InputError& why) {
-  const std::scoped_lock lock(mutex);
-  failed = true;
   if (!error) error = why;
 }
 
 void DiskTransfer::State::end_if_complete() {
-  if (in_flight > 0 || (!failed && issued < bytes.size())) return;
-  const std::scoped_lock lock(mutex);
-  ended = Clock::now();
-  changed.notify_all();
+  if (in_flight > 0 || (!error && issued < bytes.size())) return;
+  outcome.set_value({Clock::now(), error});
 }
 
 InputError with_room(const InputError& error, ExitCode code, FileOps& ops, const Path& path,
@@ -111,7 +107,8 @@ void BlockPump::drop_waiting(const InputError& error) {
     const std::scoped_lock lock(mutex_);
     dropped.swap(waiting_);
   }
-  if (current_ != nullptr) dropped.push_back(std::exchange(current_, nullptr));
+  const std::shared_ptr<State> current = std::exchange(current_, nullptr);
+  if (current != nullptr && !current->error) dropped.push_back(current);  // else it ends with its last block
   for (const auto& transfer : dropped) {
     transfer->fail(error);
     transfer->end_if_complete();
@@ -121,7 +118,7 @@ void BlockPump::drop_waiting(const InputError& error) {
 void BlockPump::issue_blocks() {
   for (Slot& slot : slots_) {
     if (slot.transfer != nullptr) continue;
-    if (current_ != nullptr && current_->failed) current_ = nullptr;
+    if (current_ != nullptr && current_->error) current_ = nullptr;
     if (current_ == nullptr) {
       const std::scoped_lock lock(mutex_);
       if (waiting_.empty()) return;
@@ -167,7 +164,7 @@ void BlockPump::settle(const BlockResult& result) {
     return end_block(slot);
   }
   const bool again = result.res > 0 || result.res == -EINTR || result.res == -EAGAIN;
-  if (again && slot.fruitless <= kMostFruitless && !slot.transfer->failed) {
+  if (again && slot.fruitless <= kMostFruitless && !slot.transfer->error) {
     if (result.res == -EAGAIN) std::this_thread::sleep_for(kPause);
     return submit(slot);
   }

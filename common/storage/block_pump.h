@@ -18,14 +18,10 @@ struct DiskTransfer::State {
   std::size_t first_block;  // its number in the file
   std::span<std::byte> bytes;
   // The pump's.
-  std::size_t issued = 0;     // bytes
-  std::size_t in_flight = 0;  // blocks
-  bool failed = false;
-  // For all.
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<Clock::time_point> ended;
-  std::optional<InputError> error;
+  std::size_t issued = 0;                // bytes
+  std::size_t in_flight = 0;             // blocks
+  std::optional<InputError> error = {};  // the first one
+  std::promise<Outcome> outcome = {};    // for all
 
   void fail(const InputError& why);
   /// Nobody but the caller touches its bytes after this.

@@ -399,12 +399,16 @@ std::unique_ptr<File> create_only(FileOps& ops, const Path& path) {
   return file;
 }
 
-std::string read_file(FileOps& ops, const Path& path) {
-  const auto file = ops.open_read(path);
-  std::string text(static_cast<std::size_t>(file->size().value()), '\0');
-  const Bytes got = file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0));
+std::string head_of(File& file, std::size_t most) {
+  std::string text(most, '\0');
+  const Bytes got = file.read_at(std::as_writable_bytes(std::span(text)), Bytes(0));
   text.resize(static_cast<std::size_t>(got.value()));
   return text;
+}
+
+std::string read_file(FileOps& ops, const Path& path) {
+  const auto file = ops.open_read(path);
+  return head_of(*file, static_cast<std::size_t>(file->size().value()));
 }
 
 }  // namespace sc

@@ -215,6 +215,8 @@ void require_size_allowed(const Path& path, Bytes size);
 /// A file that nobody has made yet.
 ///   Errors  InputError (exit 73) also where something has that name.
 std::unique_ptr<File> create_only(FileOps& ops, const Path& path);
+/// The file's first `most` bytes, or all that it has.
+std::string head_of(File& file, std::size_t most);
 /// The whole file.
 std::string read_file(FileOps& ops, const Path& path);
 /// `path`'s directory, "." if it names none.

@@ -205,11 +205,9 @@ void Hold::refuse_foreign() const {
 // Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
 std::optional<Holder> Hold::named() const {
   constexpr std::size_t kMost = 1024;
-  std::string text(kMost, '\0');
+  std::string text;
   try {
-    const auto file = ops_.open_read(asked_.file);
-    text.resize(
-        static_cast<std::size_t>(file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0)).value()));
+    text = head_of(*ops_.open_read(asked_.file), kMost);
   } catch (const InputError&) {  // just removed, or unreadable
     return std::nullopt;
   }

@@ -21,25 +21,18 @@ constexpr const char* kDamagedFix = "the file is cut off or is not safetensors: 
 
 /// The header's length, checked against the file's.
 std::int64_t header_length(const MappedFile& file) {
+  const auto refuse = [&file](const std::string& what) {
+    throw InputError(ExitCode::data, file.path().string(), what, kDamagedFix);
+  };
   const std::int64_t size = file.size().value();
-  if (size < kLengthBytes) {
-    throw InputError(ExitCode::data, file.path().string(),
-                     fmt::format("{} bytes; a safetensors file starts with an 8-byte header length", size),
-                     kDamagedFix);
-  }
+  if (size < kLengthBytes)
+    refuse(fmt::format("{} bytes; a safetensors file starts with an 8-byte header length", size));
   std::uint64_t length = 0;
   std::memcpy(&length, file.bytes().data(), sizeof(length));
-  if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeader)) {
-    throw InputError(
-        ExitCode::data, file.path().string(),
-        fmt::format("header length {} at byte 0 is above the limit of {}", length, kMaxSafetensorsHeader),
-        kDamagedFix);
-  }
-  if (static_cast<std::int64_t>(length) > size - kLengthBytes) {
-    throw InputError(ExitCode::data, file.path().string(),
-                     fmt::format("header of {} bytes at byte 8 ends past the file's {} bytes", length, size),
-                     kDamagedFix);
-  }
+  if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeader))
+    refuse(fmt::format("header length {} at byte 0 is above the limit of {}", length, kMaxSafetensorsHeader));
+  if (static_cast<std::int64_t>(length) > size - kLengthBytes)
+    refuse(fmt::format("header of {} bytes at byte 8 ends past the file's {} bytes", length, size));
   return static_cast<std::int64_t>(length);
 }
 

@@ -1,7 +1,6 @@
 #include "common/data/prepare/inputs.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <set>
 
@@ -27,9 +26,7 @@ bool is_wikitext_name(const std::string& name) {
 
 Format format_of(FileOps& ops, const Path& path) {
   constexpr std::size_t kHead = 200;
-  std::array<std::byte, kHead> head{};
-  const auto read = static_cast<std::size_t>(ops.open_read(path)->read_at(head, Bytes(0)).value());
-  const std::string_view first(reinterpret_cast<const char*>(head.data()), read);
+  const std::string first = head_of(*ops.open_read(path), kHead);
   require_no_lfs_pointer(first, path);
   if (first.starts_with("PAR1") || path.extension() == ".parquet") return Format::parquet;
   if (looks_like_token_file(first)) return Format::tokens;
