@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 
 #include "common/base/check.h"
@@ -54,54 +55,60 @@ void refuse_bad_arguments(const std::vector<Given>& given) {
   }
 }
 
+struct Contradiction {
+  bool holds;
+  std::string where, what, fix;
+};
+
+/// The first that holds is told.
+void refuse_one_of(std::initializer_list<Contradiction> contradictions) {
+  for (const auto& [holds, where, what, fix] : contradictions)
+    if (holds) refuse(where, what, fix);
+}
+
 // A flag that nobody would read.
 void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const CheckpointFlags& checkpoints) {
   const bool saves = checkpoints.every > 0, resumes = !checkpoints.resume.empty();
-  for (const Given& flag : given) {
-    if (!saves && (flag.name == "keep" || flag.name == "save-async" || flag.name == "crash-at"))
-      refuse("--" + flag.name, "this run saves nothing", "add --save-every STEPS");
-    if (!saves && !resumes && flag.name == "checkpoints")
-      refuse("--checkpoints", "this run neither saves nor resumes",
-             "add --save-every STEPS, or --resume latest");
-    if (!resumes && flag.name == "resume-with")
-      refuse("--resume-with", "this run does not resume", "add --resume DIR or --resume latest");
-  }
+  for (const auto& [name, value] : given)
+    refuse_one_of({{!saves && (name == "keep" || name == "save-async" || name == "crash-at"), "--" + name,
+                    "this run saves nothing", "add --save-every STEPS"},
+                   {!saves && !resumes && name == "checkpoints", "--checkpoints",
+                    "this run neither saves nor resumes", "add --save-every STEPS, or --resume latest"},
+                   {!resumes && name == "resume-with", "--resume-with", "this run does not resume",
+                    "add --resume DIR or --resume latest"}});
 }
 
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
-  if (line.graph == true && (line.share_gpu || line.profile)) {
-    refuse("--graph on",
-           line.profile ? "--profile looks at single operations, which a graph hides"
-                        : "ranks that share a GPU cannot capture their communication",
-           "--graph off");
-  }
-  if (line.transport && line.share_gpu)
-    refuse("--transport", "ranks that share a GPU send through the host", "leave one of them out");
+  refuse_one_of({{line.graph == true && (line.share_gpu || line.profile), "--graph on",
+                  line.profile ? "--profile looks at single operations, which a graph hides"
+                               : "ranks that share a GPU cannot capture their communication",
+                  "--graph off"},
+                 {line.transport && line.share_gpu, "--transport",
+                  "ranks that share a GPU send through the host", "leave one of them out"}});
   refuse_idle_checkpoint_flags(given, line.checkpoints);
-  for (const char* of_sample : {"prompt", "temperature"}) {
-    const bool there = std::ranges::find(given, of_sample, &Given::name) != given.end();
-    if (there && line.evaluation.sample.value_or(0) == 0)
-      refuse(fmt::format("--{}", of_sample), "this run makes no text", "add --sample N");
-  }
-  if (!line.init.empty() && !line.checkpoints.resume.empty())
-    refuse("--init", "the checkpoint has the weights already", "leave out --init or --resume");
-  if (line.brief && (line.profile || !line.compare.empty()))
-    refuse("--brief",
-           fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
-           "leave one of them out");
-  if (line.brief && (line.verbose || line.json))
-    refuse("--brief", fmt::format("{} prints more than three lines", line.verbose ? "--verbose" : "--json"),
-           "leave one of them out");
-  if (line.profile && line.share_gpu)
-    refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
-           "leave out --share-gpu");
-  if (line.json && !line.plan) refuse("--json", "it is how --plan prints", "--plan --json");
-  if (line.strict && !line.plan)
-    refuse("--strict", "a run refuses what it cannot do anyway", "--plan --strict");
-  if (line.world == 0 || line.plan) return;
-  refuse(fmt::format("--world {}", line.world),
-         "it belongs to --plan; a run has as many ranks as were started",
-         fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world));
+  const auto without_text = [&](const char* flag) {
+    return line.evaluation.sample.value_or(0) == 0 &&
+           std::ranges::find(given, flag, &Given::name) != given.end();
+  };
+  refuse_one_of(
+      {{without_text("prompt"), "--prompt", "this run makes no text", "add --sample N"},
+       {without_text("temperature"), "--temperature", "this run makes no text", "add --sample N"},
+       {!line.init.empty() && !line.checkpoints.resume.empty(), "--init",
+        "the checkpoint has the weights already", "leave out --init or --resume"},
+       {line.brief && (line.profile || !line.compare.empty()), "--brief",
+        fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
+        "leave one of them out"},
+       {line.brief && (line.verbose || line.json), "--brief",
+        fmt::format("{} prints more than three lines", line.verbose ? "--verbose" : "--json"),
+        "leave one of them out"},
+       {line.profile && line.share_gpu, "--profile",
+        "it measures what operations take alone, and ranks that share a GPU never are",
+        "leave out --share-gpu"},
+       {line.json && !line.plan, "--json", "it is how --plan prints", "--plan --json"},
+       {line.strict && !line.plan, "--strict", "a run refuses what it cannot do anyway", "--plan --strict"},
+       {line.world != 0 && !line.plan, fmt::format("--world {}", line.world),
+        "it belongs to --plan; a run has as many ranks as were started",
+        fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world)}});
 }
 
 }  // namespace
