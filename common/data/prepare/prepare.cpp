@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/text.h"
-#include "common/input/utf8.h"
 #include "common/data/corpus.h"
 #include "common/data/prepare/parquet.h"
 #include "common/data/prose.h"
 #include "common/data/token_file.h"
 #include "common/input/json_parse.h"
 #include "common/input/printable.h"
+#include "common/input/utf8.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/git_lfs.h"
 #include "common/storage/mapped_file.h"
@@ -164,14 +164,10 @@ void Reader::read_text(const Input& input, std::string_view content, Source& sou
 }
 
 void Reader::read_lines_of_json(std::string_view text, const Source& source) {
-  std::int64_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (is_blank(line)) continue;
-    add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (!is_blank(line))
+      add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
   }
 }
 
