@@ -207,35 +207,45 @@ std::vector<Flag> all_flags(const Program& program) {
 }
 
 std::string help_text(const Program& program, const FieldSet& strategy) {
-  const std::string run = "lessons/" + program.name + "/run.sh";
-  std::string out = fmt::format("{}: {}\n\nusage: {} {}[flags]\n\nflags\n", program.name, program.question,
-                                run, program.one_rank ? "" : "[-n RANKS] ");
-  std::vector<std::vector<std::string>> flags;
+  constexpr const char* kText = R"({name}: {question}
+
+usage: {run} {ranks}[flags]
+
+flags
+{flags}
+flags of run.sh itself
+{of_run_sh}
+keys of this strategy (--set, or its config.json); those of the workload: --explain all
+{keys}
+exit codes
+{codes}
+examples
+  {run} {ranks_flag} 2 --steps 50 --set batch.micro=2
+  {run} --plan{world} --workload configs/gpt2_1558m.json
+)";
+  std::vector<std::vector<std::string>> flags, codes;
   for (const Flag& flag : all_flags(program)) {
     const std::string key = flag.key.empty() ? "" : fmt::format("; as --set {}={}", flag.key, flag.argument);
     const std::string argument = flag.argument.empty() ? "" : " " + flag.argument;
     flags.push_back({fmt::format("--{}{}", flag.name, argument), flag.doc + key});
   }
-  out += table(flags);
-  out += "\nflags of run.sh itself\n" +
-         table({{"-n RANKS", "processes, one a rank"},
-                {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
-                {"--dry-run", "print the command line that would run, and exit"},
-                {"--build-only, --no-build", "stop before the run; run what was built before"},
-                {"--max-restarts K",
-                 "where a rank is lost, go on from the newest checkpoint, at most K times; --inject and "
-                 "--crash-at happen once. Needs --save-every"},
-                {"--min-ranks R", "with it: on fewer ranks, but R at least"}});
-  out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +
-         key_lines(strategy);
-  out += "\nexit codes\n";
-  std::vector<std::vector<std::string>> codes;
   for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
-  out += table(codes);
-  out += fmt::format("\nexamples\n  {} {} 2 --steps 50 --set batch.micro=2\n", run, program.ranks_flag);
-  out += fmt::format("  {} --plan{} --workload configs/gpt2_1558m.json\n", run,
-                     program.one_rank ? "" : " --world 64");
-  return out;
+  const std::string of_run_sh =
+      table({{"-n RANKS", "processes, one a rank"},
+             {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
+             {"--dry-run", "print the command line that would run, and exit"},
+             {"--build-only, --no-build", "stop before the run; run what was built before"},
+             {"--max-restarts K",
+              "where a rank is lost, go on from the newest checkpoint, at most K times; --inject and "
+              "--crash-at happen once. Needs --save-every"},
+             {"--min-ranks R", "with it: on fewer ranks, but R at least"}});
+  return fmt::format(kText, fmt::arg("name", program.name), fmt::arg("question", program.question),
+                     fmt::arg("run", "lessons/" + program.name + "/run.sh"),
+                     fmt::arg("ranks", program.one_rank ? "" : "[-n RANKS] "),
+                     fmt::arg("flags", table(flags)), fmt::arg("of_run_sh", of_run_sh),
+                     fmt::arg("keys", key_lines(strategy)), fmt::arg("codes", table(codes)),
+                     fmt::arg("ranks_flag", program.ranks_flag),
+                     fmt::arg("world", program.one_rank ? "" : " --world 64"));
 }
 
 }  // namespace sc

@@ -102,13 +102,11 @@ void BpeTokenizer::add_merge(std::string_view left, std::string_view right, cons
   if (tokens_.size() == std::numeric_limits<TokenId>::max())
     refuse_merge(where, line, "more than 65,536 ids");
   const auto id = static_cast<TokenId>(tokens_.size());
-  const Merge merge{left_id->second, right_id->second};
+  merge_to_id_.emplace(key_of(left_id->second, right_id->second), id);
   if (!id_of_.emplace(std::string(left).append(right), id).second) {
     refuse_merge(where, line, "makes a symbol that a line before it has made");
   }
   tokens_.push_back(std::string(left).append(right));
-  parts_.push_back(merge);
-  merge_to_id_.emplace(key_of(merge.left, merge.right), id);
 }
 
 const TokenId* BpeTokenizer::merged(TokenId left, TokenId right) const {
@@ -159,7 +157,8 @@ void BpeTokenizer::merge_into(std::string_view piece, Scratch& scratch, std::vec
     Scratch::Node& left = nodes[offer & ((Scratch::Offer{1} << Scratch::kNodeBits) - 1)];
     if (!left.alive || left.next == kNone) continue;
     Scratch::Node& right = nodes[left.next];
-    if (Merge{left.id, right.id} != parts_[id - kBytes]) continue;
+    const TokenId* now = merged(left.id, right.id);
+    if (now == nullptr || *now != id) continue;
     left.id = id;
     right.alive = false;
     left.next = right.next;

@@ -13,7 +13,7 @@ struct AtOnce {
     const std::int64_t micro = workload.batch.micro;
     const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
     step = of_rank(workload.batch.global / micro);
-    evaluation = of_rank(evaluation_micro_batches(workload.data.validation_rows, micro));
+    evaluation = of_rank(ceil_div(workload.data.validation_rows, micro));
   }
   [[nodiscard]] std::int64_t most() const { return std::max(step, evaluation); }
   [[nodiscard]] const char* symbol() const { return step >= evaluation ? "M" : "M_eval"; }

@@ -67,6 +67,13 @@ std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent inte
   return names;
 }
 
+/// Null if it is no directory; `fd` is the last system call's.
+std::unique_ptr<Directory> opened(FileOps& ops, UniqueFd fd, const Path& path) {
+  if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
+  if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
+  return std::make_unique<Directory>(ops, std::move(fd), path);
+}
+
 InputError not_renamed(const Path& from, const Path& to, int error) {
   return file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
 }
@@ -120,10 +127,7 @@ std::vector<std::string> Directory::list() const {
 }
 
 std::unique_ptr<Directory> Directory::open(const std::string& name) {
-  UniqueFd fd = open_here(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
-  if (!fd) throw file_error(FileIntent::write, path_ / name, "open the directory", errno);
-  return std::make_unique<Directory>(ops_, std::move(fd), path_ / name);
+  return opened(ops_, open_here(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), path_ / name);
 }
 
 void Directory::remove(const std::string& name) {
@@ -328,10 +332,7 @@ bool FileOps::is_own(const Path& path) {
 }
 
 std::unique_ptr<Directory> FileOps::open_dir(const Path& path) {
-  UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
-  if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
-  if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
-  return std::make_unique<Directory>(*this, std::move(fd), path);
+  return opened(*this, open_fd(path, O_RDONLY | O_DIRECTORY), path);
 }
 
 Bytes FileOps::size(const Path& path) {
