@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -49,12 +50,11 @@ SafetensorsReader::SafetensorsReader(const Path& path) : file_(path) {
   SafetensorsHeader header = parse_safetensors_header(json, file_.size().value() - data_begin_, path);
   tensors_ = std::move(header.tensors);
   metadata_ = std::move(header.metadata);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
 const SafeTensor* SafetensorsReader::find(std::string_view name) const {
-  const auto at = index_.find(name);
-  return at == index_.end() ? nullptr : &tensors_[at->second];
+  const auto at = std::ranges::find(tensors_, name, &SafeTensor::name);
+  return at == tensors_.end() ? nullptr : &*at;
 }
 
 const SafeTensor& SafetensorsReader::at(std::string_view name) const {
