@@ -12,11 +12,7 @@
 namespace sc {
 namespace {
 
-struct ExitText {
-  int code;
-  const char* meaning;
-};
-constexpr ExitText kExitTexts[] = {
+constexpr std::pair<int, const char*> kExitTexts[] = {
     {static_cast<int>(ExitCode::ok), "the run finished and every prediction held"},
     {static_cast<int>(ExitCode::usage), "command line or configuration"},
     {static_cast<int>(ExitCode::data), "a data or weight file is not what it must be"},
@@ -229,7 +225,7 @@ examples
     const std::string argument = flag.argument.empty() ? "" : " " + flag.argument;
     flags.push_back({fmt::format("--{}{}", flag.name, argument), flag.doc + key});
   }
-  for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
+  for (const auto& [code, meaning] : kExitTexts) codes.push_back({std::to_string(code), meaning});
   const std::string of_run_sh =
       table({{"-n RANKS", "processes, one a rank"},
              {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},

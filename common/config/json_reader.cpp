@@ -61,17 +61,13 @@ std::string place_of(std::string_view text, std::size_t offset, const std::strin
                      1 + std::ranges::count_if(line, begins));
 }
 
-struct Problem {
-  std::string what, fix;
-};
-
 bool says(const std::string& message, std::string_view words) {
   return message.find(words) != std::string::npos;
 }
 
-/// in_string: the parser stopped within a text, which `refused` is.
-Problem explain_syntax(std::string_view text, std::size_t refused, bool in_string,
-                       const std::string& message) {
+/// What is wrong, and what mends it. in_string: the parser stopped within a text, which `refused` is.
+std::pair<std::string, std::string> explain_syntax(std::string_view text, std::size_t refused, bool in_string,
+                                                   const std::string& message) {
   const char token = refused < text.size() ? text[refused] : '\0';
   const std::size_t last = text.substr(0, refused).find_last_not_of(kBlank);
   if (says(message, "unexpected end of input"))
@@ -168,8 +164,8 @@ class Reader {
     const bool ends = says(message, "unexpected end of input") && !in_string;
     const bool scalar = says(message, "number") || says(message, "invalid literal");
     const std::size_t refused = ends ? text_.size() : scalar ? newest(scalars_).begin : token.begin;
-    const Problem problem = explain_syntax(text_, refused, in_string, message);
-    fail(refused, problem.what, problem.fix);
+    const auto [what, fix] = explain_syntax(text_, refused, in_string, message);
+    fail(refused, what, fix);
   }
 
   [[noreturn]] void fail(std::size_t offset, const std::string& what, const std::string& fix) const {

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 namespace sc {
+
 MappedFile::MappedFile(const Path& path) : path_(path) {
   // O_NONBLOCK: opening a pipe without a writer would wait for one.
   const UniqueFd fd(Fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)});
