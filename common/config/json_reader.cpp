@@ -31,7 +31,7 @@ constexpr const char* kJsonRules =
 /// Where a token stands, whatever is wrong with it: a text with its quotes, a number, a word, or a mark.
 struct Token {
   std::size_t begin = 0, end = 0;  // end: npos of a text without its closing quote
-  bool is_mark = false;            // one of {}[],:
+  bool is_scalar = false;          // none of {}[],:
 };
 
 std::vector<Token> tokens_of(std::string_view text) {
@@ -39,11 +39,11 @@ std::vector<Token> tokens_of(std::string_view text) {
   std::vector<Token> tokens;
   std::size_t at = text.starts_with(kBom) ? kBom.size() : 0;
   while ((at = text.find_first_not_of(kBlank, at)) != std::string_view::npos) {
-    Token token{at, at + 1, kMarks.find(text[at]) != std::string_view::npos};
+    Token token{at, at + 1, kMarks.find(text[at]) == std::string_view::npos};
     if (text[at] == '"') {
       while (token.end < text.size() && text[token.end] != '"') token.end += text[token.end] == '\\' ? 2 : 1;
       token.end = token.end < text.size() ? token.end + 1 : std::string_view::npos;
-    } else if (!token.is_mark) {
+    } else if (token.is_scalar) {
       token.end = std::min(text.find_first_of("{}[],:\" \t\r\n", at), text.size());
     }
     tokens.push_back(token);
@@ -90,7 +90,7 @@ class Reader {
  public:
   Reader(std::string_view text, const std::string& name)
       : text_(text), name_(name), tokens_(tokens_of(text)) {
-    std::ranges::remove_copy_if(tokens_, std::back_inserter(scalars_), &Token::is_mark);
+    std::ranges::copy_if(tokens_, std::back_inserter(scalars_), &Token::is_scalar);
   }
 
   std::vector<JsonEntry> read() {
@@ -156,7 +156,8 @@ class Reader {
   // Of a number or a word the parser has read one character more.
   [[noreturn]] void refuse_syntax(std::size_t read, const std::string& message) const {
     const auto newest = [read](const std::vector<Token>& tokens) {
-      const auto after = std::ranges::lower_bound(tokens, read, {}, &Token::begin);
+      const auto after =
+          std::ranges::find_if(tokens, [read](const Token& token) { return token.begin >= read; });
       return after == tokens.begin() ? Token{} : *std::prev(after);
     };
     const Token token = newest(tokens_);
