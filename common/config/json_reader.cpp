@@ -95,10 +95,11 @@ class Reader {
 
   std::vector<JsonEntry> read() {
     try {
-      (void)json::parse(text_.begin(), text_.end(), [this](int, json::parse_event_t event, json& value) {
-        take(event, value);
-        return true;
-      });
+      const json all =
+          json::parse(text_.begin(), text_.end(), [this](int, json::parse_event_t event, json& value) {
+            take(event, value);
+            return true;
+          });
     } catch (const json::parse_error& error) {
       refuse_syntax(error.byte, error.what());
     } catch (const json::out_of_range&) {
