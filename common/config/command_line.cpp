@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -125,6 +126,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const Program&
   const auto known = [&](const Given& flag) { return *std::ranges::find(flags, flag.name, &Flag::name); };
   for (const Given& flag : given) {
     const Flag flag_of = known(flag);
+    if (!flag_of.apply && flag_of.key.empty()) throw std::logic_error("nobody reads the flag --" + flag.name);
     if (flag_of.apply)
       flag_of.apply(flag, line);
     else
