@@ -1,4 +1,4 @@
-// Command lines that cxxopts reads: what it cannot say in one clear line.
+// What is said of a flag that nobody knows.
 #pragma once
 
 #include <string>
@@ -6,8 +6,6 @@
 
 namespace sc {
 
-/// cxxopts quotes with characters that are not ASCII: with those that are.
-std::string ascii_quotes(std::string text);
 /// Refuses a word such as "--forma=x" that is none of the flags, with the one that is near.
 ///   flags  with their dashes
 ///   Errors  InputError (exit 64)

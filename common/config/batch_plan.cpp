@@ -24,10 +24,8 @@ std::vector<std::int64_t> nearest_two(std::int64_t from, std::int64_t limit, Wor
 }
 
 std::string options(std::string_view flag, const std::vector<std::int64_t>& values) {
-  std::string line;
-  for (const std::int64_t value : values)
-    line += fmt::format("{}{}{}", line.empty() ? "" : "  or  ", flag, value);
-  return line.empty() ? "" : "\n    " + line;
+  if (values.empty()) return "";
+  return fmt::format("\n    {}{}", flag, fmt::join(values, fmt::format("  or  {}", flag)));
 }
 
 std::string fixes(const BatchConfig& batch, const BatchRanks& ranks) {

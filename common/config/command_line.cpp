@@ -3,17 +3,19 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cxxopts.hpp>
+#include <initializer_list>
 #include <map>
+#include <stdexcept>
 
 #include "common/base/check.h"
-#include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/config/flags.h"
 #include "common/config/other_names.h"
 
 namespace sc {
 namespace {
+
+constexpr const char* kArguments = "--help lists the flags and their arguments";
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, where, what, fix);
@@ -38,34 +40,12 @@ void refuse_unknown(const std::vector<std::string>& unmatched, const std::vector
          "--help lists the flags");
 }
 
-std::vector<Given> tokenize(int argc, const char* const* argv, const std::vector<Flag>& flags) {
-  cxxopts::Options options("program");
-  options.allow_unrecognised_options();  // refused below, with the flag that is near
-  for (const Flag& flag : flags) {
-    const bool is_switch = flag.argument.empty();
-    options.add_options()(flag.name, flag.doc,
-                          is_switch ? std::shared_ptr<cxxopts::Value>(cxxopts::value<bool>())
-                                    : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
-  }
-  std::vector<Given> given;
-  try {
-    const cxxopts::ParseResult result = options.parse(argc, argv);
-    refuse_unknown(result.unmatched(), flags);
-    for (const auto& argument : result.arguments()) given.push_back({argument.key(), argument.value()});
-  } catch (const cxxopts::exceptions::exception& error) {
-    refuse("command line", ascii_quotes(error.what()), "--help lists the flags and their arguments");
-  }
-  return given;
-}
-
 void refuse_bad_arguments(const std::vector<Given>& given) {
   std::map<std::string, std::string> seen;
   for (const Given& flag : given) {
-    if (flag.value.empty())
-      refuse("--" + flag.name, "its argument is empty", "--help lists the flags and their arguments");
+    if (flag.value.empty()) refuse("--" + flag.name, "its argument is empty", kArguments);
     if (flag.value.rfind("--", 0) == 0) {
-      refuse("--" + flag.name, "its argument is missing: \"" + flag.value + "\" follows",
-             "--help lists the flags and their arguments");
+      refuse("--" + flag.name, "its argument is missing: \"" + flag.value + "\" follows", kArguments);
     }
     if (flag.name == "set") continue;
     const auto [first, is_new] = seen.emplace(flag.name, flag.value);
@@ -76,67 +56,77 @@ void refuse_bad_arguments(const std::vector<Given>& given) {
   }
 }
 
+struct Contradiction {
+  bool holds;
+  std::string where, what, fix;
+};
+
+/// The first that holds is told.
+void refuse_one_of(std::initializer_list<Contradiction> contradictions) {
+  for (const auto& [holds, where, what, fix] : contradictions)
+    if (holds) refuse(where, what, fix);
+}
+
 // A flag that nobody would read.
 void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const CheckpointFlags& checkpoints) {
   const bool saves = checkpoints.every > 0, resumes = !checkpoints.resume.empty();
-  for (const Given& flag : given) {
-    if (!saves && (flag.name == "keep" || flag.name == "save-async" || flag.name == "crash-at"))
-      refuse("--" + flag.name, "this run saves nothing", "add --save-every STEPS");
-    if (!saves && !resumes && flag.name == "checkpoints")
-      refuse("--checkpoints", "this run neither saves nor resumes",
-             "add --save-every STEPS, or --resume latest");
-    if (!resumes && flag.name == "resume-with")
-      refuse("--resume-with", "this run does not resume", "add --resume DIR or --resume latest");
-  }
+  for (const auto& [name, value] : given)
+    refuse_one_of({{!saves && (name == "keep" || name == "save-async" || name == "crash-at"), "--" + name,
+                    "this run saves nothing", "add --save-every STEPS"},
+                   {!saves && !resumes && name == "checkpoints", "--checkpoints",
+                    "this run neither saves nor resumes", "add --save-every STEPS, or --resume latest"},
+                   {!resumes && name == "resume-with", "--resume-with", "this run does not resume",
+                    "add --resume DIR or --resume latest"}});
 }
 
 void refuse_contradictions(const std::vector<Given>& given, const CommandLine& line) {
-  if (line.graph == true && (line.share_gpu || line.profile)) {
-    refuse("--graph on",
-           line.profile ? "--profile looks at single operations, which a graph hides"
-                        : "ranks that share a GPU cannot capture their communication",
-           "--graph off");
-  }
-  if (line.transport && line.share_gpu)
-    refuse("--transport", "ranks that share a GPU send through the host", "leave one of them out");
+  refuse_one_of({{line.graph == true && (line.share_gpu || line.profile), "--graph on",
+                  line.profile ? "--profile looks at single operations, which a graph hides"
+                               : "ranks that share a GPU cannot capture their communication",
+                  "--graph off"},
+                 {line.transport && line.share_gpu, "--transport",
+                  "ranks that share a GPU send through the host", "leave one of them out"}});
   refuse_idle_checkpoint_flags(given, line.checkpoints);
-  for (const char* of_sample : {"prompt", "temperature"}) {
-    const bool there = std::ranges::find(given, of_sample, &Given::name) != given.end();
-    if (there && line.evaluation.sample.value_or(0) == 0)
-      refuse(fmt::format("--{}", of_sample), "this run makes no text", "add --sample N");
-  }
-  if (!line.init.empty() && !line.checkpoints.resume.empty())
-    refuse("--init", "the checkpoint has the weights already", "leave out --init or --resume");
-  if (line.brief && (line.profile || !line.compare.empty()))
-    refuse("--brief",
-           fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
-           "leave one of them out");
-  if (line.brief && (line.verbose || line.json))
-    refuse("--brief", fmt::format("{} prints more than three lines", line.verbose ? "--verbose" : "--json"),
-           "leave one of them out");
-  if (line.profile && line.share_gpu)
-    refuse("--profile", "it measures what operations take alone, and ranks that share a GPU never are",
-           "leave out --share-gpu");
-  if (line.json && !line.plan) refuse("--json", "it is how --plan prints", "--plan --json");
-  if (line.strict && !line.plan)
-    refuse("--strict", "a run refuses what it cannot do anyway", "--plan --strict");
-  if (line.world == 0 || line.plan) return;
-  refuse(fmt::format("--world {}", line.world),
-         "it belongs to --plan; a run has as many ranks as were started",
-         fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world));
+  const auto without_text = [&](const char* flag) {
+    return line.evaluation.sample.value_or(0) == 0 &&
+           std::ranges::find(given, flag, &Given::name) != given.end();
+  };
+  refuse_one_of(
+      {{without_text("prompt"), "--prompt", "this run makes no text", "add --sample N"},
+       {without_text("temperature"), "--temperature", "this run makes no text", "add --sample N"},
+       {!line.init.empty() && !line.checkpoints.resume.empty(), "--init",
+        "the checkpoint has the weights already", "leave out --init or --resume"},
+       {line.brief && (line.profile || !line.compare.empty()), "--brief",
+        fmt::format("it leaves out what {} is there to show", line.profile ? "--profile" : "--compare"),
+        "leave one of them out"},
+       {line.brief && (line.verbose || line.json), "--brief",
+        fmt::format("{} prints more than three lines", line.verbose ? "--verbose" : "--json"),
+        "leave one of them out"},
+       {line.profile && line.share_gpu, "--profile",
+        "it measures what operations take alone, and ranks that share a GPU never are",
+        "leave out --share-gpu"},
+       {line.json && !line.plan, "--json", "it is how --plan prints", "--plan --json"},
+       {line.strict && !line.plan, "--strict", "a run refuses what it cannot do anyway", "--plan --strict"},
+       {line.world != 0 && !line.plan, fmt::format("--world {}", line.world),
+        "it belongs to --plan; a run has as many ranks as were started",
+        fmt::format("add --plan, or start the ranks: run.sh -n {}", line.world)}});
 }
 
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv, const Program& program) {
   const std::vector<Flag> flags = all_flags(program);
-  const std::vector<Given> given = tokenize(argc, argv, flags);
+  std::vector<std::pair<std::string, bool>> names;
+  for (const Flag& flag : flags) names.emplace_back(flag.name, flag.argument.empty());
+  const auto [given, unmatched] = command_words(argc, argv, names, kArguments);
+  refuse_unknown(unmatched, flags);
   refuse_bad_arguments(given);
   CommandLine line;
   line.sources = {program.workload_file, program.strategy_file, {}};
   const auto known = [&](const Given& flag) { return *std::ranges::find(flags, flag.name, &Flag::name); };
   for (const Given& flag : given) {
     const Flag flag_of = known(flag);
+    if (!flag_of.apply && flag_of.key.empty()) throw std::logic_error("nobody reads the flag --" + flag.name);
     if (flag_of.apply)
       flag_of.apply(flag, line);
     else

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/command_words.h"
 #include "common/base/types.h"
 #include "common/config/field_table.h"
 #include "common/config/resolve.h"
@@ -15,12 +16,6 @@
 namespace sc {
 
 struct CommandLine;
-
-/// A flag as it was given.
-struct Given {
-  std::string name, value;
-  [[nodiscard]] std::string where() const { return "--" + name + " " + value; }
-};
 
 /// One flag. A flag with a `key` is short for --set key=value.
 struct Flag {

@@ -65,76 +65,81 @@ bool within(double x, const RealRange& range) {
 }  // namespace
 
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high) {
-  Codec<std::int64_t> codec;
-  codec.type = "integer";
-  codec.range = bounds_text(low, high);
-  codec.parse = [low, high, range = codec.range](const Value& value) {
-    const auto number = may_be_number(value) ? whole_number(value.text) : std::nullopt;
-    if (!number) throw FieldError(spelled(value) + " is not an integer");
-    if (*number < low || *number > high)
-      throw FieldError(fmt::format("{} is outside its range, {}", *number, range));
-    return *number;
-  };
-  codec.format = [](const std::int64_t& number) { return std::to_string(number); };
-  return codec;
+  const std::string range = bounds_text(low, high);
+  return {.type = "integer",
+          .range = range,
+          .choices = {},
+          .parse =
+              [=](const Value& value) {
+                const auto number = may_be_number(value) ? whole_number(value.text) : std::nullopt;
+                if (!number) throw FieldError(spelled(value) + " is not an integer");
+                if (*number < low || *number > high)
+                  throw FieldError(fmt::format("{} is outside its range, {}", *number, range));
+                return *number;
+              },
+          .format = [](const std::int64_t& number) { return std::to_string(number); }};
 }
 
 Codec<std::uint64_t> seed() {
-  Codec<std::uint64_t> codec;
-  codec.type = "integer";
-  codec.range = "0 .. 2^64 - 1";
-  codec.parse = [](const Value& value) {
-    const auto number = may_be_number(value) ? whole_text<std::uint64_t>(value.text) : std::nullopt;
-    if (!number) throw FieldError(spelled(value) + " is not an integer in 0 .. 2^64 - 1");
-    return *number;
-  };
-  codec.format = [](const std::uint64_t& number) { return std::to_string(number); };
-  return codec;
+  return {.type = "integer",
+          .range = "0 .. 2^64 - 1",
+          .choices = {},
+          .parse =
+              [](const Value& value) {
+                const auto number =
+                    may_be_number(value) ? whole_text<std::uint64_t>(value.text) : std::nullopt;
+                if (!number) throw FieldError(spelled(value) + " is not an integer in 0 .. 2^64 - 1");
+                return *number;
+              },
+          .format = [](const std::uint64_t& number) { return std::to_string(number); }};
 }
 
 Codec<double> real(RealRange range) {
-  Codec<double> codec;
-  codec.type = "real";
-  codec.range = bounds_text(range);
-  codec.parse = [range, bounds = codec.range](const Value& value) {
-    const auto number = may_be_number(value) ? whole_text<double>(value.text) : std::nullopt;
-    if (!number || !std::isfinite(*number)) throw FieldError(spelled(value) + " is not a finite number");
-    if (!within(*number, range))
-      throw FieldError(fmt::format("{} is outside its range, {}", *number, bounds));
-    return *number + 0.0;  // -0 is 0: one spelling, one hash
-  };
-  codec.format = [](const double& number) { return fmt::format("{}", number); };
-  return codec;
+  const std::string bounds = bounds_text(range);
+  return {.type = "real",
+          .range = bounds,
+          .choices = {},
+          .parse =
+              [=](const Value& value) {
+                const auto number = may_be_number(value) ? whole_text<double>(value.text) : std::nullopt;
+                if (!number || !std::isfinite(*number))
+                  throw FieldError(spelled(value) + " is not a finite number");
+                if (!within(*number, range))
+                  throw FieldError(fmt::format("{} is outside its range, {}", *number, bounds));
+                return *number + 0.0;  // -0 is 0: one spelling, one hash
+              },
+          .format = [](const double& number) { return fmt::format("{}", number); }};
 }
 
 Codec<bool> on_off() {
-  Codec<bool> codec;
-  codec.type = "switch";
-  codec.choices = {"on", "off", "true", "false"};
-  codec.parse = [words = codec.choices](const Value& value) {
-    const Value word{value.form == Value::Form::boolean ? Value::Form::text : value.form, value.text};
-    return index_of_word(word, words) % 2 == 0;
-  };
-  codec.format = [](const bool& on) { return std::string(on ? "on" : "off"); };
-  return codec;
+  const std::vector<std::string> words = {"on", "off", "true", "false"};
+  return {.type = "switch",
+          .range = "",
+          .choices = words,
+          .parse =
+              [=](const Value& value) {
+                const bool boolean = value.form == Value::Form::boolean;
+                return index_of_word({boolean ? Value::Form::text : value.form, value.text}, words) % 2 == 0;
+              },
+          .format = [](const bool& on) { return std::string(on ? "on" : "off"); }};
 }
 
 Codec<std::string> text() {
-  Codec<std::string> codec;
-  codec.type = "text";
-  codec.parse = [](const Value& value) {
-    if (value.form != Value::Form::text && value.form != Value::Form::flag) {
-      throw FieldError(value.text + " is not text: it needs quotes");
-    }
-    // A line break would make two lines of one in the canonical text, and so two configurations of one hash.
-    const bool controls =
-        std::any_of(value.text.begin(), value.text.end(), [](unsigned char c) { return c < ' '; });
-    if (controls) throw FieldError("control characters are not allowed");
-    if (value.text.empty()) throw FieldError("it is empty");
-    return value.text;
-  };
-  codec.format = [](const std::string& word) { return word; };
-  return codec;
+  return {.type = "text",
+          .range = "",
+          .choices = {},
+          .parse =
+              [](const Value& value) {
+                if (value.form != Value::Form::text && value.form != Value::Form::flag)
+                  throw FieldError(value.text + " is not text: it needs quotes");
+                // A line break would make two lines of one in the canonical text, and so two configurations
+                // of one hash.
+                if (std::ranges::any_of(value.text, [](unsigned char c) { return c < ' '; }))
+                  throw FieldError("control characters are not allowed");
+                if (value.text.empty()) throw FieldError("it is empty");
+                return value.text;
+              },
+          .format = [](const std::string& word) { return word; }};
 }
 
 Codec<std::string> one_of(const std::vector<std::string>& words) {
@@ -144,15 +149,15 @@ Codec<std::string> one_of(const std::vector<std::string>& words) {
 }
 
 Codec<Bytes> size() {
-  Codec<Bytes> codec;
-  codec.type = "size";
-  codec.range = "bytes, or e.g. 6GB, 512MiB";
-  codec.parse = [](const Value& value) {
-    if (value.form == Value::Form::boolean) throw FieldError(value.text + " is not a size");
-    return parse_bytes(value.text);
-  };
-  codec.format = [](const Bytes& bytes) { return std::to_string(bytes.value()); };
-  return codec;
+  return {.type = "size",
+          .range = "bytes, or e.g. 6GB, 512MiB",
+          .choices = {},
+          .parse =
+              [](const Value& value) {
+                if (value.form == Value::Form::boolean) throw FieldError(value.text + " is not a size");
+                return parse_bytes(value.text);
+              },
+          .format = [](const Bytes& bytes) { return std::to_string(bytes.value()); }};
 }
 
 Bytes parse_bytes(std::string_view text) {
@@ -175,11 +180,9 @@ Bytes parse_bytes(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  const auto* const found = std::find_if(kUnits.begin(), kUnits.end(),
-                                         [unit](const Unit& candidate) { return candidate.name == unit; });
-  if (error != std::errc() || found == kUnits.end()) {
+  const auto* const found = std::ranges::find(kUnits, unit, &Unit::name);
+  if (error != std::errc() || found == kUnits.end())
     throw FieldError(fmt::format("\"{}\" is not a size; write e.g. 6GB, 512MiB or 1e9", text));
-  }
   const double product = number * found->bytes;
   const double bytes = std::round(product);  // 4.35MB is 4350000 bytes although 4.35 is not exact in binary
   if (!(bytes >= 1) || bytes > 9e18 || std::abs(product - bytes) > 1e-3) {

@@ -1,6 +1,7 @@
 // What a value of the configuration may be, and how it is read and written. No torch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -71,19 +72,19 @@ std::size_t index_of_word(const Value& value, const std::vector<std::string>& wo
 /// One of an enumeration's values, by name.
 template <class E>
 Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
-  Codec<E> codec;
-  codec.type = "choice";
-  for (const auto& [name, value] : names) codec.choices.push_back(name);
-  codec.parse = [names, words = codec.choices](const Value& v) {
-    return names[index_of_word(v, words)].second;
-  };
-  codec.format = [names](const E& e) {
-    for (const auto& [name, value] : names) {
-      if (value == e) return name;
-    }
-    throw std::logic_error("a value without a name in its table of fields");
-  };
-  return codec;
+  std::vector<std::string> words;
+  for (const auto& [name, value] : names) words.push_back(name);
+  return {.type = "choice",
+          .range = "",
+          .choices = words,
+          .parse = [=](const Value& v) { return names[index_of_word(v, words)].second; },
+          .format =
+              [=](const E& e) {
+                const auto found = std::ranges::find(names, e, &std::pair<std::string, E>::second);
+                if (found == names.end())
+                  throw std::logic_error("a value without a name in its table of fields");
+                return found->first;
+              }};
 }
 
 /// A word or a whole number, e.g. `bucket: tensor | unit | model | <elements>`. `number` makes a V of a count
@@ -102,10 +103,8 @@ Codec<V> choice_or_integer(std::vector<std::pair<std::string, V>> names, std::in
     return is_number ? number(counted.parse(v)) : named.parse(v);
   };
   codec.format = [names, count](const V& v) -> std::string {
-    for (const auto& [name, value] : names) {
-      if (value == v) return name;
-    }
-    return std::to_string(count(v));
+    const auto found = std::ranges::find(names, v, &std::pair<std::string, V>::second);
+    return found != names.end() ? found->first : std::to_string(count(v));
   };
   return codec;
 }

@@ -16,13 +16,10 @@ std::string_view last_part(std::string_view path) { return path.substr(path.rfin
 
 std::string describe(const Field& field, const Origins& origins) {
   const auto origin = origins.find(field.path);
-  std::string out = fmt::format("{}\n  {}\n", field.path, field.doc);
-  out += fmt::format("  type     {}{}\n", field.type, field.unit.empty() ? "" : ", in " + field.unit);
-  out += fmt::format("  allowed  {}\n", field.allowed());
-  out += fmt::format("  default  {}\n", field.default_text);
-  out += fmt::format("  value    {}, from {}\n", field.get(),
+  return fmt::format("{}\n  {}\n  type     {}{}\n  allowed  {}\n  default  {}\n  value    {}, from {}\n",
+                     field.path, field.doc, field.type, field.unit.empty() ? "" : ", in " + field.unit,
+                     field.allowed(), field.default_text, field.get(),
                      origin == origins.end() ? "the default" : origin->second);
-  return out;
 }
 
 }  // namespace

@@ -79,29 +79,39 @@ std::string nearest_key(std::string_view key, const std::vector<const FieldSet*>
 ///   Errors  InputError(usage) with the nearest key, if there is no such field or group.
 std::string explain(std::string_view key, const std::vector<const FieldSet*>& sets, const Origins& origins);
 
+/// What a way of members leads to: of member_of(workload, &Workload::model, &GptConfig::layers) the layers.
+template <class Object, class First, class... Rest>
+auto& member_of(Object& object, First first, Rest... rest) {
+  auto& member = std::invoke(first, object);
+  if constexpr (sizeof...(rest) == 0)
+    return member;
+  else
+    return member_of(member, rest...);
+}
+
 /// The fields of a struct T, not yet bound to an object; defaults are those of T{}.
 template <class T>
 class FieldTable {
  public:
-  /// `member` is &T::name, or maps a T& to the member of type V.
-  template <class V, class Member>
-  FieldTable& add(FieldText text, Codec<V> codec, Member member) {
-    static_assert(std::is_same_v<std::invoke_result_t<Member, T&>, V&>, "the codec's type is the member's");
+  /// `way` leads from a T to the member of type V: &T::name, or more than one for a member's member.
+  template <class V, class... Way>
+  FieldTable& add(FieldText text, Codec<V> codec, Way... way) {
+    const auto place = [=](T & object) -> auto& { return member_of(object, way...); };
     T defaults{};
-    Field field;
-    field.path = std::move(text.path);
-    field.unit = std::move(text.unit);
-    field.doc = std::move(text.doc);
-    field.type = codec.type;
-    field.range = codec.range;
-    field.choices = codec.choices;
-    field.default_text = codec.format(std::invoke(member, defaults));
-    binders_.push_back([field, codec, member](T& object) {
+    static_assert(std::is_same_v<decltype(place(defaults)), V&>, "the codec's type is the member's");
+    const Field field{.path = std::move(text.path),
+                      .type = codec.type,
+                      .unit = std::move(text.unit),
+                      .default_text = codec.format(place(defaults)),
+                      .range = codec.range,
+                      .doc = std::move(text.doc),
+                      .choices = codec.choices,
+                      .set = {},
+                      .get = {}};
+    binders_.push_back([=](T& object) {
       Field bound = field;
-      bound.set = [&object, codec, member](const Value& value) {
-        std::invoke(member, object) = codec.parse(value);
-      };
-      bound.get = [&object, codec, member] { return codec.format(std::invoke(member, object)); };
+      bound.set = [&object, codec, place](const Value& value) { place(object) = codec.parse(value); };
+      bound.get = [&object, codec, place] { return codec.format(place(object)); };
       return bound;
     });
     return *this;

@@ -2,7 +2,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <functional>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -13,11 +12,7 @@
 namespace sc {
 namespace {
 
-struct ExitText {
-  int code;
-  const char* meaning;
-};
-constexpr ExitText kExitTexts[] = {
+constexpr std::pair<int, const char*> kExitTexts[] = {
     {static_cast<int>(ExitCode::ok), "the run finished and every prediction held"},
     {static_cast<int>(ExitCode::usage), "command line or configuration"},
     {static_cast<int>(ExitCode::data), "a data or weight file is not what it must be"},
@@ -40,17 +35,17 @@ std::string key_lines(const FieldSet& strategy) {
   return rows.empty() ? "  none\n" : table(rows);
 }
 
-/// Where a flag's value goes, as std::invoke finds it in a command line.
-template <class Place>
-Flag::Apply word(const Place& place) {
-  return [=](const Given& given, CommandLine& line) { std::invoke(place, line) = given.value; };
+/// `way` leads from a command line to where a flag's value goes (member_of).
+template <class... Way>
+Flag::Apply word(Way... way) {
+  return [=](const Given& given, CommandLine& line) { member_of(line, way...) = given.value; };
 }
-template <class V, class Place>
-Flag::Apply value(const Codec<V>& codec, const Place& place) {
+template <class V, class... Way>
+Flag::Apply value(const Codec<V>& codec, Way... way) {
   return [=](const Given& given, CommandLine& line) {
     try {
-      std::invoke(place, line) = static_cast<std::decay_t<decltype(std::invoke(place, line))>>(
-          codec.parse({Value::Form::flag, given.value}));
+      auto& place = member_of(line, way...);
+      place = static_cast<std::decay_t<decltype(place)>>(codec.parse({Value::Form::flag, given.value}));
     } catch (const FieldError& error) {
       const std::string allowed =
           codec.choices.empty() ? codec.range : fmt::format("{}", fmt::join(codec.choices, ", "));
@@ -66,14 +61,6 @@ Flag::Apply on(bool CommandLine::*place) {
                        "--" + given.name + " alone");
     line.*place = true;
   };
-}
-template <class Member>
-auto checkpoints(Member member) {
-  return [=](CommandLine & line) -> auto& { return line.checkpoints.*member; };
-}
-template <class Member>
-auto evaluation(Member member) {
-  return [=](CommandLine & line) -> auto& { return line.evaluation.*member; };
 }
 
 void add_setting(const Given& given, CommandLine& line) {
@@ -95,9 +82,6 @@ std::vector<Flag> all_flags(const Program& program) {
   using C = CheckpointFlags;
   using E = EvaluationFlags;
   using L = CommandLine;
-  const auto sources = [](auto member) {
-    return [=](CommandLine & line) -> auto& { return line.sources.*member; };
-  };
   const auto flag = [](const char* name, const char* argument, const std::string& doc, Flag::Apply apply) {
     return Flag{name, argument, doc, {}, std::move(apply)};
   };
@@ -106,11 +90,11 @@ std::vector<Flag> all_flags(const Program& program) {
   };
   std::vector<Flag> flags = {
       flag("workload", "FILE", "what is trained (default " + program.workload_file + ")",
-           word(sources(&ConfigSources::workload_file))),
+           word(&L::sources, &ConfigSources::workload_file)),
       flag("strategy", "FILE",
            "the strategy's own keys (default " +
                (program.strategy_file.empty() ? "none" : program.strategy_file) + ")",
-           word(sources(&ConfigSources::strategy_file))),
+           word(&L::sources, &ConfigSources::strategy_file)),
       flag("set", "KEY=VALUE", "one key of workload or strategy, over the files; may be repeated",
            add_setting),
       flag("explain", "KEY", "what a key means, allows and holds now; \"all\" for every key",
@@ -124,37 +108,37 @@ std::vector<Flag> all_flags(const Program& program) {
                "writes the trained weights to a safetensors file (Hugging Face GPT-2 names, fp32)",
                word(&L::save)),
       of_a_run("save-every", "STEPS", "writes a checkpoint after every so many steps",
-               value(integer(1), checkpoints(&C::every))),
+               value(integer(1), &L::checkpoints, &C::every)),
       of_a_run("keep", "N", "so many of the newest checkpoints are kept (default 2)",
-               value(integer(1, 1'000'000), checkpoints(&C::keep))),
+               value(integer(1, 1'000'000), &L::checkpoints, &C::keep)),
       of_a_run("checkpoints", "DIR", "where they are (default runs/<lesson>/checkpoints)",
-               word(checkpoints(&C::dir))),
+               word(&L::checkpoints, &C::dir)),
       of_a_run("save-async", "on|off",
                "write them while training goes on, from a copy in the host's memory (default on)",
-               value(on_off(), checkpoints(&C::async))),
+               value(on_off(), &L::checkpoints, &C::async)),
       of_a_run("resume", "DIR|latest", "go on from a checkpoint, or from the newest whole one in a directory",
-               word(checkpoints(&C::resume))),
+               word(&L::checkpoints, &C::resume)),
       of_a_run("resume-with", "KEY,...", "keys that may differ from the checkpoint's, steps for example",
                add_keys_that_may_differ),
       of_a_run(
           "crash-at", "K",
           "to see it handled: rank 0 is killed at the K-th file operation of its saves that changes anything",
-          value(integer(1), checkpoints(&C::crash_at))),
+          value(integer(1), &L::checkpoints, &C::crash_at)),
       of_a_run("eval-every", "STEPS", "the loss on the validation text after every so many steps, too",
-               value(integer(1), evaluation(&E::every))),
+               value(integer(1), &L::evaluation, &E::every)),
       of_a_run("validation", "FILE", "a text or token file to validate on, instead of the data's tail",
-               word(evaluation(&E::validation))),
+               word(&L::evaluation, &E::validation)),
       of_a_run("test", "FILE", "a text or token file: loss and perplexity of the trained model on all of it",
-               word(evaluation(&E::test))),
+               word(&L::evaluation, &E::test)),
       of_a_run("sample", "N",
                "prints N tokens of text that the trained model makes (default: some, of a small model on the "
                "CPU; 0: "
                "none)",
-               value(integer(0, 1'000'000), evaluation(&E::sample))),
+               value(integer(0, 1'000'000), &L::evaluation, &E::sample)),
       of_a_run("prompt", "TEXT", "what the sample begins with (default: as the validation text does)",
-               word(evaluation(&E::prompt))),
+               word(&L::evaluation, &E::prompt)),
       of_a_run("temperature", "T", "of the sample; 0: always the likeliest token (default 1)",
-               value(real({.low = 0, .high = 100}), evaluation(&E::temperature))),
+               value(real({.low = 0, .high = 100}), &L::evaluation, &E::temperature)),
       flag("device", "auto|cpu|cuda", "where ranks compute (default auto)",
            value(choice<DeviceChoice>({{"auto", DeviceChoice::automatic},
                                        {"cpu", DeviceChoice::cpu},
@@ -219,35 +203,45 @@ std::vector<Flag> all_flags(const Program& program) {
 }
 
 std::string help_text(const Program& program, const FieldSet& strategy) {
-  const std::string run = "lessons/" + program.name + "/run.sh";
-  std::string out = fmt::format("{}: {}\n\nusage: {} {}[flags]\n\nflags\n", program.name, program.question,
-                                run, program.one_rank ? "" : "[-n RANKS] ");
-  std::vector<std::vector<std::string>> flags;
+  constexpr const char* kText = R"({name}: {question}
+
+usage: {run} {ranks}[flags]
+
+flags
+{flags}
+flags of run.sh itself
+{of_run_sh}
+keys of this strategy (--set, or its config.json); those of the workload: --explain all
+{keys}
+exit codes
+{codes}
+examples
+  {run} {ranks_flag} 2 --steps 50 --set batch.micro=2
+  {run} --plan{world} --workload configs/gpt2_1558m.json
+)";
+  std::vector<std::vector<std::string>> flags, codes;
   for (const Flag& flag : all_flags(program)) {
     const std::string key = flag.key.empty() ? "" : fmt::format("; as --set {}={}", flag.key, flag.argument);
     const std::string argument = flag.argument.empty() ? "" : " " + flag.argument;
     flags.push_back({fmt::format("--{}{}", flag.name, argument), flag.doc + key});
   }
-  out += table(flags);
-  out += "\nflags of run.sh itself\n" +
-         table({{"-n RANKS", "processes, one a rank"},
-                {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
-                {"--dry-run", "print the command line that would run, and exit"},
-                {"--build-only, --no-build", "stop before the run; run what was built before"},
-                {"--max-restarts K",
-                 "where a rank is lost, go on from the newest checkpoint, at most K times; --inject and "
-                 "--crash-at happen once. Needs --save-every"},
-                {"--min-ranks R", "with it: on fewer ranks, but R at least"}});
-  out += "\nkeys of this strategy (--set, or its config.json); those of the workload: --explain all\n" +
-         key_lines(strategy);
-  out += "\nexit codes\n";
-  std::vector<std::vector<std::string>> codes;
-  for (const ExitText& exit : kExitTexts) codes.push_back({std::to_string(exit.code), exit.meaning});
-  out += table(codes);
-  out += fmt::format("\nexamples\n  {} {} 2 --steps 50 --set batch.micro=2\n", run, program.ranks_flag);
-  out += fmt::format("  {} --plan{} --workload configs/gpt2_1558m.json\n", run,
-                     program.one_rank ? "" : " --world 64");
-  return out;
+  for (const auto& [code, meaning] : kExitTexts) codes.push_back({std::to_string(code), meaning});
+  const std::string of_run_sh =
+      table({{"-n RANKS", "processes, one a rank"},
+             {"--preset cpu|cuda", "which build (default: cuda where a GPU is found)"},
+             {"--dry-run", "print the command line that would run, and exit"},
+             {"--build-only, --no-build", "stop before the run; run what was built before"},
+             {"--max-restarts K",
+              "where a rank is lost, go on from the newest checkpoint, at most K times; --inject and "
+              "--crash-at happen once. Needs --save-every"},
+             {"--min-ranks R", "with it: on fewer ranks, but R at least"}});
+  return fmt::format(kText, fmt::arg("name", program.name), fmt::arg("question", program.question),
+                     fmt::arg("run", "lessons/" + program.name + "/run.sh"),
+                     fmt::arg("ranks", program.one_rank ? "" : "[-n RANKS] "),
+                     fmt::arg("flags", table(flags)), fmt::arg("of_run_sh", of_run_sh),
+                     fmt::arg("keys", key_lines(strategy)), fmt::arg("codes", table(codes)),
+                     fmt::arg("ranks_flag", program.ranks_flag),
+                     fmt::arg("world", program.one_rank ? "" : " --world 64"));
 }
 
 }  // namespace sc

@@ -24,230 +24,165 @@ namespace {
 constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 10U};
 constexpr std::size_t kMostPath = 200;
 
-// Follows what the JSON lexer consumes and remembers where tokens start. The lexer reads one character past a
-// number, which may be structural: the starts of scalars are kept apart for that reason.
-class Scanner {
- public:
-  explicit Scanner(std::string_view text) : text_(text) {}
-
-  void consume() {
-    const char c = text_[at_];
-    if (in_string_) {
-      if (escaped_) {
-        escaped_ = false;
-      } else if (c == '\\') {
-        escaped_ = true;
-      } else if (c == '"') {
-        in_string_ = false;
-      }
-    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-      in_word_ = false;
-    } else if (std::string_view("{}[],:").find(c) != std::string_view::npos) {
-      in_word_ = false;
-      begin_token(false);
-    } else if (c == '"') {
-      in_string_ = true;
-      in_word_ = false;
-      begin_token(true);
-    } else if (!in_word_) {
-      in_word_ = true;
-      begin_token(true);
-    }
-    ++at_;
-  }
-
-  [[nodiscard]] std::string_view text() const { return text_; }
-  [[nodiscard]] std::size_t at() const { return at_; }
-  [[nodiscard]] bool in_string() const { return in_string_; }
-  /// Where a token starts, and the last character before it that is not blank ('\0': none).
-  struct Token {
-    std::size_t start = 0;
-    char before = '\0';
-  };
-  [[nodiscard]] const Token& token() const { return token_; }    // the newest
-  [[nodiscard]] const Token& scalar() const { return scalar_; }  // the newest text, number or word
-
- private:
-  void begin_token(bool scalar) {
-    const std::size_t last = text_.substr(0, at_).find_last_not_of(" \t\r\n");
-    token_ = {at_, last == std::string_view::npos ? '\0' : text_[last]};
-    if (scalar) scalar_ = token_;
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-  Token token_, scalar_;
-  bool in_string_ = false, escaped_ = false, in_word_ = false;
-};
-
-// Counts as it goes: nlohmann's lexer copies the iterator, so the count lives in the Scanner.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  explicit CountingIterator(Scanner* scanner) : scanner_(scanner) {}  // null: the end
-  reference operator*() const { return scanner_->text()[scanner_->at()]; }
-  CountingIterator& operator++() {
-    scanner_->consume();
-    return *this;
-  }
-  bool operator==(const CountingIterator& other) const { return done() == other.done(); }
-  bool operator!=(const CountingIterator& other) const { return !(*this == other); }
-
- private:
-  [[nodiscard]] bool done() const { return scanner_ == nullptr || scanner_->at() == scanner_->text().size(); }
-  Scanner* scanner_;
-};
-
-// file:line:col of growing offsets.
-class Places {
- public:
-  Places(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {}
-  std::string at(std::size_t offset) {
-    if (offset < at_) at_ = 0, line_ = 1, column_ = 1;
-    for (; at_ < offset; ++at_) {
-      if (text_[at_] == '\n') {
-        ++line_;
-        column_ = 1;
-      } else if ((static_cast<unsigned char>(text_[at_]) & 0xC0) !=
-                 0x80) {  // continuation bytes of UTF-8 take no column
-        ++column_;
-      }
-    }
-    return fmt::format("{}:{}:{}", name_, line_, column_);
-  }
-
- private:
-  std::string_view text_;
-  std::string name_;
-  std::size_t at_ = 0, line_ = 1, column_ = 1;
-};
-
+constexpr std::string_view kBlank = " \t\r\n";
 constexpr const char* kJsonRules =
     "JSON: one object, double quotes round keys and texts, a comma between entries, no comments";
 
-struct Problem {
-  std::string what, fix;
+/// Where a token stands, whatever is wrong with it: a text with its quotes, a number, a word, or a mark.
+struct Token {
+  std::size_t begin = 0, end = 0;  // end: npos of a text without its closing quote
+  bool is_scalar = false;          // none of {}[],:
 };
+
+std::vector<Token> tokens_of(std::string_view text) {
+  constexpr std::string_view kMarks = "{}[],:", kBom = "\xEF\xBB\xBF";
+  std::vector<Token> tokens;
+  std::size_t at = text.starts_with(kBom) ? kBom.size() : 0;
+  while ((at = text.find_first_not_of(kBlank, at)) != std::string_view::npos) {
+    Token token{at, at + 1, kMarks.find(text[at]) == std::string_view::npos};
+    if (text[at] == '"') {
+      while (token.end < text.size() && text[token.end] != '"') token.end += text[token.end] == '\\' ? 2 : 1;
+      token.end = token.end < text.size() ? token.end + 1 : std::string_view::npos;
+    } else if (token.is_scalar) {
+      token.end = std::min(text.find_first_of("{}[],:\" \t\r\n", at), text.size());
+    }
+    tokens.push_back(token);
+    at = token.end;
+  }
+  return tokens;
+}
+
+/// file:line:column; bytes that continue a character of UTF-8 take no column.
+std::string place_of(std::string_view text, std::size_t offset, const std::string& name) {
+  const std::string_view before = text.substr(0, offset);
+  const std::string_view line = before.substr(before.rfind('\n') + 1);  // npos + 1 is 0
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return fmt::format("{}:{}:{}", name, 1 + std::ranges::count(before, '\n'),
+                     1 + std::ranges::count_if(line, begins));
+}
 
 bool says(const std::string& message, std::string_view words) {
   return message.find(words) != std::string::npos;
 }
 
-// The token that the parser refused: numbers and words were followed by one character more.
-Scanner::Token refused_token(const Scanner& scanner, const std::string& message) {
-  if (says(message, "unexpected end of input") && !scanner.in_string()) return {scanner.text().size(), '\0'};
-  return says(message, "number") || says(message, "invalid literal") ? scanner.scalar() : scanner.token();
-}
-
-Problem explain_syntax(const Scanner& scanner, const Scanner::Token& refused, const std::string& message) {
-  const char token = refused.start < scanner.text().size() ? scanner.text()[refused.start] : '\0';
-  if (says(message, "unexpected end of input")) {
+/// What is wrong, and what mends it. in_string: the parser stopped within a text, which `refused` is.
+std::pair<std::string, std::string> explain_syntax(std::string_view text, std::size_t refused, bool in_string,
+                                                   const std::string& message) {
+  const char token = refused < text.size() ? text[refused] : '\0';
+  const std::size_t last = text.substr(0, refused).find_last_not_of(kBlank);
+  if (says(message, "unexpected end of input"))
     return {"the file ends before its object is closed",
             "add the missing brace, or restore the rest of the file"};
-  }
-  if (scanner.in_string()) return {"a text without its closing quote", "add the quote"};
-  if (refused.before == ',' && (token == '}' || token == ']')) {
+  if (in_string) return {"a text without its closing quote", "add the quote"};
+  if (last != std::string_view::npos && text[last] == ',' && (token == '}' || token == ']'))
     return {"a comma before a closing brace", "remove the comma"};
-  }
-  if (token == '/' || token == '#') {
+  if (token == '/' || token == '#')
     return {"comments are not part of JSON", "remove it; docs/config.md says what each key means"};
-  }
   if (token == '\'') return {"texts and keys stand in double quotes", "write \" instead of '"};
-  if (token == '"' && says(message, "expected '}'")) {
+  if (token == '"' && says(message, "expected '}'"))
     return {"a comma is missing before this key", "add the comma"};
-  }
   return {"not JSON: " + json_words(message), kJsonRules};
 }
 
-// Receives the parser's events; the first thing that a configuration cannot hold is thrown.
+/// Takes the parser's events; the first thing that a configuration cannot hold is thrown. The tokens give the
+/// places: the parser's scalars are theirs, in the same order.
 class Reader {
  public:
-  Reader(const Scanner& scanner, const std::string& name)
-      : scanner_(scanner), places_(scanner.text(), name) {}
-  std::vector<JsonEntry> take() { return std::move(entries_); }
-
-  bool null() {
-    require_object(scanner_.scalar().start);
-    fail(scanner_.scalar().start, path() + ": null is not a value", "remove the key: its default holds then");
-  }
-  bool boolean(bool on) { return scalar({Value::Form::boolean, on ? "true" : "false"}); }
-  bool number_integer(std::int64_t) { return number(); }
-  bool number_unsigned(std::uint64_t) { return number(); }
-  bool number_float(double, const std::string&) { return number(); }
-  bool string(std::string& text) { return scalar({Value::Form::text, text}); }
-  bool binary(std::vector<std::uint8_t>&) { return false; }  // not in textual JSON
-  bool start_object(std::size_t) {
-    groups_.push_back(groups_.empty() ? "" : path() + ".");
-    return true;
-  }
-  bool end_object() {
-    groups_.pop_back();
-    return true;
-  }
-  bool start_array(std::size_t) {
-    require_object(scanner_.token().start);
-    fail(scanner_.token().start, path() + ": no key takes a list", "give one value");
-  }
-  bool end_array() { return false; }
-
-  bool key(std::string& name) {
-    const std::size_t length = (groups_.empty() ? 0 : groups_.back().size()) + name.size();
-    if (length > kMostPath) {
-      fail(scanner_.scalar().start, fmt::format("\"{}\": no key is that long", shown(name)),
-           "docs/config.md lists all keys");
-    }
-    key_ = name;
-    key_where_ = places_.at(scanner_.scalar().start);
-    const auto [first, is_new] = seen_.emplace(path(), key_where_);
-    if (!is_new) {
-      throw InputError(ExitCode::usage, key_where_,
-                       fmt::format("\"{}\" is given twice, first at {}", path(), first->second),
-                       "remove one of them");
-    }
-    return true;
+  Reader(std::string_view text, const std::string& name)
+      : text_(text), name_(name), tokens_(tokens_of(text)) {
+    std::ranges::copy_if(tokens_, std::back_inserter(scalars_), &Token::is_scalar);
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) {
-    const std::string message = error.what();
-    if (says(message, "out_of_range")) {
-      fail(scanner_.scalar().start, path() + ": the number is too large", "give a finite number");
+  std::vector<JsonEntry> read() {
+    try {
+      const json all =
+          json::parse(text_.begin(), text_.end(), [this](int, json::parse_event_t event, json& value) {
+            take(event, value);
+            return true;
+          });
+    } catch (const json::parse_error& error) {
+      refuse_syntax(error.byte, error.what());
+    } catch (const json::out_of_range&) {
+      fail(scalars_.at(taken_).begin, path() + ": the number is too large", "give a finite number");
     }
-    const Scanner::Token refused = refused_token(scanner_, message);
-    const Problem problem = explain_syntax(scanner_, refused, message);
-    fail(refused.start, problem.what, problem.fix);
+    return std::move(entries_);
   }
 
  private:
-  [[noreturn]] void fail(std::size_t offset, const std::string& what, const std::string& fix) {
-    throw InputError(ExitCode::usage, places_.at(offset), what, fix);
+  using json = nlohmann::json;
+
+  void take(json::parse_event_t event, const json& value) {
+    using Event = json::parse_event_t;
+    if (event == Event::object_start) groups_.push_back(groups_.empty() ? "" : path() + ".");
+    if (event == Event::object_end) groups_.pop_back();
+    if (event == Event::array_start) {  // the first one
+      const auto at =
+          std::ranges::find(tokens_, '[', [this](const Token& token) { return text_[token.begin]; });
+      require_object(at->begin);
+      fail(at->begin, path() + ": no key takes a list", "give one value");
+    }
+    if (event == Event::key) take_key(scalars_.at(taken_++), value.get_ref<const std::string&>());
+    if (event == Event::value) take_scalar(scalars_.at(taken_++), value);
+  }
+
+  void take_key(const Token& token, const std::string& name) {
+    if (groups_.back().size() + name.size() > kMostPath)
+      fail(token.begin, fmt::format("\"{}\": no key is that long", shown(name)),
+           "docs/config.md lists all keys");
+    key_ = name;
+    key_where_ = place_of(text_, token.begin, name_);
+    const auto [first, is_new] = seen_.emplace(path(), key_where_);
+    if (!is_new)
+      fail(token.begin, fmt::format("\"{}\" is given twice, first at {}", path(), first->second),
+           "remove one of them");
+  }
+
+  void take_scalar(const Token& token, const json& value) {
+    require_object(token.begin);
+    if (value.is_null())
+      fail(token.begin, path() + ": null is not a value", "remove the key: its default holds then");
+    entries_.push_back({path(), as_written(token, value), key_where_, place_of(text_, token.begin, name_)});
+  }
+
+  // A number as written: an integer of 70 bits must not turn into a rounded double before the field has
+  // refused it.
+  [[nodiscard]] Value as_written(const Token& token, const json& value) const {
+    if (value.is_string()) return {Value::Form::text, value.get<std::string>()};
+    const std::string word(text_.substr(token.begin, token.end - token.begin));
+    if (value.is_boolean()) return {Value::Form::boolean, word};
+    const bool whole = word.find_first_of(".eE") == std::string::npos;
+    return {whole ? Value::Form::integer : Value::Form::real, word};
+  }
+
+  // Of a number or a word the parser has read one character more.
+  [[noreturn]] void refuse_syntax(std::size_t read, const std::string& message) const {
+    const auto newest = [read](const std::vector<Token>& tokens) {
+      const auto after =
+          std::ranges::find_if(tokens, [read](const Token& token) { return token.begin >= read; });
+      return after == tokens.begin() ? Token{} : *std::prev(after);
+    };
+    const Token token = newest(tokens_);
+    const bool in_string = token.begin < text_.size() && text_[token.begin] == '"' && read < token.end;
+    const bool ends = says(message, "unexpected end of input") && !in_string;
+    const bool scalar = says(message, "number") || says(message, "invalid literal");
+    const std::size_t refused = ends ? text_.size() : scalar ? newest(scalars_).begin : token.begin;
+    const auto [what, fix] = explain_syntax(text_, refused, in_string, message);
+    fail(refused, what, fix);
+  }
+
+  [[noreturn]] void fail(std::size_t offset, const std::string& what, const std::string& fix) const {
+    throw InputError(ExitCode::usage, place_of(text_, offset, name_), what, fix);
   }
   [[nodiscard]] std::string path() const { return (groups_.empty() ? "" : groups_.back()) + key_; }
 
-  void require_object(std::size_t offset) {
+  void require_object(std::size_t offset) const {
     if (groups_.empty()) fail(offset, "the file must hold one object", kJsonRules);
   }
 
-  bool scalar(Value value) {
-    require_object(scanner_.scalar().start);
-    entries_.push_back({path(), std::move(value), key_where_, places_.at(scanner_.scalar().start)});
-    return true;
-  }
-
-  // As written: an integer of 70 bits must not turn into a rounded double before the field has refused it.
-  bool number() {
-    const std::string_view rest = scanner_.text().substr(scanner_.scalar().start);
-    const std::string digits(rest.substr(0, rest.find_first_not_of("+-.0123456789eE")));
-    const bool whole = digits.find_first_of(".eE") == std::string::npos;
-    return scalar({whole ? Value::Form::integer : Value::Form::real, digits});
-  }
-
-  const Scanner& scanner_;
-  Places places_;
+  std::string_view text_;
+  const std::string& name_;
+  std::vector<Token> tokens_, scalars_;
+  std::size_t taken_ = 0;  // scalars that the parser has told of
   std::vector<JsonEntry> entries_;
   std::vector<std::string> groups_;  // the path of each open object with its dot
   std::string key_, key_where_;
@@ -272,12 +207,9 @@ std::vector<JsonEntry> read_json(std::string_view text, const std::string& name)
   try {
     require_bounded(text, kLimits);
   } catch (const JsonError& error) {
-    throw InputError(ExitCode::usage, Places(text, name).at(error.byte()), error.what(), kJsonRules);
+    throw InputError(ExitCode::usage, place_of(text, error.byte(), name), error.what(), kJsonRules);
   }
-  Scanner scanner(text);
-  Reader reader(scanner, name);
-  nlohmann::json::sax_parse(CountingIterator(&scanner), CountingIterator(nullptr), &reader);
-  return reader.take();
+  return Reader(text, name).read();
 }
 
 std::string read_config_file(const std::string& path, const std::string& asked_by) {

@@ -26,12 +26,12 @@ struct Scope {
     throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a group of keys, not a value", key),
                      fmt::format("--explain {} lists them", key));
   }
-  if (const std::string ours = ours_for(key); !ours.empty())
-    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is a key of other programs", key), ours);
-  if (const std::string newer = newer_for(key); !newer.empty())
-    throw InputError(ExitCode::usage, where, fmt::format("\"{}\" is no key any more", key), newer);
-  if (const std::string instead = instead_of(key); !instead.empty())
-    throw InputError(ExitCode::usage, where, fmt::format("this lesson has no key \"{}\"", key), instead);
+  const std::pair<std::string, std::string> known[] = {
+      {fmt::format("\"{}\" is a key of other programs", key), ours_for(key)},
+      {fmt::format("\"{}\" is no key any more", key), newer_for(key)},
+      {fmt::format("this lesson has no key \"{}\"", key), instead_of(key)}};
+  for (const auto& [what, fix] : known)
+    if (!fix.empty()) throw InputError(ExitCode::usage, where, what, fix);
   const std::string near = nearest_key(key, {&a, &b});
   throw InputError(
       ExitCode::usage, where,

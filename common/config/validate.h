@@ -12,7 +12,7 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 /// What a run adds to its configuration.
 struct RunFacts {
-  Mesh mesh;                                // of the ranks that share a step's rows, virtual ones too
+  Mesh mesh = {};                           // of the ranks that share a step's rows, virtual ones too
   DeviceChoice device = DeviceChoice::cpu;  // decided: `automatic` skips what depends on it
   bool plan_only = false;                   // --plan: nothing is trained
   std::string ranks_flag = "-n";            // what changes their number

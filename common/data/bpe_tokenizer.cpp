@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <queue>
 #include <stdexcept>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/data/bpe/split.h"
-#include "common/data/bpe/utf8.h"
+#include "common/data/prose.h"
+#include "common/input/utf8.h"
 #include "common/storage/mapped_file.h"
 
 namespace sc {
@@ -26,15 +28,7 @@ constexpr bool prints_as_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/// GPT-2's order of bytes: those that print as themselves, then the others, each ascending.
-std::vector<unsigned char> bytes_in_order() {
-  std::vector<unsigned char> bytes(kBytes);
-  for (int byte = 0; byte < kBytes; ++byte) bytes[byte] = static_cast<unsigned char>(byte);
-  std::stable_partition(bytes.begin(), bytes.end(), prints_as_itself);
-  return bytes;
-}
-
-/// Code point of vocab.bpe -> byte; -1 where there is none.
+/// Code point of vocab.bpe -> byte; -1 where there is none. In this order GPT-2 numbers the bytes.
 std::vector<int> bytes_of_symbols() {
   std::vector<int> byte_of(kSymbolsEnd, -1);
   int next = kBytes;
@@ -52,14 +46,6 @@ std::string bytes_of(std::string_view symbol, const std::vector<int>& byte_of) {
     symbol.remove_prefix(c.length);
   }
   return bytes;
-}
-
-/// Removes and returns the first line, without its newline.
-std::string_view take_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
 }
 
 constexpr std::uint32_t key_of(TokenId left, TokenId right) { return std::uint32_t{left} << kIdBits | right; }
@@ -82,17 +68,18 @@ struct BpeTokenizer::Scratch {
   using Offer = std::uint64_t;
   static constexpr unsigned kNodeBits = 48;
   std::vector<Node> nodes;
-  std::vector<Offer> offers;  // a heap with the smallest on top
+  std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;  // the smallest first
 };
 
 BpeTokenizer::BpeTokenizer(std::string_view name, std::string_view merges, const std::string& where)
     : name_(name), byte_id_(kBytes) {
-  for (const unsigned char byte : bytes_in_order()) {
+  const std::vector<int> byte_of = bytes_of_symbols();
+  for (const int byte : byte_of) {
+    if (byte < 0) continue;
     byte_id_[byte] = static_cast<TokenId>(tokens_.size());
     id_of_.emplace(std::string(1, static_cast<char>(byte)), byte_id_[byte]);
     tokens_.emplace_back(1, static_cast<char>(byte));
   }
-  const std::vector<int> byte_of = bytes_of_symbols();
   take_line(merges);  // the heading: "#version: 0.2"
   for (std::size_t line = 2; !merges.empty(); ++line) {
     const std::string_view text = take_line(merges);
@@ -115,13 +102,11 @@ void BpeTokenizer::add_merge(std::string_view left, std::string_view right, cons
   if (tokens_.size() == std::numeric_limits<TokenId>::max())
     refuse_merge(where, line, "more than 65,536 ids");
   const auto id = static_cast<TokenId>(tokens_.size());
-  const Merge merge{left_id->second, right_id->second};
+  merge_to_id_.emplace(key_of(left_id->second, right_id->second), id);
   if (!id_of_.emplace(std::string(left).append(right), id).second) {
     refuse_merge(where, line, "makes a symbol that a line before it has made");
   }
   tokens_.push_back(std::string(left).append(right));
-  parts_.push_back(merge);
-  merge_to_id_.emplace(key_of(merge.left, merge.right), id);
 }
 
 const TokenId* BpeTokenizer::merged(TokenId left, TokenId right) const {
@@ -153,8 +138,7 @@ void BpeTokenizer::push_merge(Scratch& scratch, std::size_t left) const {
   if (node.next == kNone) return;
   const TokenId* id = merged(node.id, scratch.nodes[node.next].id);
   if (id == nullptr) return;
-  scratch.offers.push_back(std::uint64_t{*id} << Scratch::kNodeBits | left);
-  std::push_heap(scratch.offers.begin(), scratch.offers.end(), std::greater<>());
+  scratch.offers.push(std::uint64_t{*id} << Scratch::kNodeBits | left);
 }
 
 void BpeTokenizer::merge_into(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const {
@@ -167,14 +151,14 @@ void BpeTokenizer::merge_into(std::string_view piece, Scratch& scratch, std::vec
   }
   for (std::size_t at = 0; at < nodes.size(); ++at) push_merge(scratch, at);
   while (!offers.empty()) {
-    const Scratch::Offer offer = offers.front();
-    std::pop_heap(offers.begin(), offers.end(), std::greater<>());
-    offers.pop_back();
+    const Scratch::Offer offer = offers.top();
+    offers.pop();
     const auto id = static_cast<TokenId>(offer >> Scratch::kNodeBits);
     Scratch::Node& left = nodes[offer & ((Scratch::Offer{1} << Scratch::kNodeBits) - 1)];
     if (!left.alive || left.next == kNone) continue;
     Scratch::Node& right = nodes[left.next];
-    if (Merge{left.id, right.id} != parts_[id - kBytes]) continue;
+    const TokenId* now = merged(left.id, right.id);
+    if (now == nullptr || *now != id) continue;
     left.id = id;
     right.alive = false;
     left.next = right.next;

@@ -39,10 +39,6 @@ class BpeTokenizer final : public Tokenizer {
   [[nodiscard]] std::vector<TokenId> merge(std::string_view piece) const;
 
  private:
-  struct Merge {
-    TokenId left, right;
-    friend bool operator==(const Merge&, const Merge&) = default;
-  };
   struct Scratch;
   [[nodiscard]] const TokenId* merged(TokenId left, TokenId right) const;
   void add_merge(std::string_view left, std::string_view right, const std::string& where, std::size_t line);
@@ -52,7 +48,6 @@ class BpeTokenizer final : public Tokenizer {
   std::string name_;
   std::vector<std::string> tokens_;                         // bytes of each id but the last
   std::unordered_map<std::string, TokenId> id_of_;          // their inverse
-  std::vector<Merge> parts_;                                // of id 256 + rank
   std::unordered_map<std::uint32_t, TokenId> merge_to_id_;  // left << 16 | right -> the merged id
   std::vector<TokenId> byte_id_;                            // [256]
 };

@@ -132,20 +132,14 @@ void check_validation(const Rows& rows, const Workload& workload, std::int64_t a
 
 std::vector<std::string_view> paragraphs(std::string_view text) {
   std::vector<std::string_view> found;
-  constexpr std::size_t kNone = std::string_view::npos;
-  std::size_t begin = kNone, end = 0;  // of the paragraph that is being read
-  for (std::size_t line = 0; line < text.size();) {
-    const std::size_t stop = std::min(text.find('\n', line), text.size());
-    if (!is_blank(text.substr(line, stop - line))) {
-      begin = std::min(begin, line);
-      end = stop;
-    } else if (begin != kNone) {
-      found.push_back(text.substr(begin, end - begin));
-      begin = kNone;
-    }
-    line = stop + 1;
+  bool within = false;  // a paragraph
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    const bool blank = is_blank(line);
+    if (!blank && !within) found.push_back(line);
+    if (!blank) found.back() = {found.back().begin(), line.end()};
+    within = !blank;
   }
-  if (begin != kNone) found.push_back(text.substr(begin, end - begin));
   return found;
 }
 

@@ -5,27 +5,15 @@
 #include "common/data/sampler.h"
 
 namespace sc {
-namespace {
-
-// Micro-batches of a rank that are there at once: of a step, or of an evaluation if those are more.
-struct AtOnce {
-  AtOnce(const Workload& workload, std::int64_t ranks) {
-    const std::int64_t micro = workload.batch.micro;
-    const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
-    step = of_rank(workload.batch.global / micro);
-    evaluation = of_rank(evaluation_micro_batches(workload.data.validation_rows, micro));
-  }
-  [[nodiscard]] std::int64_t most() const { return std::max(step, evaluation); }
-  [[nodiscard]] const char* symbol() const { return step >= evaluation ? "M" : "M_eval"; }
-  std::int64_t step, evaluation;
-};
-
-}  // namespace
 
 void plan_loader(const Workload& workload, std::int64_t ranks, DeviceKind device, MemoryPlan& plan) {
-  const AtOnce at_once(workload, ranks);
-  const Elements one(at_once.most() * workload.batch.micro * workload.batch.sequence);
-  const std::string of = std::string(at_once.symbol()) + " B T";
+  const std::int64_t micro = workload.batch.micro;
+  const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
+  // Micro-batches of a rank that are there at once: of a step, or of an evaluation if those are more.
+  const std::int64_t step = of_rank(workload.batch.global / micro),
+                     evaluation = of_rank(ceil_div(workload.data.validation_rows, micro));
+  const Elements one(std::max(step, evaluation) * micro * workload.batch.sequence);
+  const std::string of = step >= evaluation ? "M B T" : "M_eval B T";
   plan.add(Purpose::workspace, "tokens", "8 " + of, bytes_of(one, DType::i64));
   plan.add(Purpose::workspace, "targets", "8 " + of, bytes_of(one, DType::i64));
   plan.add(Purpose::workspace, "scale", "4", bytes_of(Elements(1), DType::f32));

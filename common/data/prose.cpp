@@ -69,6 +69,12 @@ std::string_view without_bom(std::string_view text) {
   return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
 }
 
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  return line;
+}
+
 bool is_blank(std::string_view text) { return text.find_first_not_of(kBlank) == std::string_view::npos; }
 
 std::int64_t count_of(std::string_view word, std::string_view text) {

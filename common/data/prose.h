@@ -14,6 +14,8 @@ namespace sc {
 /// Without the byte order mark that some editors put at a file's beginning: no text, and no token.
 std::string_view without_bom(std::string_view text);
 
+/// Removes and returns the first line, without its end (LF).
+std::string_view take_line(std::string_view& text);
 /// Whether nothing but blanks and ends of lines stands in a text.
 bool is_blank(std::string_view text);
 /// How often `word` stands in a text.

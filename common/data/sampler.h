@@ -24,11 +24,6 @@ class Permutation {
   int half_bits_ = 1;
 };
 
-/// Micro-batches that so many rows stand in.
-inline std::int64_t evaluation_micro_batches(std::int64_t rows, std::int64_t micro) {
-  return ceil_div(rows, micro);
-}
-
 /// Where a run begins: its first step takes the rows from position `row` on.
 struct RowStart {
   std::int64_t step = 0, row = 0;
@@ -71,12 +66,10 @@ class Sampler {
   }
   /// Micro-batches that they stand in.
   [[nodiscard]] std::int64_t validation_micro_batches() const {
-    return evaluation_micro_batches(validation_rows(), batch_.micro);
+    return ceil_div(validation_rows(), batch_.micro);
   }
   /// The same, whether there is a validation part or not.
-  [[nodiscard]] std::int64_t evaluated_at_once() const {
-    return evaluation_micro_batches(validation_rows_, batch_.micro);
-  }
+  [[nodiscard]] std::int64_t evaluated_at_once() const { return ceil_div(validation_rows_, batch_.micro); }
   /// Row k of the evaluation, 0 <= k < validation_rows(), in the validation part.
   [[nodiscard]] RowIndex validation_row(std::int64_t k) const;
   /// Micro-batch i of the evaluation. After the last row: tokens 0 and no targets, so that ranks whose share

@@ -78,98 +78,89 @@ GraphNodes nodes_of_capture() {
   return of;
 }
 
-}  // namespace
+class CudaGpu final : public Gpu {
+ public:
+  explicit CudaGpu(int index)
+      : index_(static_cast<c10::DeviceIndex>(index)), stream_(own_stream(index)), guard_(stream_) {}
+  ~CudaGpu() override { (void)cudaDeviceSynchronize(); }  // nothing runs on memory that is being given back
 
-struct Gpu::State {
-  explicit State(int device)
-      : index(static_cast<c10::DeviceIndex>(device)), stream(own_stream(device)), guard(stream) {}
-  c10::DeviceIndex index;
-  c10::cuda::CUDAStream stream;
-  c10::cuda::CUDAStreamGuard guard;
-  std::unique_ptr<at::cuda::CUDAGraph> graph;
-  std::optional<GraphNodes> nodes;
-  std::vector<AllocatorCheck::Part> beside;
+  at::Device device() const override { return {at::kCUDA, index_}; }
+
+  GpuFacts facts() const override {
+    const cudaDeviceProp* properties = at::cuda::getDeviceProperties(index_);
+    int runtime = 0, driver = 0;
+    SC_CHECK(cudaRuntimeGetVersion(&runtime));
+    SC_CHECK(cudaDriverGetVersion(&driver));
+    const auto cudnn = static_cast<std::size_t>(at::detail::getCUDAHooks().versionCuDNN());
+    const std::size_t cublas = cublasLtGetVersion();
+    return {properties->name,
+            Bytes(static_cast<std::int64_t>(properties->totalGlobalMem)),
+            {properties->major, properties->minor},
+            cuda_version(runtime),
+            cuda_version(driver),
+            fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100),
+            fmt::format("{}.{}.{}", cublas / 10000, cublas % 10000 / 100, cublas % 100)};
+  }
+
+  Bytes peak() const override { return Bytes(stats().allocated_bytes[0].peak); }
+  void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+  std::int64_t allocations() const override { return stats().allocation[0].allocated; }
+
+  std::vector<AllocatorCheck::Part> constants() const override {
+    return {{"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
+            {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
+  }
+
+  Bytes scratch() const override { return stream_scratch_bytes(); }
+  Bytes free() const override { return device_memory().free; }
+
+  void note_beside_allocator(const std::string& name, Bytes known) override {
+    const DeviceMemory memory = device_memory();
+    Bytes fresh = memory.total - memory.free - Bytes(stats().reserved_bytes[0].current) - known;
+    for (const AllocatorCheck::Part& part : beside_) fresh = fresh - part.bytes;
+    beside_.push_back({name, fresh});
+  }
+  const std::vector<AllocatorCheck::Part>& beside_allocator() const override { return beside_; }
+
+  // Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.
+  void capture(const std::function<void()>& step) override {
+    graph_ = std::make_unique<at::cuda::CUDAGraph>();
+    graph_->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    step();
+    nodes_ = nodes_of_capture();
+    graph_->capture_end();
+  }
+  bool captured() const override { return graph_ != nullptr; }
+  std::optional<GraphNodes> graph_nodes() const override { return nodes_; }
+  void drop_graph() noexcept override {
+    (void)cudaDeviceSynchronize();  // an error is told by whoever asks for results
+    graph_.reset();
+  }
+  void replay() override { graph_->replay(); }
+
+ private:
+  [[nodiscard]] c10::CachingDeviceAllocator::DeviceStats stats() const {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_);
+  }
+
+  c10::DeviceIndex index_;
+  c10::cuda::CUDAStream stream_;
+  c10::cuda::CUDAStreamGuard guard_;
+  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  std::optional<GraphNodes> nodes_;
+  std::vector<AllocatorCheck::Part> beside_;
 };
 
-Gpu::Gpu(int index) {
+}  // namespace
+
+std::unique_ptr<Gpu> take_gpu(int index) {
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
   at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator may be asked before it hands anything out
-  state_ = std::make_unique<State>(index);
+  auto gpu = std::make_unique<CudaGpu>(index);
   refuse_without_kernels(index);
+  return gpu;
 }
-
-Gpu::~Gpu() {
-  if (state_) (void)cudaDeviceSynchronize();  // nothing runs on memory that is being given back
-}
-
-at::Device Gpu::device() const { return {at::kCUDA, state_->index}; }
-
-GpuFacts Gpu::facts() const {
-  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(state_->index);
-  int runtime = 0, driver = 0;
-  SC_CHECK(cudaRuntimeGetVersion(&runtime));
-  SC_CHECK(cudaDriverGetVersion(&driver));
-  const auto cudnn = static_cast<std::size_t>(at::detail::getCUDAHooks().versionCuDNN());
-  const std::size_t cublas = cublasLtGetVersion();
-  return {properties->name,
-          Bytes(static_cast<std::int64_t>(properties->totalGlobalMem)),
-          {properties->major, properties->minor},
-          cuda_version(runtime),
-          cuda_version(driver),
-          fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100),
-          fmt::format("{}.{}.{}", cublas / 10000, cublas % 10000 / 100, cublas % 100)};
-}
-
-Bytes Gpu::peak() const {
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
-  return Bytes(stats.allocated_bytes[0].peak);
-}
-
-void Gpu::reset_peak() { c10::cuda::CUDACachingAllocator::resetPeakStats(state_->index); }
-
-std::int64_t Gpu::allocations() const {
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index).allocation[0].allocated;
-}
-
-std::vector<AllocatorCheck::Part> Gpu::constants() const {
-  return {{"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
-          {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
-}
-
-Bytes Gpu::scratch() const { return stream_scratch_bytes(); }
-
-Bytes Gpu::free() const { return device_memory().free; }
-
-void Gpu::note_beside_allocator(const std::string& name, Bytes known) {
-  const DeviceMemory memory = device_memory();
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(state_->index);
-  Bytes fresh = memory.total - memory.free - Bytes(stats.reserved_bytes[0].current) - known;
-  for (const AllocatorCheck::Part& part : state_->beside) fresh = fresh - part.bytes;
-  state_->beside.push_back({name, fresh});
-}
-
-const std::vector<AllocatorCheck::Part>& Gpu::beside_allocator() const { return state_->beside; }
-
-// Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.
-void Gpu::capture(const std::function<void()>& step) {
-  state_->graph = std::make_unique<at::cuda::CUDAGraph>();
-  state_->graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  step();
-  state_->nodes = nodes_of_capture();
-  state_->graph->capture_end();
-}
-
-std::optional<GraphNodes> Gpu::graph_nodes() const { return state_->nodes; }
-
-bool Gpu::captured() const { return state_->graph != nullptr; }
-
-void Gpu::drop_graph() noexcept {
-  (void)cudaDeviceSynchronize();  // an error is told by whoever asks for results
-  state_->graph.reset();
-}
-
-void Gpu::replay() { state_->graph->replay(); }
 
 bool gpu_available() {
   int count = 0;

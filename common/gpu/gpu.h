@@ -1,5 +1,5 @@
 // The GPU of a rank as run_lesson uses it: its stream, LibTorch's allocator, a captured step. No CUDA in
-// here; a build without GPU code has the same functions, which refuse.
+// here; a build without GPU code refuses to take one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,48 +27,48 @@ struct GpuFacts {
 /// From construction to destruction the calling thread computes on this GPU, on a stream of its own.
 ///   Allocator  expandable segments (unless the user has set PYTORCH_CUDA_ALLOC_CONF): blocks are cut to 512
 ///              bytes, so what is asked for is what is taken.
-///   Errors     InputError 69 without GPU code, or for a GPU that this build has no kernels for; DeviceError.
+///   Errors     DeviceError
 class Gpu {
  public:
-  explicit Gpu(int index);
-  ~Gpu();
+  Gpu() = default;
+  virtual ~Gpu() = default;
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  [[nodiscard]] at::Device device() const;
-  [[nodiscard]] GpuFacts facts() const;
+  [[nodiscard]] virtual at::Device device() const = 0;
+  [[nodiscard]] virtual GpuFacts facts() const = 0;
 
   /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
-  [[nodiscard]] Bytes peak() const;
-  void reset_peak();
+  [[nodiscard]] virtual Bytes peak() const = 0;
+  virtual void reset_peak() = 0;
   /// How many times it has handed something out since the process began.
-  [[nodiscard]] std::int64_t allocations() const;
+  [[nodiscard]] virtual std::int64_t allocations() const = 0;
   /// Of what it hands out, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
-  [[nodiscard]] std::vector<AllocatorCheck::Part> constants() const;
+  [[nodiscard]] virtual std::vector<AllocatorCheck::Part> constants() const = 0;
   /// Of what it hands out, the scratch of our kernels (memory/stream_scratch.h), as it is now.
-  [[nodiscard]] Bytes scratch() const;
+  [[nodiscard]] virtual Bytes scratch() const = 0;
   /// What nobody uses on the device.
-  [[nodiscard]] Bytes free() const;
+  [[nodiscard]] virtual Bytes free() const = 0;
   /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's
   /// allocator and `known` bytes (windows): on behalf of anybody, so that what other processes take or give
   /// back meanwhile is in it. The first note has everything.
-  void note_beside_allocator(const std::string& name, Bytes known = Bytes(0));
-  [[nodiscard]] const std::vector<AllocatorCheck::Part>& beside_allocator() const;
+  virtual void note_beside_allocator(const std::string& name, Bytes known = Bytes(0)) = 0;
+  [[nodiscard]] virtual const std::vector<AllocatorCheck::Part>& beside_allocator() const = 0;
 
   /// Captures what `step` enqueues on the current stream, instead of running it. Once.
-  void capture(const std::function<void()>& step);
-  [[nodiscard]] bool captured() const;
+  virtual void capture(const std::function<void()>& step) = 0;
+  [[nodiscard]] virtual bool captured() const = 0;
   /// Of the last one that was captured; empty: none was.
-  [[nodiscard]] std::optional<GraphNodes> graph_nodes() const;
+  [[nodiscard]] virtual std::optional<GraphNodes> graph_nodes() const = 0;
   /// Forgets it. The communicators whose operations it holds end after this.
-  void drop_graph() noexcept;
+  virtual void drop_graph() noexcept = 0;
   /// Enqueues it again.
-  void replay();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  virtual void replay() = 0;
 };
+
+/// The GPU of that number.
+///   Errors  InputError 69 without GPU code, or for a GPU that this build has no kernels for; DeviceError.
+std::unique_ptr<Gpu> take_gpu(int index);
 
 /// Whether this build has GPU code and this machine a GPU that it can use.
 bool gpu_available();

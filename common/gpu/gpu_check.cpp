@@ -12,17 +12,7 @@ namespace {
 
 constexpr int kHopper = 9;
 
-const char* operations_of(OpsBackend ops) {
-  switch (ops) {
-    case OpsBackend::aten:
-      return "ATen's";
-    case OpsBackend::fused:
-      return "fused";
-    case OpsBackend::deterministic:
-      return "fused, deterministic";
-  }
-  return "";
-}
+constexpr const char* kOperationsOf[] = {"ATen's", "fused", "fused, deterministic"};  // by OpsBackend
 
 }  // namespace
 
@@ -57,8 +47,8 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
   const bool cudnn = why_not_cudnn_attention(shape).empty();
   return fmt::format("{}, {}, CUDA {} (driver {}), cuBLAS {}, {}; {} operations, attention by {}{}", f.name,
                      human_bytes(f.memory), f.cuda, f.driver, f.cublas, describe_nccl(),
-                     operations_of(shape.ops), cudnn ? "cuDNN " + f.cudnn : "ATen, written out",
-                     graph ? ", one graph a step" : "");
+                     kOperationsOf[static_cast<int>(shape.ops)],
+                     cudnn ? "cuDNN " + f.cudnn : "ATen, written out", graph ? ", one graph a step" : "");
 }
 
 AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,

@@ -70,9 +70,67 @@ std::optional<double> rate_of_a_copy() {
   }
 }
 
-}  // namespace
+class EventProfile final : public GpuProfile {
+ public:
+  EventProfile() { current() = this; }
+  ~EventProfile() override { current() = nullptr; }
+  EventProfile(const EventProfile&) = delete;
+  EventProfile& operator=(const EventProfile&) = delete;
 
-struct GpuProfile::State {
+  void begin(std::string_view op, const OpCost& cost) override {
+    if (!on_) return;
+    const std::size_t now = mark();
+    if (!calls_.empty() && calls_.back().end == 0) calls_.back().end = now;
+    calls_.push_back({std::string(op), cost, now, 0});
+  }
+  void end() override {
+    if (on_ && calls_.back().end == 0) calls_.back().end = mark();
+  }
+
+  void begin_step() override {
+    on_ = true;
+    used_ = 0;
+    calls_.clear();
+    mark();  // what comes before the first operation, a wait perhaps, is a part of the step
+  }
+
+  void end_step() override {
+    on_ = false;
+    const std::size_t last = mark();
+    if (const auto sample = sensors_.sample()) samples_.push_back(*sample);  // the GPU is busy still
+    SC_CHECK(cudaDeviceSynchronize());
+    if (calls_.empty()) return;
+    for (const Call& call : calls_) {
+      ProfileRow& row = rows_[call.op];
+      row.op = call.op;
+      row.milliseconds += elapsed(call.begin, call.end);
+      row.flops += call.cost.flops;
+      row.bytes += call.cost.bytes;
+      ++row.calls;
+      if (call.cost.product != ProductShape{}) ++products_[call.op][call.cost.product];
+    }
+    milliseconds_ += elapsed(0, last);
+    ++steps_;
+  }
+
+  Profile finish(c10::ScalarType dtype) override {
+    Profile profile;
+    profile.steps = steps_;
+    profile.step_milliseconds = milliseconds_ / static_cast<double>(std::max<std::int64_t>(steps_, 1));
+    profile.sensors = median_of(samples_);
+    measure_products(dtype, profile);
+    profile.memory_rate = rate_of_a_copy().value_or(0);
+    for (auto& [op, row] : rows_) {
+      if (row.bytes > 0 && profile.memory_rate > 0) row.alone = row.bytes / profile.memory_rate * 1e3;
+      if (row.flops > 0 && !products_.contains(op) && profile.product_rate > 0)
+        row.alone = row.flops / profile.product_rate * 1e3;  // attention
+      profile.rows.push_back(row);
+    }
+    std::ranges::sort(profile.rows, std::greater<>(), &ProfileRow::milliseconds);
+    return profile;
+  }
+
+ private:
   struct Call {
     std::string op;
     OpCost cost;
@@ -80,26 +138,19 @@ struct GpuProfile::State {
   };
 
   std::size_t mark() {
-    if (used == events.size()) events.emplace_back(cudaEventDefault);
-    events[used].record();
-    return used++;
+    if (used_ == events_.size()) events_.emplace_back(cudaEventDefault);
+    events_[used_].record();
+    return used_++;
   }
 
-  std::deque<at::cuda::CUDAEvent> events;  // grows in the first step, then used again
-  std::size_t used = 0;
-  std::vector<Call> calls;  // of the step that runs
-  std::map<std::string, ProfileRow> rows;
-  std::map<std::string, std::map<ProductShape, std::int64_t>> products;  // calls of each row
-  GpuSensors sensors{pci_bus_id()};
-  std::vector<GpuSensors::Sample> samples;  // one a step
-  double milliseconds = 0;
-  std::int64_t steps = 0;
-  bool on = false;
+  [[nodiscard]] double elapsed(std::size_t from, std::size_t to) const {
+    return static_cast<double>(events_[from].elapsed_time(events_[to]));
+  }
 
   // Each shape once; a row's bound is known where all of its shapes are.
   void measure_products(at::ScalarType dtype, Profile& profile) {
     std::map<ProductShape, std::optional<double>> alone;
-    for (const auto& [op, shapes] : products) {
+    for (const auto& [op, shapes] : products_) {
       double sum = 0;
       bool known = true;
       for (const auto& [shape, calls] : shapes) {
@@ -110,72 +161,24 @@ struct GpuProfile::State {
         sum += *found->second * static_cast<double>(calls);
         profile.product_rate = std::max(profile.product_rate, shape.flops() / (*found->second / 1e3));
       }
-      if (known) rows[op].alone = sum;
+      if (known) rows_[op].alone = sum;
     }
   }
+
+  std::deque<at::cuda::CUDAEvent> events_;  // grows in the first step, then used again
+  std::size_t used_ = 0;
+  std::vector<Call> calls_;  // of the step that runs
+  std::map<std::string, ProfileRow> rows_;
+  std::map<std::string, std::map<ProductShape, std::int64_t>> products_;  // calls of each row
+  GpuSensors sensors_{pci_bus_id()};
+  std::vector<GpuSensors::Sample> samples_;  // one a step
+  double milliseconds_ = 0;
+  std::int64_t steps_ = 0;
+  bool on_ = false;
 };
 
-GpuProfile::GpuProfile() : state_(std::make_unique<State>()) { current() = this; }
-GpuProfile::~GpuProfile() { current() = nullptr; }
+}  // namespace
 
-void GpuProfile::begin(std::string_view op, const OpCost& cost) {
-  if (!state_->on) return;
-  const std::size_t now = state_->mark();
-  if (!state_->calls.empty() && state_->calls.back().end == 0) state_->calls.back().end = now;
-  state_->calls.push_back({std::string(op), cost, now, 0});
-}
-
-void GpuProfile::end() {
-  if (state_->on && state_->calls.back().end == 0) state_->calls.back().end = state_->mark();
-}
-
-void GpuProfile::begin_step() {
-  state_->on = true;
-  state_->used = 0;
-  state_->calls.clear();
-  state_->mark();  // what comes before the first operation, a wait perhaps, is a part of the step
-}
-
-void GpuProfile::end_step() {
-  state_->on = false;
-  const std::size_t last = state_->mark();
-  if (const auto sample = state_->sensors.sample())
-    state_->samples.push_back(*sample);  // the GPU is busy still
-  SC_CHECK(cudaDeviceSynchronize());
-  if (state_->calls.empty()) return;
-  const auto elapsed = [this](std::size_t from, std::size_t to) {
-    return static_cast<double>(state_->events[from].elapsed_time(state_->events[to]));
-  };
-  for (const State::Call& call : state_->calls) {
-    ProfileRow& row = state_->rows[call.op];
-    row.op = call.op;
-    row.milliseconds += elapsed(call.begin, call.end);
-    row.flops += call.cost.flops;
-    row.bytes += call.cost.bytes;
-    ++row.calls;
-    if (call.cost.product != ProductShape{}) ++state_->products[call.op][call.cost.product];
-  }
-  state_->milliseconds += elapsed(0, last);
-  ++state_->steps;
-}
-
-Profile GpuProfile::finish(c10::ScalarType dtype) {
-  Profile profile;
-  profile.steps = state_->steps;
-  profile.step_milliseconds =
-      state_->milliseconds / static_cast<double>(std::max<std::int64_t>(state_->steps, 1));
-  profile.sensors = median_of(state_->samples);
-  state_->measure_products(dtype, profile);
-  profile.memory_rate = rate_of_a_copy().value_or(0);
-  for (auto& [op, row] : state_->rows) {
-    if (row.bytes > 0 && profile.memory_rate > 0) row.alone = row.bytes / profile.memory_rate * 1e3;
-    if (row.flops > 0 && !state_->products.contains(op) && profile.product_rate > 0)
-      row.alone = row.flops / profile.product_rate * 1e3;  // attention
-    profile.rows.push_back(row);
-  }
-  std::sort(profile.rows.begin(), profile.rows.end(),
-            [](const ProfileRow& a, const ProfileRow& b) { return a.milliseconds > b.milliseconds; });
-  return profile;
-}
+std::unique_ptr<GpuProfile> profile_gpu() { return std::make_unique<EventProfile>(); }
 
 }  // namespace sc

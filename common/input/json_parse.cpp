@@ -1,37 +1,16 @@
 #include "common/input/json_parse.h"
 
+#include <istream>
 #include <set>
+#include <sstream>
 #include <vector>
 
-#include "common/input/counting_iterator.h"
 #include "common/input/printable.h"
 
 namespace sc {
 namespace {
 
 using nlohmann::json;
-
-/// Refuses a key that its object has already.
-class Keys {
- public:
-  Keys(std::string_view text, const std::size_t& taken) : text_(text), taken_(taken) {}
-
-  bool take(json::parse_event_t event, const json& value) {
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_.pop_back();
-    if (event != json::parse_event_t::key) return true;
-    const auto& name = value.get_ref<const std::string&>();
-    if (!open_.back().insert(name).second) {
-      throw JsonError(text_, taken_, "key \"" + shown(name) + "\" is given twice");
-    }
-    return true;
-  }
-
- private:
-  std::string_view text_;
-  const std::size_t& taken_;
-  std::vector<std::set<std::string>> open_;  // keys of the objects that are open
-};
 
 /// Where a number ends that no double holds; the parser's words have its digits between quotes.
 JsonError too_large_number(std::string_view text, std::size_t taken, const std::string& words) {
@@ -54,16 +33,27 @@ std::string json_words(std::string message) {
 
 json parse_json(std::string_view text, const JsonLimits& limits) {
   require_bounded(text, limits);
-  std::size_t taken = 0;
-  Keys keys(text, taken);
+  std::stringbuf in{std::string(text), std::ios::in};
+  std::istream stream(&in);
+  const auto taken = [&in] {
+    return static_cast<std::size_t>(in.pubseekoff(0, std::ios::cur, std::ios::in));
+  };
+  std::vector<std::set<std::string>> open;  // keys of the objects that are open
+  const auto keep = [&](int /*depth*/, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event != json::parse_event_t::key) return true;
+    const auto& name = value.get_ref<const std::string&>();
+    if (!open.back().insert(name).second)
+      throw JsonError(text, taken(), "key \"" + shown(name) + "\" is given twice");
+    return true;
+  };
   try {
-    return json::parse(
-        begin_of(text, &taken), end_of(text, &taken),
-        [&](int /*depth*/, json::parse_event_t event, json& value) { return keys.take(event, value); });
+    return json::parse(stream, keep);
   } catch (const json::parse_error& error) {
     throw JsonError(text, error.byte > 0 ? error.byte - 1 : 0, "is not JSON: " + json_words(error.what()));
   } catch (const json::out_of_range& error) {
-    throw too_large_number(text, taken > 0 ? taken - 1 : 0, error.what());
+    throw too_large_number(text, taken() > 0 ? taken() - 1 : 0, error.what());
   }
 }
 

@@ -10,71 +10,6 @@ constexpr std::size_t kMostKey = 1000;  // bytes as written; the longest of this
 // tree; a string beside its characters.
 constexpr std::size_t kValue = 32, kContainer = 64, kKey = 96, kString = 48;
 
-/// Follows the tokens, as far as bounds need it.
-class Bounds {
- public:
-  Bounds(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
-
-  void check() {
-    for (at_ = 0; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '\0') fail("a zero byte; JSON has none");
-      if (in_string_) {
-        step_in_string(text_[at_]);
-      } else {
-        step(text_[at_]);
-      }
-      if (memory_ > limits_.memory) {
-        fail("holds more values than any file of its kind: they would take more than " +
-             std::to_string(limits_.memory >> 20U) + " MiB");
-      }
-    }
-  }
-
- private:
-  void step(char c) {
-    if (c == '"') {
-      in_string_ = true;
-      begin_ = at_ + 1;
-      memory_ += kString;
-    } else if (c == '{' || c == '[') {
-      if (++depth_ > kMostJsonDepth) {
-        fail("lists and objects are nested deeper than " + std::to_string(kMostJsonDepth));
-      }
-      memory_ += kContainer + kValue;
-    } else if (c == '}' || c == ']') {
-      depth_ = std::max(0, depth_ - 1);
-    } else if (c == ':') {
-      if (end_ - begin_ > kMostKey) {
-        fail("a key of " + std::to_string(end_ - begin_) + " bytes: no key is that long");
-      }
-      memory_ += kKey;
-    } else if (c == ',') {
-      memory_ += kValue;
-    }
-  }
-
-  void step_in_string(char c) {
-    ++memory_;
-    if (escaped_) {
-      escaped_ = false;
-    } else if (c == '\\') {
-      escaped_ = true;
-    } else if (c == '"') {
-      in_string_ = false;
-      end_ = at_;
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& what) const { throw JsonError(text_, at_, what); }
-
-  std::string_view text_;
-  const JsonLimits& limits_;
-  std::size_t at_ = 0, memory_ = 0;
-  std::size_t begin_ = 0, end_ = 0;  // of the string that was read last
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false;
-};
-
 }  // namespace
 
 JsonError::JsonError(std::string_view text, std::size_t byte, const std::string& what)
@@ -85,9 +20,43 @@ JsonError::JsonError(std::string_view text, std::size_t byte, const std::string&
   column_ = byte_ - (last == std::string_view::npos ? 0 : last + 1) + 1;
 }
 
+// Follows the tokens, as far as bounds need it.
 void require_bounded(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) throw JsonError(text, 0, too_large(limits.bytes));
-  Bounds(text, limits).check();
+  std::size_t at = 0, memory = 0;
+  std::size_t begin = 0, end = 0;  // of the string that was read last
+  int depth = 0;
+  bool in_string = false, escaped = false;
+  const auto fail = [&](const std::string& what) { throw JsonError(text, at, what); };
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '\0') fail("a zero byte; JSON has none");
+    if (in_string) {
+      ++memory;
+      in_string = escaped || c != '"';
+      escaped = !escaped && c == '\\';
+      end = at;
+    } else if (c == '"') {
+      in_string = true;
+      begin = at + 1;
+      memory += kString;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMostJsonDepth)
+        fail("lists and objects are nested deeper than " + std::to_string(kMostJsonDepth));
+      memory += kContainer + kValue;
+    } else if (c == '}' || c == ']') {
+      depth = std::max(0, depth - 1);
+    } else if (c == ':') {
+      if (end - begin > kMostKey)
+        fail("a key of " + std::to_string(end - begin) + " bytes: no key is that long");
+      memory += kKey;
+    } else if (c == ',') {
+      memory += kValue;
+    }
+    if (memory > limits.memory)
+      fail("holds more values than any file of its kind: they would take more than " +
+           std::to_string(limits.memory >> 20U) + " MiB");
+  }
 }
 
 std::string too_large(std::size_t limit) {

@@ -41,7 +41,7 @@ void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalar
 }
 
 std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
-  const std::shared_ptr<FileOps> ops = posix_file_ops();
+  static const std::unique_ptr<FileOps> ops = posix_file_ops();  // outlives what is returned
   const std::string& asked = job.line.checkpoints.resume;
   const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
   const bool one = checkpoint::is_checkpoint(*ops, dir);

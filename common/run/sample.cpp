@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "common/base/counter_random.h"
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 #include "common/model/activation_buffers.h"
 #include "common/model/unit_views.h"
 #include "common/strategy/strategy.h"

@@ -47,7 +47,7 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   if (job.device != DeviceKind::cuda) return nullptr;
   options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
   set_nccl_environment();
-  auto gpu = std::make_unique<Gpu>(*options.gpu);
+  auto gpu = take_gpu(*options.gpu);
   gpu->note_beside_allocator("context, and what other processes hold");
   refuse_what_gpu_lacks(job, *gpu, *options.gpu);
   return gpu;

@@ -119,7 +119,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground)
                on_.world.comm().shared_record(),
                job.first_step},
       claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_), on_),
-      profile_(job.line.profile ? std::make_unique<GpuProfile>() : nullptr),
+      profile_(job.line.profile ? profile_gpu() : nullptr),
       strategy_(make_strategy()),
       saver_(job.line.checkpoints.every == 0
                  ? nullptr

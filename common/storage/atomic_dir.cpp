@@ -16,6 +16,7 @@ std::string temporary_prefix(const Path& target) {
 struct Temporary {
   Path path;
   std::unique_ptr<FileLock> lock;
+  std::unique_ptr<File> file = {};  // where it is one
 };
 
 /// Whether `name` is what make_temporary() gives to a target with that prefix.
@@ -91,46 +92,52 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 
 namespace {
 
-/// Whether `give_name` did: it renames the temporary file, complete and on the device.
-bool write_and_name(FileOps& ops, const Path& path, const std::function<void(File&)>& fill,
-                    const std::function<bool(const Path& temporary)>& give_name) {
-  make_dirs(ops, path.parent_path());
-  remove_leftovers(ops, path, Leftover::file, any_name);
+/// The same for a file, which is open.
+Temporary make_temporary_file(FileOps& ops, const Path& target) {
+  remove_leftovers(ops, target, Leftover::file, any_name);
   std::unique_ptr<File> file;
-  const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
+  Temporary made = make_temporary(ops, target, [&](const Path& name) {
     file = ops.create_new(name);
     return file != nullptr;
   });
+  made.file = std::move(file);
+  return made;
+}
+
+/// Whether the file has its name: something else may have it, and is replaced if `replace`.
+bool write_and_name(FileOps& ops, const Path& path, const std::function<void(File&)>& fill, bool replace) {
+  make_dirs(ops, path.parent_path());
+  Temporary temporary = make_temporary_file(ops, path);
+  bool named = true;
   try {
-    fill(*file);
-    file->sync();
-    file.reset();
-    if (!give_name(temporary.path)) {
-      discard(ops, temporary.path);
-      return false;
-    }
+    fill(*temporary.file);
+    temporary.file->sync();
+    temporary.file.reset();
+    if (replace)
+      ops.rename(temporary.path, path);
+    else
+      named = ops.rename_new(temporary.path, path);
   } catch (...) {
     discard(ops, temporary.path);
     throw;
   }
-  ops.sync_dir(parent_of(path));
-  return true;
+  if (named)
+    ops.sync_dir(parent_of(path));
+  else
+    discard(ops, temporary.path);
+  return named;
 }
 
 }  // namespace
 
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill) {
   require_replaceable(ops, path);
-  write_and_name(ops, path, fill, [&](const Path& temporary) {
-    ops.rename(temporary, path);
-    return true;
-  });
+  write_and_name(ops, path, fill, /*replace=*/true);
 }
 
 bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content) {
   return write_and_name(
-      ops, path, [&](File& file) { file.append(as_bytes(content)); },
-      [&](const Path& temporary) { return ops.rename_new(temporary, path); });
+      ops, path, [&](File& file) { file.append(as_bytes(content)); }, /*replace=*/false);
 }
 
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content) {
@@ -138,15 +145,10 @@ void atomic_write_file(FileOps& ops, const Path& path, std::string_view content)
 }
 
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path) {
-  std::unique_ptr<File> file = ops.create_unnamed(path);
-  if (file != nullptr) return file;
-  remove_leftovers(ops, path, Leftover::file, any_name);
-  const Temporary temporary = make_temporary(ops, path, [&](const Path& name) {
-    file = ops.create_new(name);
-    return file != nullptr;
-  });
+  if (std::unique_ptr<File> file = ops.create_unnamed(path)) return file;
+  Temporary temporary = make_temporary_file(ops, path);
   ops.remove(temporary.path);
-  return file;
+  return std::move(temporary.file);
 }
 
 AtomicDir::AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names)

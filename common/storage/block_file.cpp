@@ -26,21 +26,18 @@ std::int64_t move_a_page(File& file) {
 }  // namespace
 
 void DiskTransfer::wait() {
-  if (state_ == nullptr) return;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return state_->ended.has_value(); });
+  if (!outcome_.valid()) return;
   // Built anew: a thrown object is shared by nobody.
-  if (const auto& error = state_->error) {
+  if (const auto& error = outcome_.get().error)
     throw InputError(error->code(), error->where(), error->message(), error->fix());
-  }
 }
 
-bool DiskTransfer::done() const { return state_ == nullptr || ended_at().has_value(); }
+bool DiskTransfer::done() const {
+  return !outcome_.valid() || outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
 
 std::optional<DiskTransfer::Clock::time_point> DiskTransfer::ended_at() const {
-  if (state_ == nullptr) return std::nullopt;
-  const std::scoped_lock lock(state_->mutex);
-  return state_->ended;
+  return outcome_.valid() && done() ? std::optional(outcome_.get().ended) : std::nullopt;
 }
 
 BlockFile::BlockFile(FileOps& ops, const Options& options, const std::vector<Bytes>& extents)
@@ -116,7 +113,7 @@ DiskTransfer BlockFile::start(BlockRequest::Kind kind, std::size_t extent, std::
   state->offset = at.offset;
   state->first_block = at.first_block;
   state->bytes = bytes;
-  at.last = DiskTransfer(state);
+  at.last = DiskTransfer(state->outcome.get_future().share());
   pump_->add(std::move(state));
   return at.last;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,8 +32,12 @@ class DiskTransfer {
   friend class BlockFile;
   friend class BlockPump;
   struct State;
-  explicit DiskTransfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;
+  struct Outcome {
+    Clock::time_point ended;
+    std::optional<InputError> error;
+  };
+  explicit DiskTransfer(std::shared_future<Outcome> outcome) : outcome_(std::move(outcome)) {}
+  std::shared_future<Outcome> outcome_;
 };
 
 /// A file without a name, cut into extents (what is read or written in one go, such as the optimizer states

@@ -5,22 +5,14 @@
 #include "common/input/json_text.h"
 
 namespace sc {
-namespace {
-
-/// A string's bytes, to be filled.
-std::span<std::byte> room_in(std::string& text) { return std::as_writable_bytes(std::span(text)); }
-
-}  // namespace
 
 std::string read_file_up_to(FileOps& ops, const Path& path, std::size_t most) {
   const auto file = ops.open_read(path);
-  if (static_cast<std::size_t>(file->size().value()) > most) {
+  const auto size = static_cast<std::size_t>(file->size().value());
+  if (size > most)
     throw InputError(ExitCode::data, path.string(), too_large(most),
                      "a file that a run of this program wrote");
-  }
-  std::string text(static_cast<std::size_t>(file->size().value()), '\0');
-  text.resize(static_cast<std::size_t>(file->read_at(room_in(text), Bytes(0)).value()));
-  return text;
+  return head_of(*file, size);
 }
 
 void for_each_line(FileOps& ops, const Path& path, std::size_t most,
@@ -30,7 +22,7 @@ void for_each_line(FileOps& ops, const Path& path, std::size_t most,
   std::int64_t number = 1;
   Bytes at{0};
   while (true) {
-    const Bytes got = file->read_at(room_in(piece), at);
+    const Bytes got = file->read_at(std::as_writable_bytes(std::span(piece)), at);
     if (got == Bytes(0)) return;
     at += got;
     std::string_view rest = std::string_view(piece).substr(0, static_cast<std::size_t>(got.value()));

@@ -17,7 +17,7 @@ class CrashAt final : public HookedFileOps {
  protected:
   void before(const FileCall& call) override {
     if (!is_mutating(call.op) || --left_ != 0) return;
-    if (call.op == FileOp::write) call.file->write_at(call.bytes.first(call.bytes.size() / 2), call.offset);
+    if (call.op == FileOp::write) call.file->write_some(call.bytes.first(call.bytes.size() / 2), call.offset);
     std::raise(SIGKILL);
   }
 

@@ -4,17 +4,15 @@
 
 #include <atomic>
 #include <csignal>
-#include <mutex>
 
 namespace sc {
 
-/// Slots are linked once, used again, and never freed: the handler walks them without a lock.
+/// Linked once and never freed: the handler walks them without a lock.
 struct Guarded {
-  std::atomic<const std::byte*> begin = nullptr;  // null: free, or its owner has not finished
-  std::atomic<const std::byte*> end = nullptr;
-  std::string text;  // what is printed; written while `begin` is null
+  const std::span<const std::byte> bytes;
+  const std::string text;  // what is printed
+  std::atomic<bool> mapped = true;
   Guarded* next = nullptr;
-  bool taken = false;
 };
 
 namespace {
@@ -22,14 +20,13 @@ namespace {
 std::atomic<Guarded*> first = nullptr;  // NOLINT: a signal handler has nothing else
 std::atomic<unsigned> patience = 0;     // NOLINT
 struct sigaction before {};             // NOLINT
-std::mutex mutex;                       // NOLINT: of those who take and give back slots
 
 const Guarded* find(const std::byte* at) {
-  for (const Guarded* slot = first.load(); slot != nullptr; slot = slot->next) {
-    const std::byte* begin = slot->begin.load();
-    if (begin != nullptr && at >= begin && at < slot->end.load()) return slot;
-  }
-  return nullptr;
+  const Guarded* slot = first.load();
+  while (slot != nullptr &&
+         !(slot->mapped && at >= slot->bytes.data() && at < slot->bytes.data() + slot->bytes.size()))
+    slot = slot->next;
+  return slot;
 }
 
 // Calls nothing that is not async-signal-safe.
@@ -53,16 +50,6 @@ void install() {
   ::sigaction(SIGBUS, &action, &before);
 }
 
-Guarded& free_slot() {
-  for (Guarded* slot = first.load(); slot != nullptr; slot = slot->next) {
-    if (!slot->taken) return *slot;
-  }
-  auto* slot = new Guarded;
-  slot->next = first.load();
-  first.store(slot);
-  return *slot;
-}
-
 }  // namespace
 
 Guarded* guard(std::span<const std::byte> bytes, const Path& path) {
@@ -70,20 +57,14 @@ Guarded* guard(std::span<const std::byte> bytes, const Path& path) {
   (void)installed;
   const InputError error(ExitCode::data, path.string(), "was cut off while it was read",
                          "let the program that writes it end, or give a copy");
-  const std::lock_guard lock(mutex);
-  Guarded& slot = free_slot();
-  slot.taken = true;
-  slot.text = std::string("error: ") + error.what() + "\n";
-  slot.end.store(bytes.data() + bytes.size());
-  slot.begin.store(bytes.data());
-  return &slot;
+  auto* guarded = new Guarded{bytes, std::string("error: ") + error.what() + "\n"};
+  guarded->next = first.load();
+  while (!first.compare_exchange_weak(guarded->next, guarded)) {
+  }
+  return guarded;
 }
 
-void unguard(Guarded& guarded) noexcept {
-  const std::lock_guard lock(mutex);
-  guarded.begin.store(nullptr);
-  guarded.taken = false;
-}
+void unguard(Guarded& guarded) noexcept { guarded.mapped = false; }
 
 void set_cut_off_patience(unsigned seconds) { patience.store(seconds); }
 

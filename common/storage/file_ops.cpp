@@ -14,20 +14,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <type_traits>
 
-#include "common/base/handle.h"
+#include "common/storage/hooked_file_ops.h"
 
 namespace sc {
 namespace {
-
-struct Fd {
-  int value = -1;
-  bool operator==(const Fd&) const = default;
-};
-struct CloseFd {
-  void operator()(Fd fd) const noexcept { ::close(fd.value); }
-};
-using UniqueFd = UniqueHandle<Fd, CloseFd>;
 
 /// Repeats a system call that a signal interrupted.
 template <class Call>
@@ -74,230 +67,241 @@ std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent inte
   return names;
 }
 
-class PosixDirectory final : public Directory {
- public:
-  PosixDirectory(UniqueFd fd, Path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+/// Null if it is no directory; `fd` is the last system call's.
+std::unique_ptr<Directory> opened(FileOps& ops, UniqueFd fd, const Path& path) {
+  if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
+  if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
+  return std::make_unique<Directory>(ops, std::move(fd), path);
+}
 
-  std::vector<std::string> list() override {
-    return names_in(open_here(".", O_RDONLY | O_DIRECTORY), path_, FileIntent::write);
+InputError not_renamed(const Path& from, const Path& to, int error) {
+  return file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
+}
+
+/// Moves all of `bytes`, reading as far as the file goes. `some` is File::write_some or File::read_some.
+template <class Some, class Byte>
+Bytes move_all(File& file, Some some, std::span<Byte> bytes, Bytes offset, FileIntent intent) {
+  std::int64_t done = 0;
+  const std::int64_t total = std::ssize(bytes);
+  while (done < total) {
+    const std::int64_t moved =
+        std::invoke(some, file, bytes.subspan(static_cast<std::size_t>(done)), offset + Bytes(done));
+    if (moved == -EINTR) continue;
+    if (moved == 0 && intent == FileIntent::read) break;
+    if (moved <= 0)
+      throw file_error(intent, file.path(),
+                       fmt::format("{} {} bytes at byte {}", intent == FileIntent::write ? "write" : "read",
+                                   total - done, offset.value() + done),
+                       moved == 0 ? EIO : static_cast<int>(-moved));
+    done += moved;
   }
+  return Bytes(done);
+}
 
-  std::unique_ptr<Directory> open(const std::string& name) override {
-    UniqueFd fd = open_here(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
-    if (!fd) throw file_error(FileIntent::write, path_ / name, "open the directory", errno);
-    return std::make_unique<PosixDirectory>(std::move(fd), path_ / name);
+}  // namespace
+
+void CloseFd::operator()(Fd fd) const noexcept { ::close(fd.value); }
+
+template <class Act>
+auto FileOps::hooked(const FileCall& call, Act act) {
+  for (FileOps* ops = this; ops != nullptr; ops = ops->inner_) ops->before(call);
+  if constexpr (std::is_void_v<decltype(act())>) {
+    act();
+    tell_after(call, true);
+  } else {
+    auto result = act();
+    bool changed = true;
+    if constexpr (std::is_constructible_v<bool, decltype(result)&>) changed = static_cast<bool>(result);
+    tell_after(call, changed);
+    return result;
   }
+}
 
-  void remove(const std::string& name) override {
-    if (::unlinkat(fd_.get().value, name.c_str(), 0) == 0 || errno == ENOENT) return;
-    if (errno == EISDIR && ::unlinkat(fd_.get().value, name.c_str(), AT_REMOVEDIR) == 0) return;
+void FileOps::tell_after(const FileCall& call, bool changed) {
+  if (inner_ != nullptr) inner_->tell_after(call, changed);
+  after(call, changed);
+}
+
+std::vector<std::string> Directory::list() const {
+  return names_in(open_here(".", O_RDONLY | O_DIRECTORY), path_, FileIntent::write);
+}
+
+std::unique_ptr<Directory> Directory::open(const std::string& name) {
+  return opened(ops_, open_here(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), path_ / name);
+}
+
+void Directory::remove(const std::string& name) {
+  ops_.hooked({.op = FileOp::remove, .path = path_ / name}, [&] {
+    if (::unlinkat(descriptor(), name.c_str(), 0) == 0 || errno == ENOENT) return;
+    if (errno == EISDIR && ::unlinkat(descriptor(), name.c_str(), AT_REMOVEDIR) == 0) return;
     throw file_error(FileIntent::write, path_ / name, "remove", errno);
-  }
+  });
+}
 
-  [[nodiscard]] const Path& path() const override { return path_; }
+UniqueFd Directory::open_here(const std::string& name, int flags) const {
+  return UniqueFd(Fd{retry([&] { return ::openat(descriptor(), name.c_str(), flags | O_CLOEXEC); })});
+}
 
- private:
-  [[nodiscard]] UniqueFd open_here(const std::string& name, int flags) const {
-    return UniqueFd(Fd{retry([&] { return ::openat(fd_.get().value, name.c_str(), flags | O_CLOEXEC); })});
-  }
+void File::write_at(std::span<const std::byte> bytes, Bytes offset) {
+  ops_.hooked({.op = FileOp::write,
+               .path = path_,
+               .offset = offset,
+               .size = Bytes(std::ssize(bytes)),
+               .bytes = bytes,
+               .file = this},
+              [&] { move_all(*this, &File::write_some, bytes, offset, FileIntent::write); });
+}
 
-  UniqueFd fd_;
-  Path path_;
-};
+Bytes File::read_at(std::span<std::byte> bytes, Bytes offset) {
+  return ops_.hooked(
+      {.op = FileOp::read, .path = path_, .offset = offset, .size = Bytes(std::ssize(bytes)), .file = this},
+      [&] { return move_all(*this, &File::read_some, bytes, offset, FileIntent::read); });
+}
 
-class PosixFile final : public File {
- public:
-  PosixFile(UniqueFd fd, Path path, Syncing syncing)
-      : fd_(std::move(fd)), path_(std::move(path)), syncing_(syncing) {}
-
-  void write_at(std::span<const std::byte> bytes, Bytes offset) override {
-    std::int64_t done = 0;
-    const auto total = static_cast<std::int64_t>(bytes.size());
-    while (done < total) {
-      const auto n = retry([&] {
-        return ::pwrite(fd_.get().value, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done),
-                        offset.value() + done);
-      });
-      if (n <= 0) {
-        const int error = n == 0 ? EIO : errno;
-        throw file_error(FileIntent::write, path_,
-                         fmt::format("write {} bytes at byte {}", total - done, offset.value() + done),
-                         error);
-      }
-      done += n;
-    }
-  }
-
-  void append(std::span<const std::byte> bytes) override { write_at(bytes, size()); }
-
-  Bytes read_at(std::span<std::byte> bytes, Bytes offset) override {
-    std::int64_t done = 0;
-    const auto total = static_cast<std::int64_t>(bytes.size());
-    while (done < total) {
-      const auto n = retry([&] {
-        return ::pread(fd_.get().value, bytes.data() + done, bytes.size() - static_cast<std::size_t>(done),
-                       offset.value() + done);
-      });
-      if (n < 0) {
-        const int error = errno;
-        throw file_error(FileIntent::read, path_,
-                         fmt::format("read {} bytes at byte {}", total - done, offset.value() + done), error);
-      }
-      if (n == 0) break;
-      done += n;
-    }
-    return Bytes(done);
-  }
-
-  void sync() override {
-    if (syncing_ == Syncing::device && retry([&] { return ::fsync(fd_.get().value); }) != 0) {
+void File::sync() {
+  ops_.hooked({.op = FileOp::sync, .path = path_, .file = this}, [&] {
+    if (ops_.syncing_ == Syncing::device && retry([&] { return ::fsync(descriptor()); }) != 0)
       throw file_error(FileIntent::write, path_, "flush to the device", errno);
-    }
-  }
+  });
+}
 
-  Bytes size() override {
-    struct stat info {};
-    if (::fstat(fd_.get().value, &info) != 0)
-      throw file_error(FileIntent::read, path_, "read the size", errno);
-    return Bytes(info.st_size);
-  }
+Bytes File::size() {
+  struct stat info {};
+  if (::fstat(descriptor(), &info) != 0) throw file_error(FileIntent::read, path_, "read the size", errno);
+  return Bytes(info.st_size);
+}
 
-  [[nodiscard]] const Path& path() const override { return path_; }
+std::int64_t File::write_some(std::span<const std::byte> bytes, Bytes offset) {
+  const auto n = ::pwrite(descriptor(), bytes.data(), bytes.size(), offset.value());
+  return n < 0 ? -errno : n;
+}
 
-  std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) override {
-    const auto n = ::pwrite(fd_.get().value, bytes.data(), bytes.size(), offset.value());
-    return n < 0 ? -errno : n;
-  }
+std::int64_t File::read_some(std::span<std::byte> bytes, Bytes offset) {
+  const auto n = ::pread(descriptor(), bytes.data(), bytes.size(), offset.value());
+  return n < 0 ? -errno : n;
+}
 
-  std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) override {
-    const auto n = ::pread(fd_.get().value, bytes.data(), bytes.size(), offset.value());
-    return n < 0 ? -errno : n;
-  }
-
-  void allocate(Bytes size) override {
+void File::allocate(Bytes size) {
+  ops_.hooked({.op = FileOp::allocate, .path = path_, .size = size, .file = this}, [&] {
     require_size_allowed(path_, size);
-    int error = 0;
-    if (retry([&] { return ::fallocate(fd_.get().value, 0, 0, size.value()); }) != 0) {
-      error = errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
-    }
-    if (error != 0)
+    if (retry([&] { return ::fallocate(descriptor(), 0, 0, size.value()); }) == 0) return;
+    const int error = errno;
+    if (error != EOPNOTSUPP && error != ENOSYS)
       throw file_error(FileIntent::write, path_, fmt::format("allocate {} bytes", size.value()), error);
-  }
+  });
+}
 
-  bool set_direct(bool direct) override {
-    struct statfs info {};
-    // tmpfs takes the flag and copies within memory all the same.
-    if (direct && ::fstatfs(fd_.get().value, &info) == 0 && info.f_type == TMPFS_MAGIC) return false;
-    const int flags = ::fcntl(fd_.get().value, F_GETFL);
-    return ::fcntl(fd_.get().value, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
-  }
+bool File::set_direct(bool direct) {
+  struct statfs info {};
+  // tmpfs takes the flag and copies within memory all the same.
+  if (direct && ::fstatfs(descriptor(), &info) == 0 && info.f_type == TMPFS_MAGIC) return false;
+  const int flags = ::fcntl(descriptor(), F_GETFL);
+  return ::fcntl(descriptor(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
 
-  std::unique_ptr<File> again() override {
-    UniqueFd fd(Fd{::fcntl(fd_.get().value, F_DUPFD_CLOEXEC, 0)});
-    if (!fd) throw file_error(FileIntent::write, path_, "open once more", errno);
-    return std::make_unique<PosixFile>(std::move(fd), path_, syncing_);
-  }
+std::unique_ptr<File> File::again() {
+  UniqueFd fd(Fd{::fcntl(descriptor(), F_DUPFD_CLOEXEC, 0)});
+  if (!fd) throw file_error(FileIntent::write, path_, "open once more", errno);
+  return std::make_unique<File>(ops_, std::move(fd), path_);
+}
 
-  [[nodiscard]] int descriptor() const override { return fd_.get().value; }
+std::unique_ptr<File> FileOps::open(const Path& at, const Path& path, int flags, FileIntent intent,
+                                    const char* action, std::initializer_list<int> none) {
+  UniqueFd fd = open_fd(at, flags);
+  if (!fd && std::ranges::find(none, errno) != none.end()) return nullptr;
+  if (!fd) throw file_error(intent, path, action, errno);
+  struct stat info {};
+  if (::fstat(fd.get().value, &info) == 0 && !S_ISREG(info.st_mode))
+    throw S_ISDIR(info.st_mode) ? file_error(intent, path, "open", EISDIR) : not_regular(intent, path);
+  return std::make_unique<File>(*this, std::move(fd), path);
+}
 
- private:
-  UniqueFd fd_;
-  Path path_;
-  Syncing syncing_;
-};
+std::unique_ptr<File> FileOps::create(const Path& path) {
+  return hooked({.op = FileOp::create, .path = path}, [&] {
+    return open(path, path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, FileIntent::write, "create");
+  });
+}
 
-class PosixLock final : public FileLock {
- public:
-  explicit PosixLock(UniqueFd fd) : fd_(std::move(fd)) {}
+std::unique_ptr<File> FileOps::create_new(const Path& path) {
+  return hooked({.op = FileOp::create, .path = path}, [&] {
+    return open(path, path, O_RDWR | O_CREAT | O_EXCL, FileIntent::write, "create", {EEXIST});
+  });
+}
 
- private:
-  UniqueFd fd_;
-};
+std::unique_ptr<File> FileOps::create_unnamed(const Path& path) {
+  return hooked({.op = FileOp::create_unnamed, .path = path}, [&] {
+    return open(parent_of(path), path, O_RDWR | O_TMPFILE, FileIntent::write, "create", {EOPNOTSUPP, EISDIR});
+  });
+}
 
-class PosixFileOps final : public FileOps {
- public:
-  explicit PosixFileOps(Syncing syncing) : syncing_(syncing) {}
+std::unique_ptr<File> FileOps::open_write(const Path& path) {
+  return open(path, path, O_RDWR, FileIntent::write, "open for writing");
+}
 
-  std::unique_ptr<File> create(const Path& path) override {
-    return open_regular(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, FileIntent::write, "create");
-  }
+std::unique_ptr<File> FileOps::open_read(const Path& path) {
+  return open(path, path, O_RDONLY, FileIntent::read, "open");
+}
 
-  std::unique_ptr<File> create_new(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDWR | O_CREAT | O_EXCL);
-    if (!fd && errno == EEXIST) return nullptr;
-    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
-  }
-
-  std::unique_ptr<File> create_unnamed(const Path& path) override {
-    UniqueFd fd = open_fd(parent_of(path), O_RDWR | O_TMPFILE);
-    if (!fd && (errno == EOPNOTSUPP || errno == EISDIR)) return nullptr;
-    if (!fd) throw file_error(FileIntent::write, path, "create", errno);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
-  }
-
-  std::unique_ptr<File> open_write(const Path& path) override {
-    return open_regular(path, O_RDWR, FileIntent::write, "open for writing");
-  }
-
-  std::unique_ptr<File> open_read(const Path& path) override {
-    return open_regular(path, O_RDONLY, FileIntent::read, "open");
-  }
-
-  void sync_dir(const Path& path) override {
+void FileOps::sync_dir(const Path& path) {
+  hooked({.op = FileOp::sync_dir, .path = path}, [&] {
     const UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
     if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
-    if (syncing_ == Syncing::device && retry([&] { return ::fsync(fd.get().value); }) != 0) {
+    if (syncing_ == Syncing::device && retry([&] { return ::fsync(fd.get().value); }) != 0)
       throw file_error(FileIntent::write, path, "flush the directory to the device", errno);
-    }
-  }
+  });
+}
 
-  void rename(const Path& from, const Path& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) {
-      const int error = errno;
-      throw file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
-    }
-  }
+void FileOps::rename(const Path& from, const Path& to) {
+  hooked({.op = FileOp::rename, .path = from, .other = to}, [&] {
+    if (::rename(from.c_str(), to.c_str()) != 0) throw not_renamed(from, to, errno);
+  });
+}
 
-  bool rename_new(const Path& from, const Path& to) override {
+bool FileOps::rename_new(const Path& from, const Path& to) {
+  return hooked({.op = FileOp::rename, .path = from, .other = to}, [&] {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
     // Where the file system does not know the flag a second name is given, which replaces nothing, either.
     if (errno == EINVAL && ::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
-    const int error = errno;
-    if (error == EEXIST) return false;
-    throw file_error(FileIntent::write, to, fmt::format("rename {} to it", from.string()), error);
-  }
+    if (errno == EEXIST) return false;
+    throw not_renamed(from, to, errno);
+  });
+}
 
-  void exchange(const Path& a, const Path& b) override {
-    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) {
-      // EINVAL is how a file system says that it does not know the flag.
-      const int error = errno == EINVAL ? EOPNOTSUPP : errno;
-      throw file_error(FileIntent::write, b, fmt::format("swap names with {}", a.string()), error);
-    }
-  }
+void FileOps::exchange(const Path& a, const Path& b) {
+  hooked({.op = FileOp::exchange, .path = a, .other = b}, [&] {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
+    // EINVAL is how a file system says that it does not know the flag.
+    const int error = errno == EINVAL ? EOPNOTSUPP : errno;
+    throw file_error(FileIntent::write, b, fmt::format("swap names with {}", a.string()), error);
+  });
+}
 
-  void remove(const Path& path) override {
+void FileOps::remove(const Path& path) {
+  hooked({.op = FileOp::remove, .path = path}, [&] {
     if (::remove(path.c_str()) != 0) throw file_error(FileIntent::write, path, "remove", errno);
-  }
+  });
+}
 
-  bool make_dir(const Path& path) override {
+bool FileOps::make_dir(const Path& path) {
+  return hooked({.op = FileOp::make_dir, .path = path}, [&] {
     constexpr mode_t kMode = 0777;
     if (::mkdir(path.c_str(), kMode) == 0) return true;
     const int error = errno;
     if (error == EEXIST && kind(path, FileIntent::write) == PathKind::directory) return false;
     throw file_error(FileIntent::write, path, "create the directory", error);
-  }
+  });
+}
 
-  std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode) override {
+std::unique_ptr<FileLock> FileOps::try_lock(const Path& path, LockMode mode) {
+  return hooked({.op = FileOp::lock, .path = path}, [&]() -> std::unique_ptr<FileLock> {
     // Network file systems demand a file that is open for writing.
     UniqueFd fd = open_fd(path, O_RDWR | O_NOFOLLOW);
     if (!fd && (errno == EISDIR || errno == EACCES || errno == EROFS))
       fd = open_fd(path, O_RDONLY | O_NOFOLLOW);
     if (!fd && (errno == ENOENT || errno == ELOOP || errno == ENXIO)) return nullptr;
     if (!fd) throw file_error(FileIntent::write, path, "open for locking", errno);
-    const int how = mode == LockMode::exclusive ? LOCK_EX : LOCK_SH;
-    if (retry([&] { return ::flock(fd.get().value, how | LOCK_NB); }) != 0) {
+    const int how = (mode == LockMode::exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
+    if (retry([&] { return ::flock(fd.get().value, how); }) != 0) {
       if (errno == EWOULDBLOCK) return nullptr;
       throw file_error(FileIntent::write, path, "lock", errno);
     }
@@ -307,71 +311,53 @@ class PosixFileOps final : public FileOps {
     }, named{};
     const bool same = ::fstat(fd.get().value, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
                       locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
-    return same ? std::make_unique<PosixLock>(std::move(fd)) : nullptr;
-  }
+    return std::unique_ptr<FileLock>(same ? new FileLock{std::move(fd)} : nullptr);
+  });
+}
 
-  PathKind kind(const Path& path, FileIntent intent) override {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) == 0) return kind_of(info);
-    return errno == ELOOP ? PathKind::other : kind_of_none(path, intent, errno);
-  }
+PathKind FileOps::kind(const Path& path, FileIntent intent) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) return kind_of(info);
+  return errno == ELOOP ? PathKind::other : kind_of_none(path, intent, errno);
+}
 
-  PathKind kind_of_name(const Path& path, FileIntent intent) override {
-    struct stat info {};
-    return ::lstat(path.c_str(), &info) == 0 ? kind_of(info) : kind_of_none(path, intent, errno);
-  }
+PathKind FileOps::kind_of_name(const Path& path, FileIntent intent) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 ? kind_of(info) : kind_of_none(path, intent, errno);
+}
 
-  bool is_own(const Path& path) override {
-    struct stat info {};
-    return ::lstat(path.c_str(), &info) == 0 && info.st_uid == ::geteuid();
-  }
+bool FileOps::is_own(const Path& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && info.st_uid == ::geteuid();
+}
 
-  std::unique_ptr<Directory> open_dir(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
-    if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
-    if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
-    return std::make_unique<PosixDirectory>(std::move(fd), path);
-  }
+std::unique_ptr<Directory> FileOps::open_dir(const Path& path) {
+  return opened(*this, open_fd(path, O_RDONLY | O_DIRECTORY), path);
+}
 
-  Bytes size(const Path& path) override {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) throw file_error(FileIntent::read, path, "read the size", errno);
-    return Bytes(info.st_size);
-  }
+Bytes FileOps::size(const Path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) throw file_error(FileIntent::read, path, "read the size", errno);
+  return Bytes(info.st_size);
+}
 
-  std::vector<std::string> list(const Path& path) override {
-    UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
-    if (!fd) throw file_error(FileIntent::read, path, "list the directory", errno);
-    return names_in(std::move(fd), path, FileIntent::read);
-  }
+std::vector<std::string> FileOps::list(const Path& path) {
+  UniqueFd fd = open_fd(path, O_RDONLY | O_DIRECTORY);
+  if (!fd) throw file_error(FileIntent::read, path, "list the directory", errno);
+  return names_in(std::move(fd), path, FileIntent::read);
+}
 
-  FreeSpace free_space(const Path& path) override {
-    struct statvfs info {};
-    if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0) {
-      throw file_error(FileIntent::write, path, "ask for free space", errno);
-    }
-    constexpr fsfilcnt_t kMany = 1'000'000'000;  // also where inodes are made as needed (btrfs: 0 in all)
-    const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
-    return {Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)),
-            static_cast<std::int64_t>(files)};
-  }
+FreeSpace FileOps::free_space(const Path& path) {
+  struct statvfs info {};
+  if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0)
+    throw file_error(FileIntent::write, path, "ask for free space", errno);
+  constexpr fsfilcnt_t kMany = 1'000'000'000;  // also where inodes are made as needed (btrfs: 0 in all)
+  const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
+  return {Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)),
+          static_cast<std::int64_t>(files)};
+}
 
- private:
-  std::unique_ptr<File> open_regular(const Path& path, int flags, FileIntent intent, const char* action) {
-    UniqueFd fd = open_fd(path, flags);
-    if (!fd) throw file_error(intent, path, action, errno);
-    struct stat info {};
-    if (::fstat(fd.get().value, &info) == 0 && !S_ISREG(info.st_mode))
-      throw S_ISDIR(info.st_mode) ? file_error(intent, path, "open", EISDIR) : not_regular(intent, path);
-    return std::make_unique<PosixFile>(std::move(fd), path, syncing_);
-  }
-
-  Syncing syncing_;
-};
-
-}  // namespace
-
-std::unique_ptr<FileOps> posix_file_ops(Syncing syncing) { return std::make_unique<PosixFileOps>(syncing); }
+std::unique_ptr<FileOps> posix_file_ops(Syncing syncing) { return std::make_unique<FileOps>(syncing); }
 
 Path parent_of(const Path& path) {
   const Path parent = path.parent_path();
@@ -414,12 +400,16 @@ std::unique_ptr<File> create_only(FileOps& ops, const Path& path) {
   return file;
 }
 
-std::string read_file(FileOps& ops, const Path& path) {
-  const auto file = ops.open_read(path);
-  std::string text(static_cast<std::size_t>(file->size().value()), '\0');
-  const Bytes got = file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0));
+std::string head_of(File& file, std::size_t most) {
+  std::string text(most, '\0');
+  const Bytes got = file.read_at(std::as_writable_bytes(std::span(text)), Bytes(0));
   text.resize(static_cast<std::size_t>(got.value()));
   return text;
+}
+
+std::string read_file(FileOps& ops, const Path& path) {
+  const auto file = ops.open_read(path);
+  return head_of(*file, static_cast<std::size_t>(file->size().value()));
 }
 
 }  // namespace sc

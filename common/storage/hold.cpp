@@ -5,7 +5,9 @@
 
 #include <array>
 #include <fstream>
+#include <future>
 #include <sstream>
+#include <thread>
 
 namespace sc {
 namespace {
@@ -65,167 +67,182 @@ std::optional<Holder> holder_of_text(const std::string& text) {
   return text.starts_with(text_of(holder)) ? std::optional(holder) : std::nullopt;
 }
 
-Hold::Hold(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
-  using namespace std::chrono_literals;
-  const Path dir = parent_of(asked_.file);
-  if (asked_.holder.mode == LockMode::exclusive) {
-    made_dir_ = ops_.kind(dir, FileIntent::write) == PathKind::absent;
-    make_dirs(ops_, dir);
-  } else if (ops_.kind(dir) != PathKind::directory) {
-    return;  // nothing is there to be read
+class Hold::Held {
+ public:
+  Held(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
+    using namespace std::chrono_literals;
+    const Path dir = parent_of(asked_.file);
+    if (asked_.holder.mode == LockMode::exclusive) {
+      made_dir_ = ops_.kind(dir, FileIntent::write) == PathKind::absent;
+      make_dirs(ops_, dir);
+    } else if (ops_.kind(dir) != PathKind::directory) {
+      return;  // nothing is there to be read
+    }
+    // Somebody may be about to sign, or about to leave: what stands in the file is looked at for a moment.
+    constexpr int kTries = 40;
+    for (int i = 0; i < kTries; ++i) {
+      if (take()) return;
+      std::this_thread::sleep_for(25ms);
+    }
+    refuse();
   }
-  // Somebody may be about to sign, or about to leave: what stands in the file is looked at for a moment.
-  constexpr int kTries = 40;
-  for (int i = 0; i < kTries; ++i) {
-    if (take()) return;
-    std::this_thread::sleep_for(25ms);
+
+  ~Held() {
+    ends_.set_value();
+    beats_ = {};
+    try {
+      if (held_) release();
+      if (made_dir_ && ops_.list(parent_of(asked_.file)).empty()) ops_.remove(parent_of(asked_.file));
+    } catch (...) {  // what is left is nobody's as soon as this process has ended
+    }
   }
-  refuse();
-}
 
-Hold::~Hold() {
-  ends_.set_value();
-  beats_ = {};
-  try {
-    if (held_) release();
-    if (made_dir_ && ops_.list(parent_of(asked_.file)).empty()) ops_.remove(parent_of(asked_.file));
-  } catch (...) {  // what is left is nobody's as soon as this process has ended
-  }
-}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
 
-// One try. False: try again. Refuses where a living process is named.
-bool Hold::take() {
-  const bool shared = asked_.holder.mode == LockMode::shared;
-  bool made = false;
-  try {
-    made = make_file();
-  } catch (const InputError&) {
-    if (!shared || ops_.kind_of_name(asked_.file, FileIntent::read) != PathKind::absent) throw;
-    return true;  // nobody like this user writes here
-  }
-  auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);
-  const std::optional<Holder> other = named();
-  const bool another = other && !same_process(*other, asked_.holder);
-  const bool excludes = another && !(shared && other->mode == LockMode::shared);
-  // Whoever starts runs in turn has no lock between them, but is named.
-  if (excludes && is_alive(*other)) refuse();
-  if (lock && *lock == nullptr) return false;
-  if (excludes && other->host != this_host() && !stands_still(*other)) refuse();
-  if (!lock) return take_without_locks(made, other);
-  lock_ = std::move(*lock);
-  held_ = true;
-  if (!another || !is_alive(*other)) sign();
-  return true;
-}
-
-bool Hold::stands_still(const Holder& other) const {
-  constexpr int kBeats = 10;
-  asked_.warn(fmt::format("{} was in use by process {} on {}: ten seconds show whether it still is",
-                          asked_.what, other.pid, other.host));
-  const std::string before = read_file(ops_, asked_.file);
-  for (int i = 0; i < kBeats; ++i) {
-    std::this_thread::sleep_for(asked_.beat);
-    if (ops_.kind(asked_.file) != PathKind::file || read_file(ops_, asked_.file) != before) return false;
-  }
-  return true;
-}
-
-// Whether it was not there before.
-bool Hold::make_file() {
-  if (ops_.create_new(asked_.file) != nullptr) return true;
-  const PathKind kind = ops_.kind_of_name(asked_.file);
-  if (kind == PathKind::file || kind == PathKind::absent) return false;
-  refuse_foreign();
-}
-
-// The file is the hold: who made it has it, until the process that it names is gone.
-bool Hold::take_without_locks(bool made, const std::optional<Holder>& other) {
-  if (asked_.holder.mode == LockMode::shared) {
-    if (made) ops_.remove(asked_.file);
+ private:
+  // One try. False: try again. Refuses where a living process is named.
+  bool take() {
+    const bool shared = asked_.holder.mode == LockMode::shared;
+    bool made = false;
+    try {
+      made = make_file();
+    } catch (const InputError&) {
+      if (!shared || ops_.kind_of_name(asked_.file, FileIntent::read) != PathKind::absent) throw;
+      return true;  // nobody like this user writes here
+    }
+    auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);
+    const std::optional<Holder> other = named();
+    const bool another = other && !same_process(*other, asked_.holder);
+    const bool excludes = another && !(shared && other->mode == LockMode::shared);
+    // Whoever starts runs in turn has no lock between them, but is named.
+    if (excludes && is_alive(*other)) refuse();
+    if (lock && *lock == nullptr) return false;
+    if (excludes && other->host != this_host() && !stands_still(*other)) refuse();
+    if (!lock) return take_without_locks(made, other);
+    lock_ = std::move(*lock);
+    held_ = true;
+    if (!another || !is_alive(*other)) sign();
     return true;
   }
-  if (!made && !other) return false;  // its maker is about to sign
-  if (!made && !same_process(*other, asked_.holder)) {
-    // Of two that find it dead one moves it away.
-    const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.holder.pid);
-    ops_.rename(asked_.file, dead);
-    const bool is_it = holder_of_text(read_file(ops_, dead)) == other;
-    if (is_it) ops_.remove(dead);
-    if (!is_it) ops_.rename(dead, asked_.file);
-    return false;
+
+  // Whether it was not there before.
+  bool make_file() {
+    if (ops_.create_new(asked_.file) != nullptr) return true;
+    const PathKind kind = ops_.kind_of_name(asked_.file);
+    if (kind == PathKind::file || kind == PathKind::absent) return false;
+    refuse_foreign();
   }
-  held_ = true;
-  sign();
-  asked_.warn(
-      "the file system has no locks: a file, .lock, keeps other runs out of what is saved, and what a killed "
-      "run leaves of other files (.NAME.tmp-0) stays");
-  return true;
-}
 
-// The lock is on the file as it is, so it is written in place.
-void Hold::sign() {
-  try {
-    const auto file = ops_.create(asked_.file);
-    file->append(as_bytes(text_of(asked_.holder)));
-    beats_ = std::jthread([this, end = ends_.get_future()] {
-      for (std::int64_t i = 1; end.wait_for(asked_.beat) == std::future_status::timeout; ++i) beat(i);
-    });
-  } catch (const InputError&) {
-    if (asked_.holder.mode == LockMode::exclusive) throw;  // of one that only reads the lock is enough
+  // The file is the hold: who made it has it, until the process that it names is gone.
+  bool take_without_locks(bool made, const std::optional<Holder>& other) {
+    if (asked_.holder.mode == LockMode::shared) {
+      if (made) ops_.remove(asked_.file);
+      return true;
+    }
+    if (!made && !other) return false;  // its maker is about to sign
+    if (!made && !same_process(*other, asked_.holder)) {
+      // Of two that find it dead one moves it away.
+      const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.holder.pid);
+      ops_.rename(asked_.file, dead);
+      const bool is_it = holder_of_text(read_file(ops_, dead)) == other;
+      if (is_it) ops_.remove(dead);
+      if (!is_it) ops_.rename(dead, asked_.file);
+      return false;
+    }
+    held_ = true;
+    sign();
+    asked_.warn(
+        "the file system has no locks: a file, .lock, keeps other runs out of what is saved, and what a "
+        "killed run leaves of other files (.NAME.tmp-0) stays");
+    return true;
   }
-}
 
-// In place: nobody finds the file empty.
-void Hold::beat(std::int64_t count) {
-  try {
-    if (named() == asked_.holder)
-      ops_.open_write(asked_.file)
-          ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.holder), count)), Bytes(0));
-  } catch (const InputError&) {  // perhaps the next time
+  [[nodiscard]] bool stands_still(const Holder& other) const {
+    constexpr int kBeats = 10;
+    asked_.warn(fmt::format("{} was in use by process {} on {}: ten seconds show whether it still is",
+                            asked_.what, other.pid, other.host));
+    const std::string before = read_file(ops_, asked_.file);
+    for (int i = 0; i < kBeats; ++i) {
+      std::this_thread::sleep_for(asked_.beat);
+      if (ops_.kind(asked_.file) != PathKind::file || read_file(ops_, asked_.file) != before) return false;
+    }
+    return true;
   }
-}
 
-void Hold::release() {
-  // Of those that share it the last one removes it.
-  if (asked_.holder.mode == LockMode::shared) {
-    lock_.reset();
-    lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
-    if (lock_ == nullptr) return;
-  } else if (named() != asked_.holder) {
-    return;  // without locks: taken over
+  // The lock is on the file as it is, so it is written in place.
+  void sign() {
+    try {
+      const auto file = ops_.create(asked_.file);
+      file->append(as_bytes(text_of(asked_.holder)));
+      beats_ = std::jthread([this, end = ends_.get_future()] {
+        for (std::int64_t i = 1; end.wait_for(asked_.beat) == std::future_status::timeout; ++i) beat(i);
+      });
+    } catch (const InputError&) {
+      if (asked_.holder.mode == LockMode::exclusive) throw;  // of one that only reads the lock is enough
+    }
   }
-  ops_.remove(asked_.file);
-}
 
-void Hold::refuse_foreign() const {
-  throw InputError(ExitCode::usage, asked_.file.string(),
-                   "says who writes there, and is not a file of such a run", "remove it");
-}
-
-// Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
-std::optional<Holder> Hold::named() const {
-  constexpr std::size_t kMost = 1024;
-  std::string text(kMost, '\0');
-  try {
-    const auto file = ops_.open_read(asked_.file);
-    text.resize(
-        static_cast<std::size_t>(file->read_at(std::as_writable_bytes(std::span(text)), Bytes(0)).value()));
-  } catch (const InputError&) {  // just removed, or unreadable
-    return std::nullopt;
+  // In place: nobody finds the file empty.
+  void beat(std::int64_t count) {
+    try {
+      if (named() == asked_.holder)
+        ops_.open_write(asked_.file)
+            ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.holder), count)), Bytes(0));
+    } catch (const InputError&) {  // perhaps the next time
+    }
   }
-  std::optional<Holder> holder = holder_of_text(text);
-  if (!holder && !text.empty()) refuse_foreign();
-  return holder;
-}
 
-void Hold::refuse() const {
-  const std::optional<Holder> other = named();
-  const std::string who =
-      other ? fmt::format("process {} on {} {}", other->pid, other->host,
-                          other->mode == LockMode::exclusive ? "writes there" : "goes on from there")
-            : fmt::format("another process holds {}", asked_.file.string());
-  throw InputError(ExitCode::usage, asked_.where, fmt::format("{} is in use: {}", asked_.what, who),
-                   asked_.fix);
-}
+  void release() {
+    // Of those that share it the last one removes it.
+    if (asked_.holder.mode == LockMode::shared) {
+      lock_.reset();
+      lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
+      if (lock_ == nullptr) return;
+    } else if (named() != asked_.holder) {
+      return;  // without locks: taken over
+    }
+    ops_.remove(asked_.file);
+  }
+
+  // Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
+  [[nodiscard]] std::optional<Holder> named() const {
+    constexpr std::size_t kMost = 1024;
+    std::string text;
+    try {
+      text = head_of(*ops_.open_read(asked_.file), kMost);
+    } catch (const InputError&) {  // just removed, or unreadable
+      return std::nullopt;
+    }
+    std::optional<Holder> holder = holder_of_text(text);
+    if (!holder && !text.empty()) refuse_foreign();
+    return holder;
+  }
+
+  [[noreturn]] void refuse() const {
+    const std::optional<Holder> other = named();
+    const std::string who =
+        other ? fmt::format("process {} on {} {}", other->pid, other->host,
+                            other->mode == LockMode::exclusive ? "writes there" : "goes on from there")
+              : fmt::format("another process holds {}", asked_.file.string());
+    throw InputError(ExitCode::usage, asked_.where, fmt::format("{} is in use: {}", asked_.what, who),
+                     asked_.fix);
+  }
+
+  [[noreturn]] void refuse_foreign() const {
+    throw InputError(ExitCode::usage, asked_.file.string(),
+                     "says who writes there, and is not a file of such a run", "remove it");
+  }
+
+  FileOps& ops_;
+  const Asked asked_;
+  std::unique_ptr<FileLock> lock_;
+  bool held_ = false, made_dir_ = false;
+  std::promise<void> ends_;
+  std::jthread beats_;
+};
+
+Hold::Hold(FileOps& ops, Asked asked) : held_(std::make_unique<Held>(ops, std::move(asked))) {}
+Hold::~Hold() = default;
 
 }  // namespace sc

@@ -11,11 +11,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "common/storage/file_ops.h"
 
@@ -60,23 +58,8 @@ class Hold {
   Hold& operator=(const Hold&) = delete;
 
  private:
-  bool take();
-  bool make_file();
-  bool take_without_locks(bool made, const std::optional<Holder>& other);
-  [[nodiscard]] bool stands_still(const Holder& other) const;
-  void sign();
-  void beat(std::int64_t count);
-  void release();
-  [[nodiscard]] std::optional<Holder> named() const;
-  [[noreturn]] void refuse() const;
-  [[noreturn]] void refuse_foreign() const;
-
-  FileOps& ops_;
-  const Asked asked_;
-  std::unique_ptr<FileLock> lock_;
-  bool held_ = false, made_dir_ = false;
-  std::promise<void> ends_;
-  std::jthread beats_;
+  class Held;
+  std::unique_ptr<Held> held_;
 };
 
 }  // namespace sc

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "common/storage/cut_off.h"
@@ -10,19 +11,14 @@
 namespace sc {
 
 /// A whole file, mapped read-only: pages are read when they are touched and shared between processes.
-/// The bytes live as long as this object. A file that another process shortens meanwhile ends this one with
-/// 65 and the file's name (cut_off.h): what must survive that reads through File. Our own files are replaced
-/// by rename, never rewritten in place.
+/// The bytes live as long as this object and its copies. A file that another process shortens meanwhile ends
+/// this one with 65 and the file's name (cut_off.h): what must survive that reads through File. Our own files
+/// are replaced by rename, never rewritten in place.
 ///   Errors  InputError (exit 65) if it is absent, unreadable or not a regular file.
 class MappedFile {
  public:
   MappedFile() = default;  // empty
   explicit MappedFile(const Path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
   [[nodiscard]] std::string_view text() const {
@@ -32,11 +28,9 @@ class MappedFile {
   [[nodiscard]] const Path& path() const { return path_; }
 
  private:
-  void unmap() noexcept;
-
   Path path_;
+  std::shared_ptr<Guarded> mapping_;  // null of an empty file
   std::span<const std::byte> bytes_;
-  Guarded* guarded_ = nullptr;  // of the mapping; null if there is none
 };
 
 }  // namespace sc

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -21,25 +22,18 @@ constexpr const char* kDamagedFix = "the file is cut off or is not safetensors: 
 
 /// The header's length, checked against the file's.
 std::int64_t header_length(const MappedFile& file) {
+  const auto refuse = [&file](const std::string& what) {
+    throw InputError(ExitCode::data, file.path().string(), what, kDamagedFix);
+  };
   const std::int64_t size = file.size().value();
-  if (size < kLengthBytes) {
-    throw InputError(ExitCode::data, file.path().string(),
-                     fmt::format("{} bytes; a safetensors file starts with an 8-byte header length", size),
-                     kDamagedFix);
-  }
+  if (size < kLengthBytes)
+    refuse(fmt::format("{} bytes; a safetensors file starts with an 8-byte header length", size));
   std::uint64_t length = 0;
   std::memcpy(&length, file.bytes().data(), sizeof(length));
-  if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeader)) {
-    throw InputError(
-        ExitCode::data, file.path().string(),
-        fmt::format("header length {} at byte 0 is above the limit of {}", length, kMaxSafetensorsHeader),
-        kDamagedFix);
-  }
-  if (static_cast<std::int64_t>(length) > size - kLengthBytes) {
-    throw InputError(ExitCode::data, file.path().string(),
-                     fmt::format("header of {} bytes at byte 8 ends past the file's {} bytes", length, size),
-                     kDamagedFix);
-  }
+  if (length > static_cast<std::uint64_t>(kMaxSafetensorsHeader))
+    refuse(fmt::format("header length {} at byte 0 is above the limit of {}", length, kMaxSafetensorsHeader));
+  if (static_cast<std::int64_t>(length) > size - kLengthBytes)
+    refuse(fmt::format("header of {} bytes at byte 8 ends past the file's {} bytes", length, size));
   return static_cast<std::int64_t>(length);
 }
 
@@ -56,12 +50,11 @@ SafetensorsReader::SafetensorsReader(const Path& path) : file_(path) {
   SafetensorsHeader header = parse_safetensors_header(json, file_.size().value() - data_begin_, path);
   tensors_ = std::move(header.tensors);
   metadata_ = std::move(header.metadata);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
 const SafeTensor* SafetensorsReader::find(std::string_view name) const {
-  const auto at = index_.find(name);
-  return at == index_.end() ? nullptr : &tensors_[at->second];
+  const auto at = std::ranges::find(tensors_, name, &SafeTensor::name);
+  return at == tensors_.end() ? nullptr : &*at;
 }
 
 const SafeTensor& SafetensorsReader::at(std::string_view name) const {

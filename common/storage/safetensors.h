@@ -54,7 +54,6 @@ class SafetensorsReader {
   MappedFile file_;
   std::int64_t data_begin_ = 0;  // byte of the file where the tensors start
   std::vector<SafeTensor> tensors_;
-  std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
 };
 

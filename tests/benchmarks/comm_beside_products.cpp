@@ -217,7 +217,7 @@ int run() {
   const c10::InferenceMode guard;
   const Launch launch = benchmark::launch_of_several("comm_beside_products");
   set_nccl_environment();
-  const Gpu gpu(gpu_of(launch, /*share=*/false));
+  const std::unique_ptr<Gpu> gpu = take_gpu(gpu_of(launch, /*share=*/false));
   MpiWorld mpi([](Bytes bytes) { return at::zeros({bytes.value()}, at::kByte); });
   const std::unique_ptr<Communicator> host = mpi.world();
   std::vector<std::unique_ptr<Channel>> channels;
@@ -247,7 +247,7 @@ int run() {
     }
   }
   if (launch.rank == Rank{0}) {
-    const GpuFacts facts = gpu.facts();
+    const GpuFacts facts = gpu->facts();
     std::cout << fmt::format(
         "{{\n \"ranks\": {},\n \"device\": \"{}\",\n \"driver\": \"{}\",\n \"nccl\": \"{}\",\n \"commit\": "
         "\"{}\",\n \"rounds\": "

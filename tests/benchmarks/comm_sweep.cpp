@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <iostream>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "common/comm/mpi/mpi_communicator.h"
@@ -147,7 +147,7 @@ std::string json_of(const Sweep& sweep, int kind) {
   return fmt::format("  {{\"kind\": \"{}\", \"sizes\": [{}]}}", kKinds[kind], rows);
 }
 
-void print(const Sweep& sweep, const Options& options, const Launch& launch, const std::optional<Gpu>& gpu) {
+void print(const Sweep& sweep, const Options& options, const Launch& launch, const Gpu* gpu) {
   const Hardware hardware = describe_hardware();
   const std::map<std::string, std::string> of = sc::versions();
   std::string versions =
@@ -210,17 +210,17 @@ Options parse(int argc, char** argv) {
 int run(int argc, char** argv) {
   const Options options = parse(argc, argv);
   const Launch launch = benchmark::launch_of_several("comm_sweep");
-  std::optional<Gpu> gpu;
+  std::unique_ptr<Gpu> gpu;
   if (options.gpu) {
     set_nccl_environment();
-    gpu.emplace(gpu_of(launch, /*share=*/false));
+    gpu = take_gpu(gpu_of(launch, /*share=*/false));
   }
   MpiWorld mpi([](Bytes bytes) { return at::zeros({bytes.value()}, at::kByte); });
   std::unique_ptr<Communicator> comm = mpi.world();
   if (gpu) comm = NcclCommunicator::make(std::move(comm), {.device = gpu->device().index()});
   Sweep sweep(*comm, options, gpu ? gpu->device() : at::Device(at::kCPU));
   sweep.run();
-  if (launch.rank == Rank{0}) print(sweep, options, launch, gpu);
+  if (launch.rank == Rank{0}) print(sweep, options, launch, gpu.get());
   comm->barrier();
   return 0;
 }

@@ -5,9 +5,9 @@
 
 #include "common/base/text.h"
 #include "common/data/bpe/split.h"
-#include "common/data/bpe/utf8.h"
 #include "common/data/bpe_tokenizer.h"
 #include "common/data/corpus.h"
+#include "common/input/utf8.h"
 
 namespace sc {
 namespace {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "common/data/bpe/split.h"
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 #include "tests/storage/temp_dir.h"
 
 namespace sc {

@@ -173,7 +173,7 @@ TEST(CrashModel, FindsAMissingDirectorySync) {
   EXPECT_THROW(crashing.sync_dir(dir.path()), Crash);
   EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"", "old"}}));
   EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"target"});
-  EXPECT_THROW((void)crashing.kind(dir / "target"), Crash);
+  EXPECT_THROW((void)crashing.create(dir / "more"), Crash);
 }
 
 TEST(CrashModel, OverwritesWithoutSyncAreUndoneOrZeroed) {

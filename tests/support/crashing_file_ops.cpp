@@ -85,7 +85,7 @@ void CrashingFileOps::record(const FileCall& call) {
     undo->old_size = call.file->size().value();
     undo->old_bytes.resize(
         static_cast<std::size_t>(std::clamp<std::int64_t>(undo->old_size - undo->offset, 0, undo->size)));
-    call.file->read_at(std::as_writable_bytes(std::span(undo->old_bytes)), call.offset);
+    call.file->read_some(std::as_writable_bytes(std::span(undo->old_bytes)), call.offset);
   } else if (call.op == FileOp::create && inner_.kind(call.path) == PathKind::file) {
     undo->op = FileOp::write;  // if it succeeds it truncates
     undo->old_bytes = read_file(inner_, call.path);
@@ -132,7 +132,7 @@ void CrashingFileOps::after(const FileCall& call, bool changed) {
 void CrashingFileOps::crash(const FileCall& call) {
   crashed_ = true;
   if (call.op == FileOp::write && loss_.data == CrashLoss::Data::kept) {
-    call.file->write_at(call.bytes.first(call.bytes.size() / 2), call.offset);
+    call.file->write_some(call.bytes.first(call.bytes.size() / 2), call.offset);
   }
   if (loss_.data != CrashLoss::Data::kept) undo_data();
   if (loss_.names == CrashLoss::Names::lost) undo_names();

@@ -35,7 +35,7 @@ inline constexpr CrashLoss kCrashLosses[] = {
 };
 
 /// Performs mutating calls number 0 .. n-1 on real files, then crashes: what the device had not been told to
-/// keep is lost as `loss` says, and this and every later call throws Crash and does nothing.
+/// keep is lost as `loss` says, and this and every later call that a hook sees throws Crash and does nothing.
 ///   Model   Data is durable after File::sync, names (created, renamed, swapped, removed) after sync_dir of
 ///           their directory. Every mutating call is recorded with what undoes it until then; the crash
 ///           undoes the rest, newest first. If the crash falls on a write whose data is kept, its first half

@@ -29,13 +29,13 @@ void FaultyFileOps::before(const FileCall& call) {
   std::string action(name_of(call.op));
   if (call.op == FileOp::write) {
     const auto half = call.bytes.first(call.bytes.size() / 2);
-    call.file->write_at(half, call.offset);
+    call.file->write_some(half, call.offset);
     action = fmt::format("write {} bytes at byte {}", call.bytes.size() - half.size(),
                          call.offset.value() + static_cast<std::int64_t>(half.size()));
   } else if (call.op == FileOp::read) {
     action = fmt::format("read {} bytes at byte {}", call.size.value(), call.offset.value());
   }
-  const bool reads = call.op == FileOp::read || call.op == FileOp::open_read || call.op == FileOp::look;
+  const bool reads = call.op == FileOp::read;
   throw file_error(reads ? FileIntent::read : FileIntent::write, call.path, action, fault_.error);
 }
 

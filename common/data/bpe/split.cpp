@@ -4,7 +4,7 @@
 #include <array>
 #include <iterator>
 
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 
 namespace sc {
 namespace {

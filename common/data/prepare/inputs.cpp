@@ -1,7 +1,6 @@
 #include "common/data/prepare/inputs.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <set>
 
@@ -27,9 +26,7 @@ bool is_wikitext_name(const std::string& name) {
 
 Format format_of(FileOps& ops, const Path& path) {
   constexpr std::size_t kHead = 200;
-  std::array<std::byte, kHead> head{};
-  const auto read = static_cast<std::size_t>(ops.open_read(path)->read_at(head, Bytes(0)).value());
-  const std::string_view first(reinterpret_cast<const char*>(head.data()), read);
+  const std::string first = head_of(*ops.open_read(path), kHead);
   require_no_lfs_pointer(first, path);
   if (first.starts_with("PAR1") || path.extension() == ".parquet") return Format::parquet;
   if (looks_like_token_file(first)) return Format::tokens;
@@ -68,13 +65,6 @@ std::vector<Path> texts_below(FileOps& ops, const Path& folder) {
   refuse_input(folder, "holds no .txt file", "name the files, or a folder with .txt files");
 }
 
-/// A line without its newline; `next` becomes where the following one begins.
-std::string_view line_at(std::string_view text, std::size_t begin, std::size_t& next) {
-  const std::size_t end = std::min(text.find('\n', begin), text.size());
-  next = std::min(end + 1, text.size());
-  return text.substr(begin, end - begin);
-}
-
 bool is_article_heading(std::string_view with_cr) {
   const std::string_view line = without_cr(with_cr);
   constexpr std::string_view kMark = " = ", kSection = " = = ";
@@ -107,21 +97,16 @@ std::vector<Input> find_inputs(FileOps& ops, const Options& options) {
 }
 
 std::vector<std::string_view> wikitext_articles(std::string_view text) {
-  std::vector<std::size_t> borders;  // of articles: the headings
-  bool after_blank = true;
-  for (std::size_t at = 0, next = 0; at < text.size(); at = next) {
-    const std::string_view line = line_at(text, at, next);
-    std::size_t ignored = 0;
-    const bool before_blank = is_blank(line_at(text, next, ignored));
-    if (after_blank && before_blank && is_article_heading(line)) borders.push_back(at);
-    after_blank = is_blank(line);
-  }
-  borders.push_back(text.size());
   std::vector<std::string_view> articles;
-  std::size_t begin = 0;
-  for (std::size_t i = borders.size() > 1 ? 1 : 0; i < borders.size(); ++i) {  // the first one begins at 0
-    if (borders[i] > begin) articles.push_back(text.substr(begin, borders[i] - begin));
-    begin = borders[i];
+  bool after_blank = true, headed = false;  // headed: the last article has its heading
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = take_line(rest);
+    std::string_view behind = rest;
+    const bool heading = after_blank && is_blank(take_line(behind)) && is_article_heading(line);
+    if (articles.empty() || (heading && headed)) articles.push_back(line);
+    articles.back() = {articles.back().begin(), rest.begin()};
+    headed = headed || heading;
+    after_blank = is_blank(line);
   }
   return articles;
 }

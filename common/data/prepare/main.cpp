@@ -2,33 +2,18 @@
 #include <csignal>
 #include <iostream>
 
-#include "common/base/check.h"
 #include "common/base/message.h"
 #include "common/data/prepare/options.h"
 #include "common/data/prepare/prepare.h"
 
-namespace {
-
-void print_error(const sc::InputError& error) { sc::say_error(error.what()); }
-
-}  // namespace
-
 int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
-  try {
-    const auto options = sc::prepare::parse_options(argc, argv);
-    if (!options) {
+  const auto run = [&] {
+    if (const auto options = sc::prepare::parse_options(argc, argv))
+      sc::prepare::run(*sc::posix_file_ops(), *options, std::cout);
+    else
       std::cout << sc::prepare::help_text();
-      return 0;
-    }
-    const auto ops = sc::posix_file_ops();
-    sc::prepare::run(*ops, *options, std::cout);
     return 0;
-  } catch (const sc::InputError& error) {
-    print_error(error);
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    sc::say_error(error.what());
-    return 1;
-  }
+  };
+  return sc::exit_code_of(run, 1);
 }

@@ -2,9 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
-#include <cxxopts.hpp>
 
+#include "common/base/command_words.h"
 #include "common/base/flag_text.h"
 #include "common/base/text.h"
 #include "common/data/prepare/parquet.h"
@@ -60,41 +61,27 @@ exit codes: 0, 64 command line, 65 an input is not what it must be, 69 something
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
-cxxopts::ParseResult parse(int argc, const char* const* argv) {
-  cxxopts::Options options("prepare");
-  options.allow_unrecognised_options();  // inputs, and flags that read_inputs() refuses with the one that is
-                                         // near
-  for (const Flag& flag : kFlags) {
-    const bool is_switch = *flag.argument == '\0';
-    options.add_options()(flag.name, flag.doc,
-                          is_switch ? std::shared_ptr<cxxopts::Value>(cxxopts::value<bool>())
-                                    : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
-  }
-  try {
-    return options.parse(argc, argv);
-  } catch (const cxxopts::exceptions::exception& error) {
-    refuse_usage("command line", ascii_quotes(error.what()), "prepare --help");
-  }
-}
+constexpr const char* kHelpFix = "prepare --help";
 
 std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const Flag& flag : kFlags) names.push_back(std::string("--") + flag.name);
   for (const std::string& word : words) {
     if (word.empty()) refuse_usage("command line", "an input is empty", "prepare my.txt --out my.bin");
-    if (word[0] == '-') refuse_flag(word, names, "prepare --help");
+    if (word[0] == '-') refuse_flag(word, names, kHelpFix);
   }
   if (words.empty()) refuse_usage("command line", "no input", "prepare my.txt --out my.bin");
   return words;
 }
 
 /// The argument of a flag, or `otherwise` if it was not given.
-std::string argument(const cxxopts::ParseResult& given, const std::string& name, std::string otherwise) {
-  if (given.count(name) == 0) return otherwise;
-  if (given.count(name) > 1) refuse_usage("--" + name, "given twice", "give it once");
-  std::string value = given[name].as<std::string>();
-  if (value.empty()) refuse_usage("--" + name, "its argument is empty", "prepare --help");
-  return value;
+std::string argument(const std::vector<Given>& flags, const std::string& name, std::string otherwise) {
+  const auto given = std::ranges::find(flags, name, &Given::name);
+  if (given == flags.end()) return otherwise;
+  if (std::ranges::count(flags, name, &Given::name) > 1)
+    refuse_usage("--" + name, "given twice", "give it once");
+  if (given->value.empty()) refuse_usage("--" + name, "its argument is empty", kHelpFix);
+  return given->value;
 }
 
 Format format_of(const std::string& name) {
@@ -102,7 +89,7 @@ Format format_of(const std::string& name) {
     if (name == kFormats[i]) return static_cast<Format>(i);
   }
   const std::string near = nearest(name, {kFormats.begin(), kFormats.end()});
-  refuse_usage("--format " + name, "not a format", near.empty() ? "prepare --help" : "--format " + near);
+  refuse_usage("--format " + name, "not a format", near.empty() ? kHelpFix : "--format " + near);
 }
 
 /// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that
@@ -128,13 +115,7 @@ std::string shell_word(const std::string& word) {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=,:+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
   return quoted += "'";
 }
 
@@ -149,10 +130,12 @@ std::string command_line(int argc, const char* const* argv) {
 std::string_view name_of(Format format) { return kFormats.at(static_cast<std::size_t>(format)); }
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
-  const cxxopts::ParseResult given = parse(argc, argv);
-  if (given.count("help") > 0) return std::nullopt;
+  std::vector<std::pair<std::string, bool>> names;
+  for (const Flag& flag : kFlags) names.emplace_back(flag.name, *flag.argument == '\0');
+  const auto [given, words] = command_words(argc, argv, names, kHelpFix);
+  if (std::ranges::count(given, "help", &Given::name) > 0) return std::nullopt;
   Options options;
-  options.inputs = read_inputs(given.unmatched());
+  options.inputs = read_inputs(words);
   options.out = argument(given, "out", "");
   if (options.out.empty()) refuse_usage("command line", "--out is missing", "--out FILE.bin");
   options.tokenizer = argument(given, "tokenizer", options.tokenizer);
@@ -168,7 +151,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   options.column = argument(given, "column", options.column);
   options.licence = argument(given, "licence", options.licence);
   options.python = argument(given, "python", default_python().string());
-  options.replace = given.count("replace") > 0;
+  options.replace = std::ranges::count(given, "replace", &Given::name) > 0;
   options.command = command_line(argc, argv);
   return options;
 }

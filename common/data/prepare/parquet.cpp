@@ -36,7 +36,31 @@ struct Frame {
 /// A program whose standard output is read here. It ends at the latest when its pipe is closed.
 class Child {
  public:
-  Child(const std::vector<std::string>& command, const std::string& where);
+  Child(const std::vector<std::string>& command, const std::string& where) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+      throw DeviceError("pipe2: " + std::generic_category().message(errno));
+    }
+    output_.reset(fdopen(ends[0], "rb"));
+    if (!output_) throw DeviceError("fdopen: " + std::generic_category().message(errno));
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    const int error = posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    if (error != 0) {
+      pid_ = 0;
+      throw InputError(ExitCode::missing, where,
+                       fmt::format("cannot start {}: {}", command[0], std::generic_category().message(error)),
+                       kSetup);
+    }
+  }
+
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child() {
@@ -76,31 +100,6 @@ class Child {
   UniqueHandle<std::FILE*, CloseFile> output_;
   pid_t pid_ = 0;
 };
-
-Child::Child(const std::vector<std::string>& command, const std::string& where) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError("pipe2: " + std::generic_category().message(errno));
-  }
-  output_.reset(fdopen(ends[0], "rb"));
-  if (!output_) throw DeviceError("fdopen: " + std::generic_category().message(errno));
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  const int error = posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (error != 0) {
-    pid_ = 0;
-    throw InputError(ExitCode::missing, where,
-                     fmt::format("cannot start {}: {}", command[0], std::generic_category().message(error)),
-                     kSetup);
-  }
-}
 
 [[noreturn]] void refuse(const Frame& frame, const std::string& where) {
   const std::size_t line = std::min(frame.content.find('\n'), frame.content.size());

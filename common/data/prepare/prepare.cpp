@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/text.h"
-#include "common/data/bpe/utf8.h"
 #include "common/data/corpus.h"
 #include "common/data/prepare/parquet.h"
 #include "common/data/prose.h"
 #include "common/data/token_file.h"
 #include "common/input/json_parse.h"
 #include "common/input/printable.h"
+#include "common/input/utf8.h"
 #include "common/storage/atomic_dir.h"
 #include "common/storage/git_lfs.h"
 #include "common/storage/mapped_file.h"
@@ -67,15 +67,122 @@ class Reader {
  public:
   Reader(FileOps& ops, const Options& options, const Tokenizer& tokenizer)
       : ops_(ops), options_(options), tokenizer_(tokenizer) {}
-  void read(const Input& input);
+  void read(const Input& input) {
+    Source source{.path = input.path.string(), .format = input.format};
+    const std::size_t begin = result_.tokens.size();
+    marks_ = 0;
+    if (!options_.separator.empty() && input.format != Format::text)
+      refuse(source.path, fmt::format("is {}, which has documents of its own", name_of(input.format)),
+             "leave --separator out, or --format text");
+    if (input.is_austen()) {
+      const Path archive = austen_archive();
+      read_content(input, unpack_gzip(read_file(ops_, archive), archive), source);
+    } else {
+      const MappedFile file(input.path);
+      if (file.size().value() == 0) refuse(source.path, "is empty", "leave it out");
+      read_content(input, file.text(), source);
+    }
+    source.notes.push_back(mark_note(marks_, input.path));
+    std::erase(source.notes, "");
+    const auto added = std::span<const TokenId>(result_.tokens).subspan(begin);
+    source.documents = count_documents(added, tokenizer_.end_of_text());
+    source.tokens = static_cast<std::int64_t>(added.size());
+    result_.sources.push_back(std::move(source));
+  }
+
   Prepared take() { return std::move(result_); }
 
  private:
-  void read_content(const Input& input, std::string_view content, Source& source);
-  void read_text(const Input& input, std::string_view content, Source& source);
-  void read_lines_of_json(std::string_view text, const Source& source);
-  void add_document(std::string_view text);
-  void add_ids(const Input& input, std::span<const TokenId> ids);
+  void read_content(const Input& input, std::string_view content, Source& source) {
+    source.bytes = Bytes(static_cast<std::int64_t>(content.size()));
+    source.sha256 = hex_sha256(content);
+    require_no_lfs_pointer(content, input.path);
+    switch (input.format) {
+      case Format::parquet:
+        read_parquet(input.path, options_.column, options_.python,
+                     [&](std::string_view text) { add_document(text); });
+        return;
+      case Format::tokens: {
+        const TokenFile file(input.path);
+        file.check_sidecar(ops_, tokenizer_.name());
+        return add_ids(input, file.tokens());
+      }
+      case Format::u16:
+        if (content.size() % sizeof(TokenId) != 0) {
+          refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
+                 "--format text, or give another file");
+        }
+        // A mapping begins at a page, so the ids are aligned.
+        return add_ids(input,
+                       {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
+      case Format::jsonl:
+        return read_lines_of_json(without_bom(content), source);
+      default:
+        return read_text(input, content, source);
+    }
+  }
+
+  void read_text(const Input& input, std::string_view content, Source& source) {
+    require_text(content, input.path, options_.format != Format::automatic);
+    const std::string_view text = without_bom(content);
+    source.notes.push_back(crlf_note(text, input.path));
+    for (std::size_t at = 0; at < text.size();) {
+      const Utf8Char c = first_utf8(text.substr(at));
+      if (c.state != Utf8Char::State::complete) {
+        if (source.wrong_bytes == 0) source.first_wrong_byte = static_cast<std::int64_t>(at);
+        source.wrong_bytes += c.length;
+      }
+      at += c.length;
+    }
+    if (input.format == Format::wikitext) {
+      const std::vector<std::string_view> articles = wikitext_articles(text);
+      if (articles.size() < 2)
+        source.notes.emplace_back(
+            "fewer than two headings \" = Title = \" between blank lines: it is one document; is it "
+            "WikiText?");
+      for (const std::string_view article : articles) add_document(article);
+    } else {
+      const std::vector<std::string_view> documents = split_at(text, options_.separator);
+      if (documents.size() < 2 && !options_.separator.empty())
+        source.notes.emplace_back("the separator stands nowhere in it: it is one document");
+      for (const std::string_view document : documents)  // behind the last separator stands an end of line
+        if (options_.separator.empty() || !is_blank(document)) add_document(document);
+    }
+  }
+
+  void read_lines_of_json(std::string_view text, const Source& source) {
+    for (std::int64_t number = 1; !text.empty(); ++number) {
+      const std::string_view line = take_line(text);
+      if (!is_blank(line))
+        add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
+    }
+  }
+
+  void add_document(std::string_view text) {
+    if (text.empty()) return;
+    marks_ += count_of(kEndMark, text);
+    std::vector<TokenId>& tokens = result_.tokens;
+    if (!tokens.empty() && tokens.back() != tokenizer_.end_of_text())
+      tokens.push_back(tokenizer_.end_of_text());
+    const std::vector<TokenId> ids = tokenizer_.encode(text);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  }
+
+  void add_ids(const Input& input, std::span<const TokenId> ids) {
+    const auto bad =
+        std::find_if(ids.begin(), ids.end(), [&](TokenId id) { return id >= tokenizer_.vocab(); });
+    if (bad != ids.end()) {
+      refuse(input.path.string(),
+             fmt::format("token {} is {}, but {} has {} ids", human_count(bad - ids.begin()), *bad,
+                         tokenizer_.name(), human_count(tokenizer_.vocab())),
+             tokenizer_.name() == "byte" ? "--tokenizer gpt2" : "give tokens of GPT-2's vocabulary");
+    }
+    if (ids.empty()) return;
+    std::vector<TokenId>& tokens = result_.tokens;
+    const TokenId end = tokenizer_.end_of_text();
+    if (!tokens.empty() && tokens.back() != end && ids.front() != end) tokens.push_back(end);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  }
 
   FileOps& ops_;
   const Options& options_;
@@ -83,122 +190,6 @@ class Reader {
   Prepared result_;
   std::int64_t marks_ = 0;  // in the texts of an input
 };
-
-void Reader::read(const Input& input) {
-  Source source{.path = input.path.string(), .format = input.format};
-  const std::size_t begin = result_.tokens.size();
-  marks_ = 0;
-  if (!options_.separator.empty() && input.format != Format::text)
-    refuse(source.path, fmt::format("is {}, which has documents of its own", name_of(input.format)),
-           "leave --separator out, or --format text");
-  if (input.is_austen()) {
-    const Path archive = austen_archive();
-    read_content(input, unpack_gzip(read_file(ops_, archive), archive), source);
-  } else {
-    const MappedFile file(input.path);
-    if (file.size().value() == 0) refuse(source.path, "is empty", "leave it out");
-    read_content(input, file.text(), source);
-  }
-  source.notes.push_back(mark_note(marks_, input.path));
-  std::erase(source.notes, "");
-  const auto added = std::span<const TokenId>(result_.tokens).subspan(begin);
-  source.documents = count_documents(added, tokenizer_.end_of_text());
-  source.tokens = static_cast<std::int64_t>(added.size());
-  result_.sources.push_back(std::move(source));
-}
-
-void Reader::read_content(const Input& input, std::string_view content, Source& source) {
-  source.bytes = Bytes(static_cast<std::int64_t>(content.size()));
-  source.sha256 = hex_sha256(content);
-  require_no_lfs_pointer(content, input.path);
-  switch (input.format) {
-    case Format::parquet:
-      read_parquet(input.path, options_.column, options_.python,
-                   [&](std::string_view text) { add_document(text); });
-      return;
-    case Format::tokens: {
-      const TokenFile file(input.path);
-      file.check_sidecar(ops_, tokenizer_.name());
-      return add_ids(input, file.tokens());
-    }
-    case Format::u16:
-      if (content.size() % sizeof(TokenId) != 0) {
-        refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
-               "--format text, or give another file");
-      }
-      // A mapping begins at a page, so the ids are aligned.
-      return add_ids(input,
-                     {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
-    case Format::jsonl:
-      return read_lines_of_json(without_bom(content), source);
-    default:
-      return read_text(input, content, source);
-  }
-}
-
-void Reader::read_text(const Input& input, std::string_view content, Source& source) {
-  require_text(content, input.path, options_.format != Format::automatic);
-  const std::string_view text = without_bom(content);
-  source.notes.push_back(crlf_note(text, input.path));
-  for (std::size_t at = 0; at < text.size();) {
-    const Utf8Char c = first_utf8(text.substr(at));
-    if (c.state != Utf8Char::State::complete) {
-      if (source.wrong_bytes == 0) source.first_wrong_byte = static_cast<std::int64_t>(at);
-      source.wrong_bytes += c.length;
-    }
-    at += c.length;
-  }
-  if (input.format == Format::wikitext) {
-    const std::vector<std::string_view> articles = wikitext_articles(text);
-    if (articles.size() < 2)
-      source.notes.emplace_back(
-          "fewer than two headings \" = Title = \" between blank lines: it is one document; is it WikiText?");
-    for (const std::string_view article : articles) add_document(article);
-  } else {
-    const std::vector<std::string_view> documents = split_at(text, options_.separator);
-    if (documents.size() < 2 && !options_.separator.empty())
-      source.notes.emplace_back("the separator stands nowhere in it: it is one document");
-    for (const std::string_view document : documents)  // behind the last separator stands an end of line
-      if (options_.separator.empty() || !is_blank(document)) add_document(document);
-  }
-}
-
-void Reader::read_lines_of_json(std::string_view text, const Source& source) {
-  std::int64_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (is_blank(line)) continue;
-    add_document(text_in(line, options_.column, fmt::format("{}:{}", source.path, number)));
-  }
-}
-
-void Reader::add_document(std::string_view text) {
-  if (text.empty()) return;
-  marks_ += count_of(kEndMark, text);
-  std::vector<TokenId>& tokens = result_.tokens;
-  if (!tokens.empty() && tokens.back() != tokenizer_.end_of_text())
-    tokens.push_back(tokenizer_.end_of_text());
-  const std::vector<TokenId> ids = tokenizer_.encode(text);
-  tokens.insert(tokens.end(), ids.begin(), ids.end());
-}
-
-void Reader::add_ids(const Input& input, std::span<const TokenId> ids) {
-  const auto bad = std::find_if(ids.begin(), ids.end(), [&](TokenId id) { return id >= tokenizer_.vocab(); });
-  if (bad != ids.end()) {
-    refuse(input.path.string(),
-           fmt::format("token {} is {}, but {} has {} ids", human_count(bad - ids.begin()), *bad,
-                       tokenizer_.name(), human_count(tokenizer_.vocab())),
-           tokenizer_.name() == "byte" ? "--tokenizer gpt2" : "give tokens of GPT-2's vocabulary");
-  }
-  if (ids.empty()) return;
-  std::vector<TokenId>& tokens = result_.tokens;
-  const TokenId end = tokenizer_.end_of_text();
-  if (!tokens.empty() && tokens.back() != end && ids.front() != end) tokens.push_back(end);
-  tokens.insert(tokens.end(), ids.begin(), ids.end());
-}
 
 void refuse_existing(FileOps& ops, const Options& options) {
   if (ops.kind(options.out, FileIntent::write) == PathKind::absent || options.replace) return;

@@ -24,12 +24,6 @@ bool is_leftover(std::string_view name) {
   return k == "removed" || (!k.empty() && k.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
-void remove_all_leftovers(FileOps& ops, const Path& dir) {
-  for (const std::string& name : ops.list(dir)) {
-    if (is_leftover(name)) remove_leftover(ops, dir / name, Leftover::directory, is_file_of_checkpoint);
-  }
-}
-
 /// What a removal would take along and no save has put there; empty: nothing. Links are not it: of them
 /// nothing but the name is there.
 std::string foreign_file(FileOps& ops, const Path& generation) {
@@ -110,7 +104,9 @@ void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest) {
 std::vector<PassedOver> remove_old_generations(FileOps& ops, const Path& dir, std::int64_t newest_step,
                                                std::int64_t keep) {
   if (keep < 1) throw std::logic_error("checkpoint: at least one generation is kept");
-  remove_all_leftovers(ops, dir);
+  for (const std::string& name : ops.list(dir)) {
+    if (is_leftover(name)) remove_leftover(ops, dir / name, Leftover::directory, is_file_of_checkpoint);
+  }
   std::vector<Generation> all = generations(ops, dir);
   std::erase_if(all, [&](const Generation& generation) { return generation.step > newest_step; });
   const auto total = static_cast<std::int64_t>(all.size());

@@ -59,10 +59,10 @@ Reader::Reader(FileOps& ops, const Path& dir) : dir_(dir), manifest_(read_manife
 }
 
 void Reader::refuse_foreign_files(FileOps& ops) const {
-  std::set<std::string> known;
-  for (const FileSums& sums : manifest_.files) known.insert(sums.name);
   for (const std::string& name : ops.list(dir_)) {
-    if (!name.starts_with("rank-") || !name.ends_with(".safetensors") || known.count(name) != 0) continue;
+    if (!is_file_of_checkpoint(name) || name == kManifestName ||
+        std::ranges::find(manifest_.files, name, &FileSums::name) != manifest_.files.end())
+      continue;
     refuse_at(dir_ / name, fmt::format("is not of this checkpoint, which {} ranks wrote", manifest_.world));
   }
 }

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -32,10 +33,21 @@ std::string purposes_of(const Reader& reader) {
   return fmt::format("{}", fmt::join(purposes, ", "));
 }
 
-/// A run that goes on removes old checkpoints: what has gone since it was listed is not damaged.
-bool has_gone(FileOps& ops, const Path& checkpoint) { return ops.kind(checkpoint) == PathKind::absent; }
-
-std::string reason(const InputError& error) { return error.where() + ": " + error.message(); }
+/// Lets `use` read every checkpoint that is there, and tells `damaged` why one cannot be read: not where it
+/// is the only one, nor where it has gone since it was listed, as a run that goes on removes old ones.
+void read_each(FileOps& ops, const Path& dir, const std::function<void(Reader&)>& use,
+               const std::function<void(const Path& path, const std::string& why)>& damaged) {
+  const std::vector<Path> paths = all_checkpoints(ops, dir);
+  for (const Path& path : paths) {
+    try {
+      Reader reader(ops, path);
+      use(reader);
+    } catch (const InputError& error) {
+      if (paths.size() == 1) throw;
+      if (ops.kind(path) != PathKind::absent) damaged(path, error.where() + ": " + error.message());
+    }
+  }
+}
 
 }  // namespace
 
@@ -73,19 +85,14 @@ Path one_checkpoint(FileOps& ops, const Path& path, std::ostream& log) {
 int show(FileOps& ops, const Path& dir, std::ostream& log) {
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "lesson", "world", "bytes", "saved"}};
   std::string damaged;
-  const std::vector<Path> paths = all_checkpoints(ops, dir);
-  for (const Path& path : paths) {
-    try {
-      const Reader reader(ops, path);
-      const Manifest& m = reader.manifest();
-      rows.push_back({shown(path.filename().string()), std::to_string(m.step), shown(m.lesson),
-                      std::to_string(m.world), human_bytes(reader.bytes()), shown(purposes_of(reader))});
-    } catch (const InputError& error) {
-      if (has_gone(ops, path) && paths.size() > 1) continue;
-      if (paths.size() == 1) throw;
-      damaged += fmt::format("damaged: {}\n", reason(error));
-    }
-  }
+  read_each(
+      ops, dir,
+      [&](const Reader& reader) {
+        const Manifest& m = reader.manifest();
+        rows.push_back({shown(reader.path().filename().string()), std::to_string(m.step), shown(m.lesson),
+                        std::to_string(m.world), human_bytes(reader.bytes()), shown(purposes_of(reader))});
+      },
+      [&](const Path&, const std::string& why) { damaged += fmt::format("damaged: {}\n", why); });
   log << table(rows) << damaged;
   return 0;
 }
@@ -120,28 +127,24 @@ int show_entries(FileOps& ops, const Path& dir, std::ostream& log) {
 }
 
 int verify(FileOps& ops, const Path& dir, std::ostream& log) {
-  const std::vector<Path> paths = all_checkpoints(ops, dir);
-  int damaged = 0, looked_at = 0;
-  for (const Path& path : paths) {
-    try {
-      Reader reader(ops, path);
-      reader.verify();
-      (void)workload_of_texts(reader.manifest().workload, (path / kManifestName).string());
-      ++looked_at;
-      log << fmt::format("{}: whole, {} in {} file{}\n", shown(path.string(), kMostPath),
-                         human_bytes(reader.bytes()), reader.manifest().world,
-                         reader.manifest().world == 1 ? "" : "s");
-    } catch (const InputError& error) {
-      if (has_gone(ops, path) && paths.size() > 1) continue;
-      if (paths.size() == 1) throw;
-      ++looked_at;
-      log << fmt::format("{}: damaged: {}\n", shown(path.string(), kMostPath), reason(error));
-      ++damaged;
-    }
-  }
+  int damaged = 0, whole = 0;
+  read_each(
+      ops, dir,
+      [&](Reader& reader) {
+        reader.verify();
+        const Manifest& m = reader.manifest();
+        (void)workload_of_texts(m.workload, (reader.path() / kManifestName).string());
+        ++whole;
+        log << fmt::format("{}: whole, {} in {} file{}\n", shown(reader.path().string(), kMostPath),
+                           human_bytes(reader.bytes()), m.world, m.world == 1 ? "" : "s");
+      },
+      [&](const Path& path, const std::string& why) {
+        ++damaged;
+        log << fmt::format("{}: damaged: {}\n", shown(path.string(), kMostPath), why);
+      });
   if (damaged == 0) return 0;
   throw InputError(ExitCode::data, dir.string(),
-                   fmt::format("{} of its {} checkpoints are damaged", damaged, looked_at),
+                   fmt::format("{} of its {} checkpoints are damaged", damaged, whole + damaged),
                    "resume from another one, and remove what is damaged");
 }
 

@@ -36,18 +36,73 @@ GptConfig model_of(const Reader& reader) {
 class Exporter {
  public:
   Exporter(Reader& reader, DType dtype) : reader_(reader), dtype_(dtype), model_(model_of(reader)) {}
-  void write(File& file);
+  void write(File& file) {
+    std::vector<SafeTensorSpec> specs;
+    for (const TensorShape& tensor : reader_.manifest().tensors) {
+      specs.push_back({hf_name(tensor.name), dtype_, hf_shape(tensor.name, tensor.shape, model_.vocab)});
+    }
+    writer_.emplace(file, specs, hf_metadata(model_));
+    for (const TensorShape& tensor : reader_.manifest().tensors) {
+      const Key key{tensor.name, reader_.weights()};
+      if (hf_transposed(tensor.name, tensor.shape)) {
+        write_transposed(key, tensor.shape);
+      } else {
+        write_plain(key, TensorShape{"", hf_shape(tensor.name, tensor.shape, model_.vocab)}.numel());
+      }
+    }
+    writer_->finish();
+  }
+
   [[nodiscard]] const GptConfig& model() const { return model_; }
 
  private:
   using Shape = std::vector<std::int64_t>;
-  void write_plain(const Key& key, std::int64_t numel);
-  void write_transposed(const Key& key, const Shape& shape);
+  void write_plain(const Key& key, std::int64_t numel) {
+    const DType dtype = reader_.dtype(key);
+    std::vector<std::byte> from;
+    resize(out_, kWrittenAtOnce, dtype_);
+    for (std::int64_t begin = 0; begin < numel; begin += kWrittenAtOnce) {
+      const Range range{begin, std::min(begin + kWrittenAtOnce, numel)};
+      resize(from, range.size(), dtype);
+      reader_.read(key, range, from);
+      require_finite(key, from, dtype);
+      for (std::int64_t i = 0; i < range.size(); ++i)
+        convert(&from[static_cast<std::size_t>(i * size_of(dtype))], dtype, i);
+      flush(key, range.size());
+    }
+  }
+
+  void write_transposed(const Key& key, const Shape& shape) {
+    const DType dtype = reader_.dtype(key);
+    const std::int64_t rows = shape[0], columns = shape[1];
+    std::vector<std::byte> from;
+    resize(from, rows * columns, dtype);
+    reader_.read(key, {0, rows * columns}, from);
+    require_finite(key, from, dtype);
+    resize(out_, kRows * rows, dtype_);
+    for (std::int64_t begin = 0; begin < columns; begin += kRows) {
+      const std::int64_t end = std::min(begin + kRows, columns);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const std::byte* at = &from[static_cast<std::size_t>((row * columns + begin) * size_of(dtype))];
+        for (std::int64_t column = 0; column < end - begin; ++column)
+          convert(at + column * size_of(dtype), dtype, column * rows + row);
+      }
+      flush(key, (end - begin) * rows);
+    }
+  }
+
   void convert(const std::byte* from, DType dtype, std::int64_t to) {
     put_number(&out_[static_cast<std::size_t>(to * size_of(dtype_))], dtype_,
                static_cast<float>(number_at(from, dtype)));
   }
-  void require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const;
+  // Weights that are none are not passed on as if they were.
+  void require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const {
+    if (!first_nonfinite(from, dtype)) return;
+    throw InputError(ExitCode::claim, reader_.path().string(),
+                     fmt::format("{} holds a number that is not finite (NaN or infinite)", text_of(key)),
+                     "an older checkpoint, of before the training went wrong; nothing was written");
+  }
+
   void flush(const Key& key, std::int64_t numbers) {
     const auto bytes = std::span(out_).first(static_cast<std::size_t>(numbers * size_of(dtype_)));
     if (first_nonfinite(bytes, dtype_))
@@ -66,65 +121,6 @@ class Exporter {
   std::optional<SafetensorsWriter> writer_;
   std::vector<std::byte> out_;
 };
-
-void Exporter::write(File& file) {
-  std::vector<SafeTensorSpec> specs;
-  for (const TensorShape& tensor : reader_.manifest().tensors) {
-    specs.push_back({hf_name(tensor.name), dtype_, hf_shape(tensor.name, tensor.shape, model_.vocab)});
-  }
-  writer_.emplace(file, specs, hf_metadata(model_));
-  for (const TensorShape& tensor : reader_.manifest().tensors) {
-    const Key key{tensor.name, reader_.weights()};
-    if (hf_transposed(tensor.name, tensor.shape)) {
-      write_transposed(key, tensor.shape);
-    } else {
-      write_plain(key, TensorShape{"", hf_shape(tensor.name, tensor.shape, model_.vocab)}.numel());
-    }
-  }
-  writer_->finish();
-}
-
-// Weights that are none are not passed on as if they were.
-void Exporter::require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const {
-  if (!first_nonfinite(from, dtype)) return;
-  throw InputError(ExitCode::claim, reader_.path().string(),
-                   fmt::format("{} holds a number that is not finite (NaN or infinite)", text_of(key)),
-                   "an older checkpoint, of before the training went wrong; nothing was written");
-}
-
-void Exporter::write_plain(const Key& key, std::int64_t numel) {
-  const DType dtype = reader_.dtype(key);
-  std::vector<std::byte> from;
-  resize(out_, kWrittenAtOnce, dtype_);
-  for (std::int64_t begin = 0; begin < numel; begin += kWrittenAtOnce) {
-    const Range range{begin, std::min(begin + kWrittenAtOnce, numel)};
-    resize(from, range.size(), dtype);
-    reader_.read(key, range, from);
-    require_finite(key, from, dtype);
-    for (std::int64_t i = 0; i < range.size(); ++i)
-      convert(&from[static_cast<std::size_t>(i * size_of(dtype))], dtype, i);
-    flush(key, range.size());
-  }
-}
-
-void Exporter::write_transposed(const Key& key, const Shape& shape) {
-  const DType dtype = reader_.dtype(key);
-  const std::int64_t rows = shape[0], columns = shape[1];
-  std::vector<std::byte> from;
-  resize(from, rows * columns, dtype);
-  reader_.read(key, {0, rows * columns}, from);
-  require_finite(key, from, dtype);
-  resize(out_, kRows * rows, dtype_);
-  for (std::int64_t begin = 0; begin < columns; begin += kRows) {
-    const std::int64_t end = std::min(begin + kRows, columns);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::byte* at = &from[static_cast<std::size_t>((row * columns + begin) * size_of(dtype))];
-      for (std::int64_t column = 0; column < end - begin; ++column)
-        convert(at + column * size_of(dtype), dtype, column * rows + row);
-    }
-    flush(key, (end - begin) * rows);
-  }
-}
 
 void refuse_existing(FileOps& ops, const Path& out, bool replace) {
   const PathKind kind = ops.kind(out, FileIntent::write);

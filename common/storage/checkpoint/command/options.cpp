@@ -2,10 +2,11 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
-#include <cxxopts.hpp>
 
 #include "common/base/check.h"
+#include "common/base/command_words.h"
 #include "common/base/flag_text.h"
 #include "common/base/text.h"
 
@@ -56,25 +57,15 @@ constexpr std::array<Usage, 4> kUsages = {{{"show", 1, "checkpoint show DIR"},
   throw InputError(ExitCode::usage, where, what, fix);
 }
 
-cxxopts::ParseResult parse(int argc, const char* const* argv) {
-  cxxopts::Options options("checkpoint");
-  options.allow_unrecognised_options();  // words() refuses unknown flags with the one that is near
-  options.add_options()("dtype", "", cxxopts::value<std::string>())("replace", "")("entries", "")("help", "");
-  try {
-    return options.parse(argc, argv);
-  } catch (const cxxopts::exceptions::exception& error) {
-    refuse("command line", ascii_quotes(error.what()), "checkpoint --help");
-  }
-}
+constexpr const char* kHelpFix = "checkpoint --help";
 
 /// Everything that is no flag.
-std::vector<std::string> words(const cxxopts::ParseResult& given) {
-  for (const std::string& word : given.unmatched()) {
-    if (word.empty()) refuse("command line", "an argument is empty", "checkpoint --help");
-    if (word[0] == '-')
-      refuse_flag(word, {"--dtype", "--replace", "--entries", "--help"}, "checkpoint --help");
+std::vector<std::string> only_words(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.empty()) refuse("command line", "an argument is empty", kHelpFix);
+    if (word[0] == '-') refuse_flag(word, {"--dtype", "--replace", "--entries", "--help"}, kHelpFix);
   }
-  return given.unmatched();
+  return words;
 }
 
 const Usage& usage_of(const std::string& name) {
@@ -98,9 +89,13 @@ DType dtype_of(const std::string& name) {
 }  // namespace
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
-  const cxxopts::ParseResult given = parse(argc, argv);
-  if (given.count("help") > 0) return std::nullopt;
-  std::vector<std::string> all = words(given);
+  const auto [given, words] = command_words(
+      argc, argv, {{"dtype", false}, {"replace", true}, {"entries", true}, {"help", true}}, kHelpFix);
+  const auto count = [&flags = given](const char* name) {
+    return std::ranges::count(flags, name, &Given::name);
+  };
+  if (count("help") > 0) return std::nullopt;
+  const std::vector<std::string> all = only_words(words);
   if (all.empty()) refuse("command line", "no command", "checkpoint show DIR, or checkpoint --help");
   const Usage& usage = usage_of(all.front());
   if (all.size() - 1 != usage.paths) {
@@ -112,15 +107,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options{.command = usage.name, .paths = {all.begin() + 1, all.end()}};
   for (const auto& [flag, owner] :
        {std::pair{"dtype", "export"}, {"replace", "export"}, {"entries", "show"}}) {
-    if (given.count(flag) == 0) continue;
-    if (options.command != owner) {
+    if (count(flag) == 0) continue;
+    if (options.command != owner)
       refuse(fmt::format("--{}", flag), fmt::format("belongs to {}", owner), usage.example);
-    }
-    if (given.count(flag) > 1) refuse(fmt::format("--{}", flag), "given twice", "give it once");
+    if (count(flag) > 1) refuse(fmt::format("--{}", flag), "given twice", "give it once");
   }
-  if (given.count("dtype") > 0) options.dtype = dtype_of(given["dtype"].as<std::string>());
-  options.replace = given.count("replace") > 0;
-  options.entries = given.count("entries") > 0;
+  if (const auto dtype = std::ranges::find(given, "dtype", &Given::name); dtype != given.end())
+    options.dtype = dtype_of(dtype->value);
+  options.replace = count("replace") > 0;
+  options.entries = count("entries") > 0;
   return options;
 }
 

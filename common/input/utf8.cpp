@@ -1,4 +1,4 @@
-#include "common/data/bpe/utf8.h"
+#include "common/input/utf8.h"
 
 #include <utility>
 

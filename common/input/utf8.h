@@ -1,4 +1,4 @@
-// UTF-8, whatever bytes come. No torch.
+// UTF-8, whatever bytes come. The standard library alone.
 #pragma once
 
 #include <cstdint>
