@@ -175,69 +175,75 @@ class Marks(unittest.TestCase):
     def render(self, text):
         return marks.rendered(Page(PAGE), text)
 
-    def test_a_block_is_replaced_and_keeps_its_marks(self):
-        text = "a\n<!-- render: echo one 'two three' -->\nstale\n<!-- /render -->\nb\n"
-        done = self.render(text)
-        self.assertEqual(
-            done, "a\n<!-- render: echo one 'two three' -->\none two three\n<!-- /render -->\nb\n"
-        )
-        self.assertEqual(self.render(done), done)
+    def omits(self, mark):
+        """A block that has nothing to show leaves its marks and says so."""
+        page, opened = Page(PAGE), f"<!-- render: {mark} -->\n"
+        done = marks.rendered(page, f"{opened}stale\n<!-- /render -->\n")
+        self.assertEqual((done, page.omitted), (f"{opened}<!-- /render -->\n", [mark]))
+
+    def test_what_stands_between_marks_is_replaced(self):
+        ratio = record("gpu_peers")["rows"]["355m x2"]["ratios"]["scaling"]["median"]
+        for opened, said, closed in (
+            ("a\n<!-- render: echo one 'two three' -->\n", "one two three", "\n<!-- /render -->\nb\n"),
+            (
+                "<!-- value: cpu_tiny timed_steps d -->",
+                str(record("cpu_tiny")["timed_steps"]),
+                "<!-- /value --> steps",
+            ),
+            (
+                '<!-- value: gpu_peers "rows.355m x2.ratios.scaling.median" .1% -->',
+                f"{ratio:.1%}",
+                "<!-- /value -->",
+            ),
+            ("<!-- fault: 01_norm_is_local -->", "`TwentyStepsBitEqualToOneDevice`", "<!-- /fault --> |"),
+        ):
+            for before in ("stale", said):
+                self.assertEqual(self.render(opened + before + closed), opened + said + closed)
 
     def test_nothing_to_show_leaves_the_marks_and_says_so(self):
-        page = Page(PAGE)
-        done = marks.rendered(page, "<!-- render: echo -->\nstale\n<!-- /render -->\n")
-        self.assertEqual(done, "<!-- render: echo -->\n<!-- /render -->\n")
-        self.assertEqual(page.omitted, ["echo"])
+        self.omits("echo")
 
     def test_a_block_without_its_record_is_left_out_and_named(self):
-        page = Page(PAGE)
         with unittest.mock.patch.dict(registry.RECORDS, clear=True), unittest.mock.patch.object(
             registry, "RESULTS", ROOT
         ):
-            done = marks.rendered(page, "<!-- render: offload-link -->\nstale\n<!-- /render -->\n")
-        self.assertEqual(done, "<!-- render: offload-link -->\n<!-- /render -->\n")
-        self.assertEqual(page.omitted, ["offload-link"])
+            self.omits("offload-link")
 
-    def test_what_nobody_renders(self):
-        with self.assertRaisesRegex(RenderError, "nothing renders 'ecco'"):
-            self.render("<!-- render: ecco -->\n<!-- /render -->\n")
-
-    def test_a_mark_that_is_never_closed(self):
-        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
-            self.render("<!-- render: echo one -->\ntext\n")
-        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
-            self.render("<!-- render: echo one -->\nprose\n<!-- render: echo two -->\n<!-- /render -->\n")
-
-    def test_a_value_comes_from_its_record(self):
-        text = "<!-- value: cpu_tiny timed_steps d -->0<!-- /value --> steps"
-        steps = record("cpu_tiny")["timed_steps"]
-        self.assertEqual(
-            self.render(text), f"<!-- value: cpu_tiny timed_steps d -->{steps}<!-- /value --> steps"
-        )
-
-    def test_a_value_whose_path_has_a_space(self):
-        ratio = record("gpu_peers")["rows"]["355m x2"]["ratios"]["scaling"]["median"]
-        mark = '<!-- value: gpu_peers "rows.355m x2.ratios.scaling.median" .1% -->'
-        self.assertEqual(self.render(f"{mark}0<!-- /value -->"), f"{mark}{ratio:.1%}<!-- /value -->")
-
-    def test_a_fault_becomes_the_name_of_its_test(self):
-        done = self.render("<!-- fault: 01_norm_is_local -->stale<!-- /fault --> |")
-        self.assertEqual(
-            done, "<!-- fault: 01_norm_is_local -->`TwentyStepsBitEqualToOneDevice`<!-- /fault --> |"
-        )
-        with self.assertRaisesRegex(RenderError, "tests/faults/01_gone.patch is not there"):
-            self.render("<!-- fault: 01_gone --><!-- /fault -->")
+    def test_marks_that_stop_the_page(self):
+        never = "<!-- render: echo one -->"
+        for text, words in (
+            ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
+            (f"{never}\ntext\n", "'echo one' is never closed"),
+            (
+                f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n",
+                "'echo one' is never closed",
+            ),
+            ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
+            *(
+                (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
+                for path in ("timed_stops", "tokens_per_second.99", "threads.x")
+            ),
+            ("<!-- value: nothing a d -->0<!-- /value -->", "docs/results/nothing.json is not there"),
+            *(
+                (f"<!-- value: {mark} -->0<!-- /value -->", "the value (tiny|four_blocks)@")
+                for mark in (
+                    "tiny@2 P+Q ,d",
+                    "tiny@3 P ,d",
+                    "four_blocks@2 sent('02_zero1') ,d",
+                    "tiny@2 P+ ,d",
+                    "tiny@2 open('x') s",
+                    "tiny@two P ,d",
+                    "tiny@2 P/2 ,d",
+                )
+            ),
+            ("[`gone`](data_parallel.cpp#L1)", r"data_parallel.cpp has no \[anchor: gone\]"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(RenderError, words):
+                self.render(text)
 
     def test_a_fault_that_the_readme_forgets(self):
         self.assertIn("01_norm_is_local.patch", faults.unlisted(Page(PAGE), "nothing"))
         self.assertEqual(faults.unlisted(Page(PAGE), (ROOT / PAGE).read_text()), [])
-
-    def test_a_value_that_is_not_in_its_record(self):
-        for path in ("timed_stops", "tokens_per_second.99", "threads.x"):
-            with self.subTest(path=path), self.assertRaisesRegex(RenderError, "cpu_tiny.json has no " + path):
-                self.render(f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->")
-        with self.assertRaisesRegex(RenderError, "docs/results/nothing.json is not there"):
-            self.render("<!-- value: nothing a d -->0<!-- /value -->")
 
     def test_a_value_is_computed_from_plans(self):
         text = "<!-- value: four_blocks@2 2*P ,d -->0<!-- /value -->, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f -->0<!-- /value -->"
@@ -246,30 +252,11 @@ class Marks(unittest.TestCase):
             "<!-- value: four_blocks@2 2*P ,d:1,717,760, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f:0.13",
         )
 
-    def test_a_value_that_cannot_be_computed(self):
-        for mark in (
-            "tiny@2 P+Q ,d",
-            "tiny@3 P ,d",
-            "four_blocks@2 sent('02_zero1') ,d",
-            "tiny@2 P+ ,d",
-            "tiny@2 open('x') s",
-            "tiny@two P ,d",
-            "tiny@2 P/2 ,d",
-        ):
-            with self.subTest(mark=mark), self.assertRaisesRegex(
-                RenderError, "the value (tiny|four_blocks)@"
-            ):
-                self.render(f"<!-- value: {mark} -->0<!-- /value -->")
-
     def test_an_anchor_becomes_its_line(self):
         done = self.render("[`reduce-grads`](data_parallel.cpp#L0)")
         line = int(done.split("#L")[1].rstrip(")"))
         code = (ROOT / "lessons/01_data_parallel/data_parallel.cpp").read_text().splitlines()
         self.assertIn("[anchor: reduce-grads]", code[line - 1])
-
-    def test_an_anchor_that_is_not_there(self):
-        with self.assertRaisesRegex(RenderError, r"data_parallel.cpp has no \[anchor: gone\]"):
-            self.render("[`gone`](data_parallel.cpp#L1)")
 
     def test_an_anchor_that_the_readme_forgets(self):
         self.assertIn("buckets.cpp: [anchor: buckets]", marks.unmentioned_anchors(Page(PAGE), "nothing"))
@@ -277,59 +264,45 @@ class Marks(unittest.TestCase):
 
 
 class Checks(unittest.TestCase):
-    def broken(self, text):
-        return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
+    def test_what_is_wrong_in_a_page_is_named(self):
+        def links(text):
+            return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
 
-    def test_links(self):
-        self.assertEqual(
-            self.broken(
-                "[a](data_parallel.cpp) [b](../../README.md) [c](https://example.org/x) ![d](../../docs/figures/naive_pipeline.svg)"
+        def fences(text):
+            return [line[: len("p.md:2: a fenced block is ''")] for line in checks.nameless_fences("p.md", text)]
+
+        def python(text):
+            return list(checks.broken_python("p.md", text))
+
+        explore = "../../docs/explore/index.html"
+        for check, text, *wrong in (
+            (links, "[a](data_parallel.cpp) [b](../../README.md) [c](https://example.org/x)"),
+            (links, "![d](../../docs/figures/naive_pipeline.svg)"),
+            (links, "[a](no.cpp)", "the link to no.cpp: there is no such file"),
+            (links, "![a [b] c](no.svg)", "the link to no.svg: there is no such file"),
+            (links, "[`a`](no.cpp)", "the link to no.cpp: there is no such file"),
+            (links, "[a](../../../..)", "the link to ../../../..: it leads out of the repository"),
+            (
+                links,
+                "[a](data_parallel.cpp#L99999)",
+                "the link to data_parallel.cpp#L99999: there is no line 'L99999'",
             ),
-            [],
-        )
-        self.assertEqual(self.broken("[a](no.cpp)"), ["the link to no.cpp: there is no such file"])
-        self.assertEqual(self.broken("![a [b] c](no.svg)"), ["the link to no.svg: there is no such file"])
-        self.assertEqual(self.broken("[`a`](no.cpp)"), ["the link to no.cpp: there is no such file"])
-        self.assertEqual(
-            self.broken("[a](../../../..)"), ["the link to ../../../..: it leads out of the repository"]
-        )
-        self.assertEqual(
-            self.broken("[a](data_parallel.cpp#L99999)"),
-            ["the link to data_parallel.cpp#L99999: there is no line 'L99999'"],
-        )
-        self.assertEqual(
-            self.broken(
-                "[a](../../docs/explore/index.html#view=choose&c.gpus=8) [b](../../docs/pages/04_zero3.html#no-heading)"
+            (links, f"[a]({explore}#view=choose&c.gpus=8) [b](../../docs/pages/04_zero3.html#no-heading)"),
+            (links, f"[a]({explore}#lesson=01_data_parallel&workload=configs%2Ftiny.json)"),
+            (links, "[a](#code-walk) [b](../00_one_device/README.md#run)"),
+            (
+                links,
+                "[a](#no-such-part)",
+                "the link to #no-such-part: that page has no heading 'no-such-part'",
             ),
-            [],
-        )
-        self.assertEqual(self.broken("[a](#code-walk) [b](../00_one_device/README.md#run)"), [])
-        self.assertEqual(
-            self.broken(
-                "[a](../../docs/explore/index.html#lesson=01_data_parallel&workload=configs%2Ftiny.json)"
-            ),
-            [],
-        )
-        self.assertEqual(
-            self.broken("[a](#no-such-part)"),
-            ["the link to #no-such-part: that page has no heading 'no-such-part'"],
-        )
-
-    def test_links_in_code_are_text(self):
-        self.assertEqual(self.broken("```text\n[a](no.cpp)\n```\nso `[a](no.cpp)` is text\n"), [])
-
-    def test_fences_say_what_they_are(self):
-        self.assertEqual(list(checks.nameless_fences("p.md", "```sh\nls\n```\n")), [])
-        self.assertRegex(
-            next(checks.nameless_fences("p.md", "x\n```\nls\n```\n")), r"\Ap\.md:2: a fenced block is ''"
-        )
-
-    def test_python_parses(self):
-        self.assertEqual(list(checks.broken_python("p.md", "```python\nx = 1\n```\n```sh\nfi (\n```\n")), [])
-        self.assertEqual(
-            list(checks.broken_python("p.md", "a\n```python\nx = 1\nwith y\n    pass\n```\n")),
-            ["p.md:4: expected ':'"],
-        )
+            (links, "```text\n[a](no.cpp)\n```\nso `[a](no.cpp)` is text\n"),  # links in code
+            (fences, "```sh\nls\n```\n"),
+            (fences, "x\n```\nls\n```\n", "p.md:2: a fenced block is ''"),
+            (python, "```python\nx = 1\n```\n```sh\nfi (\n```\n"),
+            (python, "a\n```python\nx = 1\nwith y\n    pass\n```\n", "p.md:4: expected ':'"),
+        ):
+            with self.subTest(text=text):
+                self.assertEqual(check(text), wrong)
 
     def test_commands(self):
         text = "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 -->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
@@ -349,21 +322,17 @@ class Checks(unittest.TestCase):
             return [line.split(";")[0] for line in checks.records_without_commit([(name, found)])]
 
         good, dirty = {"commit": "89d10d3d2b59"}, {"commit": "89d10d3d2b59-dirty"}
-        self.assertEqual(wrong("gpu_x", good) + wrong("gpu_x", dirty), [])
-        for bad in ({}, {"commit": None}, {"commit": "unknown"}, {"commit": "89d10d3"}):
-            self.assertEqual(wrong("gpu_x", bad), ["docs/results/gpu_x.json: it names no commit"])
-        self.assertEqual(
-            wrong("gpu_peers", {"rows": {"a": {"commit": "89d10d3d2b59", "rounds": [good, {}]}}}),
-            ["docs/results/gpu_peers.json: a, round 2 names no commit"],
-        )
-        self.assertEqual(
-            wrong("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}),
-            ["docs/results/gpu_bits.json: world 2, 02 names no commit"],
-        )
-        self.assertEqual(wrong("gpu_profile", {"runs": [good, dirty]}), [])
-        self.assertEqual(
-            wrong("gpu_profile", {"runs": [good, {}]}), ["docs/results/gpu_profile.json: it names no commit"]
-        )
+        for name, found, *expected in (
+            ("gpu_x", good),
+            ("gpu_x", dirty),
+            *(("gpu_x", bad, "it") for bad in ({}, *({"commit": no} for no in (None, "unknown", "89d10d3")))),
+            ("gpu_peers", {"rows": {"a": {**good, "rounds": [good, {}]}}}, "a, round 2"),
+            ("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}, "world 2, 02"),
+            ("gpu_profile", {"runs": [good, dirty]}),
+            ("gpu_profile", {"runs": [good, {}]}, "it"),
+        ):
+            expected = [f"docs/results/{name}.json: {what} names no commit" for what in expected]
+            self.assertEqual(wrong(name, found), expected, found)
         self.assertGreater(len(checks.gpu_records()), 5)
 
     def test_a_claim_that_its_record_ends_is_named(self):
@@ -420,21 +389,17 @@ class Commands(unittest.TestCase):
 
     def test_lessons_are_cut_short(self):
         lesson, tail = "lessons/01_data_parallel/run.sh", "--preset cpu --no-build"
-        with unittest.mock.patch.object(commands_test, "ALL", False):
-            self.assertEqual(self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 {tail} --plan --strict")
-            self.assertEqual(self.words(f"{lesson} --sample a"), f"{lesson} --sample a {tail} --steps 2")
-            self.assertEqual(
-                self.words(f"{lesson} --sample a --steps 9"), f"{lesson} --sample a {tail} --steps 3"
-            )
-            self.assertEqual(
-                self.words(f"{lesson} --save-every 4 --steps 9"), f"{lesson} --save-every 4 --steps 9 {tail}"
-            )
-        with unittest.mock.patch.object(commands_test, "ALL", True):
-            self.assertEqual(
-                self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 --save w {tail} --steps 2"
-            )
-            self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
-        self.assertEqual(self.words(f"{lesson} --plan --world 64"), f"{lesson} --plan --world 64 {tail}")
+        for every, flags, short in (
+            (False, "-n 4 --save w", f"-n 4 {tail} --plan --strict"),
+            (False, "--sample a", f"--sample a {tail} --steps 2"),
+            (False, "--sample a --steps 9", f"--sample a {tail} --steps 3"),
+            (False, "--save-every 4 --steps 9", f"--save-every 4 --steps 9 {tail}"),
+            (True, "-n 4 --save w", f"-n 4 --save w {tail} --steps 2"),
+            (True, "--steps 9", f"--steps 9 {tail}"),
+            (commands_test.ALL, "--plan --world 64", f"--plan --world 64 {tail}"),
+        ):
+            with unittest.mock.patch.object(commands_test, "ALL", every):
+                self.assertEqual(self.words(f"{lesson} {flags}"), f"{lesson} {short}")
         self.assertEqual(
             self.words(f"{lesson} -n 2 --device cuda --ops aten --profile --graph=off", gpu=True),
             f"{lesson} -n 2 --device cuda {tail} --plan",
@@ -518,11 +483,6 @@ class Parts(unittest.TestCase):
             )
             turns["variants"][0]["rounds"][1]["load_before"] = 0.9
             self.assertRegex(lesson_tables.load_text("x"), "up to 0.9 cores.*no result")
-
-    def test_the_fit_of_a_sweep(self):
-        self.assertAlmostEqual(
-            collective_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3
-        )
 
     def test_main_ratios_and_how_many_are_below_the_aim(self):
         def entry(world, rates, stored=None):
@@ -663,9 +623,12 @@ class Parts(unittest.TestCase):
         self.assertEqual(
             shares("gpt2_355m.json"), {"attention": "50 %", "attention backward": "40 %", "product": "25 %"}
         )
-        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=512")["attention"], "65 %")
-        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=256")["attention"], "25 %")
-        self.assertEqual(shares("tiny.json")["attention"], "25 %")  # another head
+        for words, share in (
+            ("gpt2_355m.json --set batch.sequence=512", "65 %"),
+            ("gpt2_355m.json --set batch.sequence=256", "25 %"),
+            ("tiny.json", "25 %"),  # another head
+        ):
+            self.assertEqual(shares(words)["attention"], share)
 
     def test_profiles_that_differ_in_more_than_the_lesson_are_no_columns_of_a_table(self):
         for change in (
@@ -709,6 +672,7 @@ class Parts(unittest.TestCase):
 
     def test_a_call_is_a_latency_for_each_of_its_messages(self):
         fit = {"latency_s": 1e-6, "bytes_per_s": 1e9}
+        self.assertAlmostEqual(collective_tables.fitted(4, fit, 1e6), 6e-6 + 1.5e-3)
         self.assertAlmostEqual(collective_tables.call_seconds(2, 4, fit), collective_tables.fitted(4, fit, 0))
         self.assertAlmostEqual(collective_tables.call_seconds(1, 2, fit), 1e-6)
 
@@ -986,24 +950,15 @@ class Tensor(unittest.TestCase):
         self.assertEqual(sent, [4, 6, 10 * front_page.BLOCKS + 4 + 1])  # the last one: of what every rank has
 
     def test_a_difference_is_of_one_function(self):
-        text = tensor_tables.difference(
-            self.PAGE,
-            "lessons/01_data_parallel/data_parallel.cpp",
-            "lessons/10_tensor_parallel/tensor_parallel.cpp",
-            "train_step",
-        )
+        files = ("lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp")
+        text = tensor_tables.difference(self.PAGE, *files, "train_step")
         self.assertIn(
             "-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();",
             text,
         )
         self.assertNotIn("hashes_", text)
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
-            tensor_tables.difference(
-                self.PAGE,
-                "lessons/01_data_parallel/data_parallel.cpp",
-                "lessons/10_tensor_parallel/tensor_parallel.cpp",
-                "step_slice",
-            )
+            tensor_tables.difference(self.PAGE, *files, "step_slice")
 
 
 class Combined(unittest.TestCase):

@@ -57,6 +57,7 @@ def browse(text, width=1280, more=()):
         flags = [
             "--headless",
             "--disable-gpu",
+            "--disable-dev-shm-usage",
             "--no-first-run",
             f"--user-data-dir={folder}/profile",
             f"--window-size={width},1600",
@@ -66,6 +67,6 @@ def browse(text, width=1280, more=()):
             [CHROMIUM, *flags, "--dump-dom", f"file://{file}#selftest"],
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=240,
         )
         return Reader(done.stdout).texts
