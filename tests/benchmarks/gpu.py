@@ -956,16 +956,12 @@ ASKED = {
 }
 
 
-def interrupt(number, frame):
-    raise KeyboardInterrupt
-
-
 def main():
     args = arguments(__doc__, ASKED)
     if args.render:
         print(gpu_table.markdown(json.loads(pathlib.Path(args.render).read_text())))
         return 0
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="stagecraft_bench_") as folder:
         try:
             return Comparison(args, folder).run()

@@ -34,6 +34,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -123,24 +124,35 @@ def optimizer_of(model, optim, split):
     return torch.optim.AdamW(groups, **settings)
 
 
+def squares_of(grads):
+    return torch.stack(torch._foreach_norm(grads)).square().sum()
+
+
+def clip_grads(grads, squares, largest):
+    """By the norm whose square is given."""
+    torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+
+
 class LocalShards:
     """A rank's own parts of FSDP2's parameters as plain tensors: through DTensor the host takes longer to launch the clip and
     AdamW than the GPUs take to do them."""
 
     def __init__(self, model):
-        self.sharded = list(model.parameters())
-        self.local = [nn.Parameter(p._local_tensor.detach()) for p in self.sharded]  # the same memory
+        self.parts = list(model.parameters())
+        self.local = [
+            nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts
+        ]  # the same memory
 
     def parameters(self):
         return self.local
 
     def clip(self, largest):
-        for own, p in zip(self.local, self.sharded, strict=True):
+        for own, p in zip(self.local, self.parts, strict=True):
             own.grad, p.grad = p.grad._local_tensor, None
         grads = [own.grad for own in self.local]
-        squares = torch.stack(torch._foreach_norm(grads)).square().sum()
+        squares = squares_of(grads)
         dist.all_reduce(squares)
-        torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+        clip_grads(grads, squares, largest)
 
 
 def attention_milliseconds(backend, args, device):

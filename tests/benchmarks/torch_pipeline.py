@@ -13,7 +13,7 @@ import torch.distributed as dist
 from harness import parser_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
+from torch_gpt2 import ASKED, Trainer, clip_grads, completed, optimizer_of, serve, squares_of
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
@@ -106,11 +106,10 @@ class PipelineTrainer(Trainer):
         if self.tied is not None:
             dist.all_reduce(self.tied.grad, group=self.ends)
         counted = [p.grad for p in self.parameters if self.first or p is not self.tied]
-        squares = torch.stack(torch._foreach_norm(counted)).square().sum()
+        squares = squares_of(counted)
         sums = torch.stack([squares, torch.stack(losses).sum() if losses else torch.zeros_like(squares)])
         dist.all_reduce(sums)
-        factor = torch.clamp(self.args.optim["clip"] / (sums[0].sqrt() + 1e-6), max=1.0)
-        torch._foreach_mul_([p.grad for p in self.parameters], factor)
+        clip_grads([p.grad for p in self.parameters], sums[0], self.args.optim["clip"])
         return sums[1]
 
     def peaks(self):

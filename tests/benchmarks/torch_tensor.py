@@ -27,7 +27,16 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
+from torch_gpt2 import (
+    ASKED,
+    LocalShards,
+    Trainer,
+    clip_grads,
+    completed,
+    optimizer_of,
+    serve,
+    squares_of,
+)
 
 CUTS = ("tp", "sp", "async")
 
@@ -146,17 +155,8 @@ def cut(model, mesh, by_tokens):
     model.head.weight = model.wte.weight
 
 
-class LocalParts:
-    """A rank's own parts as plain tensors, as torch_gpt2.py's LocalShards, and for the same reason."""
-
-    def __init__(self, model):
-        self.parts = list(model.parameters())
-        self.local = [
-            nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts
-        ]  # the same memory
-
-    def parameters(self):
-        return self.local
+class LocalParts(LocalShards):
+    """Some of which all ranks have alike."""
 
     def clip(self, largest):
         """First the gradients of what all ranks have are summed where each saw its own tokens, all in one message."""
@@ -174,12 +174,9 @@ class LocalParts:
                 [grad.view(-1) for grad in seen_in_part],
                 list(sums.split([grad.numel() for grad in seen_in_part])),
             )
-        squares = torch.stack(torch._foreach_norm(cut_grads)).square().sum()
+        squares = squares_of(cut_grads)
         dist.all_reduce(squares)
-        squares += torch.stack(torch._foreach_norm(whole_grads)).square().sum()
-        torch._foreach_mul_(
-            [*cut_grads, *whole_grads], torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0)
-        )
+        clip_grads([*cut_grads, *whole_grads], squares + squares_of(whole_grads), largest)
 
 
 class TensorTrainer(Trainer):

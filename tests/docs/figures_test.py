@@ -79,7 +79,7 @@ def faults_of(figures):
     page = PAGE.replace("GRIDS", json.dumps(GRIDS)).replace(
         "FIGURES", json.dumps(figures).replace("</", "<\\/")
     )
-    return json.loads(browse(page, width=1200)["found"])
+    return json.loads(browse(page, width=1200, until="found")["found"])
 
 
 def planted(svg):

@@ -11,6 +11,9 @@ CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "
 
 
 class Browser:
+    def __init__(self, *flags):
+        self.flags = flags
+
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         read_here, write_there = os.pipe()
@@ -26,8 +29,9 @@ class Browser:
             "--no-first-run",
             "--remote-debugging-pipe",
             f"--user-data-dir={self.folder.name}/profile",
+            *self.flags,
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
-        flags += ["--no-sandbox"] if os.geteuid() == 0 else []
         self.process = subprocess.Popen(
             [CHROMIUM, *flags],
             preexec_fn=pipes,
