@@ -88,7 +88,7 @@ def lanes(trace, step):
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     (whole,) = [e for e in events if e["name"] == f"step {step}"]
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
-    found = {"compute": [], "to_host": [], "to_device": [], "adam": [], "norm": []}
+    found = {kind: [] for kind in ("compute", "to_host", "to_device", "adam", "norm")}
     for e in events:
         name = e["name"]
         kind = (
@@ -100,14 +100,9 @@ def lanes(trace, step):
             if e["cat"] == "compute" and e is not whole
             else name.split(" ")[0]
         )
-        if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
-            continue
-        found[kind].append(
-            [
-                round((max(begin, e["ts"]) - begin) / 1e3, 3),
-                round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3),
-            ]
-        )
+        if kind in found and e["ts"] + e["dur"] > begin and e["ts"] < end:
+            inside = max(begin, e["ts"]), min(end, e["ts"] + e["dur"])
+            found[kind].append([round((at - begin) / 1e3, 3) for at in inside])
     return {
         "milliseconds": round(whole["dur"] / 1e3, 3),
         **{kind: merged(sorted(spans)) for kind, spans in found.items()},

@@ -384,7 +384,7 @@ class Trainer:
         }
 
 
-ASKED = {  # of every peer; completed() fills in what the workload says
+ASKED = {  # of every peer; read_arguments() fills in what the workload says
     "--workload": {"default": "configs/gpt2_355m.json", "help": "model, sequence and optimizer"},
     "--rows": {"type": int, "help": "rows a step and rank (default: batch.micro)"},
     **{
@@ -405,13 +405,18 @@ ASKED = {  # of every peer; completed() fills in what the workload says
 }
 
 
-def completed(args):
+def read_arguments(about, own, refusal):
+    """Those that all peers have, and a peer's own; refusal(args) says what is wrong with them, or None."""
+    parser = parser_of(about, {**ASKED, **own})
+    args = parser.parse_args()
     workload = json.loads(pathlib.Path(args.workload).read_text())
     for key in ("layers", "heads", "width", "vocab", "context"):
         setattr(args, key, getattr(args, key) or workload["model"][key])
     args.sequence = args.sequence or workload["batch"]["sequence"]
     args.rows = args.rows or workload["batch"]["micro"]
     args.optim = workload["optim"]
+    if said := refusal(args):
+        parser.error(said)
     return args
 
 
@@ -434,16 +439,12 @@ OWN = {
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = parser.parse_args()
+def refusal(args):
     if args.shard != "none" and (
         args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
     ):
-        parser.error(
-            "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
-        )
-    return completed(args)
+        return "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
+    return None
 
 
 class Ranks:
@@ -521,4 +522,4 @@ def serve(args, trainer_of):
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), Trainer)
+    serve(read_arguments(__doc__, OWN, refusal), Trainer)

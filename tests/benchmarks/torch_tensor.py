@@ -14,7 +14,6 @@ import functools
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import parser_of
 from torch import nn
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.device_mesh import init_device_mesh
@@ -28,12 +27,11 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch_gpt2 import (
-    ASKED,
     LocalShards,
     Trainer,
     clip_grads,
-    completed,
     optimizer_of,
+    read_arguments,
     serve,
     squares_of,
 )
@@ -228,20 +226,16 @@ OWN = {
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = completed(parser.parse_args())
+def refusal(args):
     wrong = [
         name
         for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ()))
         if getattr(args, name) % args.ranks
     ]
     if args.ranks < 2 or wrong:
-        parser.error(
-            f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
-        )
-    return args
+        return f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
+    return None
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), TensorTrainer)
+    serve(read_arguments(__doc__, OWN, refusal), TensorTrainer)

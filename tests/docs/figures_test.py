@@ -9,9 +9,8 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/records")]
-from page_browser import CHROMIUM, browse  # noqa: E402
+from page_browser import browse, run_tests  # noqa: E402
 from rendering.palette import DARK, GRID  # noqa: E402
 
 FIGURES = ROOT / "docs/figures"
@@ -133,7 +132,4 @@ class Figures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not CHROMIUM:
-        print("skipped: there is no chromium (apt-get install chromium)")
-        sys.exit(77)
-    unittest.main()
+    run_tests(sys.argv[1:])

@@ -4,10 +4,20 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+
+
+def run_tests(arguments=()):
+    """Of the module that was started; exit 77 without a browser."""
+    if CHROMIUM is None:
+        print("skipped: there is no chromium (common/setup/setup.sh --dev)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *arguments])
 
 
 class Browser:

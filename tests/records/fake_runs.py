@@ -4,7 +4,6 @@ import json
 import math
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 import unittest
@@ -118,8 +117,7 @@ class FolderCase(unittest.TestCase):
     name = ""  # of the command
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="stagecraft-records-")
-        self.addCleanup(shutil.rmtree, self.folder)
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(prefix="stagecraft-records-"))
 
     def path(self, name):
         return os.path.join(self.folder, name)

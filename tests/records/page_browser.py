@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "explore"))
-from browser import CHROMIUM, Browser  # noqa: E402, F401: who imports this asks whether there is one
+from browser import CHROMIUM, Browser, run_tests  # noqa: E402, F401: what users of this need, too
 
 # The text of elements by their id.
 TEXTS = "Object.fromEntries([...document.querySelectorAll('[id]')].map((e) => [e.id, e.textContent]))"

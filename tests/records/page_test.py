@@ -10,7 +10,7 @@ import re
 import sys
 import unittest
 
-from page_browser import CHROMIUM, browse
+from page_browser import browse, run_tests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(1, str(ROOT / "common/records/curves"))
@@ -741,7 +741,4 @@ class Template(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if CHROMIUM is None:
-        print("skipped: there is no chromium (common/setup/setup.sh --dev)")
-        sys.exit(77)
-    unittest.main()
+    run_tests(sys.argv[1:])
