@@ -869,7 +869,6 @@ class Comparison(Bench):
                 print(f"{self.key(row)} {name} failed: {text}", file=sys.stderr, flush=True)
 
     def finish(self, facts, program):
-        """Ends a program, and keeps what it said about itself."""
         if program.process is not None or isinstance(program, Peer):
             facts["command"] = command_text(program.command)
         about, failure = tried(program.close, self.deadline)

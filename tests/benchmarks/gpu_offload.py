@@ -69,7 +69,6 @@ def run(bin_folder, program, flags, folder):
 
 
 def of_rounds(records):
-    """What several rounds of one run came to."""
     medians = [r["timing"]["median_seconds"] for r in records]
     return {
         "tokens_per_second": statistics.median(r["timing"]["tokens_per_second"] for r in records),
@@ -129,7 +128,6 @@ def streamed(said, where=""):
 
 
 def adam(program):
-    """The loop alone, on 15 threads."""
     said = said_by([program, "355000000", "15"])
     return {"threads": 15, "params_per_second": streamed(said), "said": said.splitlines()}
 

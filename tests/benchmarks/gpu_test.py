@@ -170,7 +170,6 @@ def refused(ask, *err, **more):
 
 
 def started(*words, environment=None, timeout=None):
-    """A process that ran."""
     return subprocess.run(
         [str(word) for word in words],
         capture_output=True,

@@ -75,7 +75,6 @@ PLANS = (  # lesson, workload, ranks, settings
 
 
 def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
-    """The plan as the program prints it."""
     words = ["--plan", "--json", "--world", ranks, "--device", device, "--workload", workload]
     return json.loads(said_by([programs / lesson, *words, *sets(settings)]))
 
@@ -129,7 +128,6 @@ def operations_of(plan):
 
 
 def axis_of(op, world, stages, tensor):
-    """Along which axis of stages x data x tensor it goes."""
     ranks, data = op.get("ranks", world), world // stages // tensor
     if op["kind"] in ("send", "recv"):
         return "stages"

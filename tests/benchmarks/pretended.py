@@ -1,5 +1,6 @@
 """Programs that only pretend, for gpu_test.py: lessons, a peer, llm.c, copies beside a program, nvidia-smi. Each is a generator that yields the seconds it
 sleeps, or READ for a line of its stdin. They run as processes (main), or in one process with a clock of their own (Clock), where waiting costs nothing."""
+import contextlib
 import json
 import math
 import os
@@ -224,8 +225,6 @@ def smi(io):
 
 
 def main(program):
-    """One of them as a process."""
-
     def end(*_):
         raise Terminated
 
@@ -241,21 +240,13 @@ def main(program):
         )
     )
     answer = None
-    try:
-        while True:
-            asked = running.send(answer)
-            answer = None
-            if asked is READ:
-                answer = sys.stdin.readline()
-            else:
-                time.sleep(asked)
-    except StopIteration:
-        pass
-    except Terminated:
+    with contextlib.suppress(StopIteration):
         try:
+            while True:
+                asked = running.send(answer)
+                answer = sys.stdin.readline() if asked is READ else time.sleep(asked)
+        except Terminated:
             running.throw(Terminated())
-        except StopIteration:
-            pass
 
 
 class Clock:

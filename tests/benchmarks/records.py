@@ -969,7 +969,6 @@ def gpu_runs(folders):
 
 
 def plain_command(said):
-    """As a reader would type it."""
     return command_text(shlex.split(re.sub(r" --out \S+", "", said["command"])))
 
 

@@ -109,7 +109,6 @@ def groups_of(model, optim):
 
 
 def optimizer_of(model, optim, split):
-    """AdamW as the lessons have it."""
     groups = groups_of(model, optim)
     settings = {
         "lr": optim["lr"],

@@ -31,7 +31,6 @@ from rendering import (  # noqa: E402
     offload_tables,
     outputs,
     palette,
-    pipeline,
     plans,
     plots,
     registry,
@@ -51,7 +50,8 @@ def given(name, found):
     return unittest.mock.patch.dict(registry.RECORDS, {name: found})
 
 
-# A value of a record that is another, and how it stops the page: record, place of the value, mark, words.
+ONE_LESSON_ALONE = "runs that differ in more than the lesson, or of several GPUs"
+# A value of a record that is another, and how it stops the page: record, place of the value, mark, words, and the value where not any other does.
 STOPS = (
     ("lesson_01_order", ("ranks", "2", "bytes_sent"), "data-parallel-bytes", "not as predicted"),
     (
@@ -143,6 +143,20 @@ STOPS = (
     ("side_by_side", ("rows", 1, "weights_sha256"), "side-by-side-bits", "its weights are not those of"),
     ("gpu_trace_all_at_once", ("world",), "gpu-traces", "another step than"),
     ("gpu_trace_all_at_once", ("step",), "gpu-traces", "another step than"),
+    ("gpu_profile_one", ("runs", 0, "world"), "world-one-profile", ONE_LESSON_ALONE),
+    ("gpu_profile_one", ("runs", 0, "commit"), "world-one-profile", ONE_LESSON_ALONE),
+    (
+        *("gpu_profile_one", ("runs", 0, "command"), "world-one-profile", ONE_LESSON_ALONE),
+        "x --workload configs/gpt2_774m.json",
+    ),
+    ("gpu_profile_one", ("runs", 0, "lesson"), "world-one-profile", ONE_LESSON_ALONE, "02_zero1"),
+    (
+        "gpu_pipeline",
+        ("rows", "pipeline_4 x2", "ratios", "ours_over_1f1b", "per_joule", "median"),
+        "pipeline-gpu",
+        "lead per joule",
+        9.0,
+    ),
 )
 
 
@@ -155,10 +169,10 @@ def another(value):
 
 class Stops(unittest.TestCase):
     def test_what_is_not_as_it_must_be_stops_the_page(self):
-        for name, (*way, last), mark, words in STOPS:
+        for name, (*way, last), mark, words, *new in STOPS:
             found = copy.deepcopy(record(name))
             place = functools.reduce(operator.getitem, way, found)
-            place[last] = another(place[last])
+            place[last] = new[0] if new else another(place[last])
             renderer, *arguments = mark.split()
             with self.subTest(record=name, way=way, last=last), given(name, found), self.assertRaisesRegex(
                 RenderError, words
@@ -418,7 +432,99 @@ class Commands(unittest.TestCase):
                     run(["tests/gone.sh"], **marks_of_it)
 
 
+def spans_of(kind, *sizes):
+    return [["communication", f"{kind} of {size} f32", 0.0, 1.0] for size in sizes]
+
+
+COMPUTES = ["compute", "compute", 100.0, 50e3]
+GATHERED = ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3]
+REDUCED = ["waiting", "wait for all_reduce 5", 50e3, 51e3]
+# Four blocks of 198,272 numbers between units 0 and 5; in lesson 04 two blocks are gathered again.
+BLOCK = "198,272"
+GATHERS = spans_of("all_gather", "65,536", *[BLOCK] * 4, "256", BLOCK, BLOCK)
+REDUCTIONS = [
+    *spans_of("reduce_scatter", "256", *[BLOCK] * 3, "65,536", BLOCK),
+    ["communication", "all_reduce of 4 f64", 0.0, 1.0],
+]
+A, B, D = ["c", "a", 0, 10], ["c", "b", 5, 15], ["c", "d", 10, 20]
+FIT = {"latency_s": 1e-6, "bytes_per_s": 1e9}
+PROGRAM = """void f() {
+  // why
+  for (;;) {
+    begin();
+
+    // how
+    if (a) {
+      b();
+    }
+  }
+  after();
+  return 1;
+}""".splitlines()
+DRAWN = {
+    "runs": 3,
+    "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
+    "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0},
+}
+# What is asked, of what, and the answer; an error is one that the page stops with.
+ANSWERS = {
+    "forward begins when its parameters are there": (
+        (zero_figures.forward_begins, {"spans": [COMPUTES, GATHERED, REDUCED]}, 2e3),
+        (zero_figures.forward_begins, {"spans": [COMPUTES, REDUCED]}, 100.0),
+    ),
+    "a sweep's fit; a call is a latency for each of its messages": (
+        (collective_tables.fitted, 4, FIT, 1e6, 6e-6 + 1.5e-3),
+        (collective_tables.call_seconds, 2, 4, FIT, collective_tables.fitted(4, FIT, 0)),
+        (collective_tables.call_seconds, 1, 2, FIT, 1e-6),
+    ),
+    "spans at once get lanes of their own": (
+        (lesson_figures.lanes_of, [A, B, D], ([(0, A), (1, B), (0, D)], 2)),
+    ),
+    "a drawn step is named beside the others": (
+        (
+            lesson_figures.steps_text,
+            DRAWN,
+            "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7",
+        ),
+    ),
+    "operations of a timeline are of units": (
+        (zero_figures.units_of, GATHERS[:6], True, [*"012345"]),
+        (zero_figures.units_of, GATHERS, True, [*"01234521"]),
+        (zero_figures.units_of, REDUCTIONS, False, [*"543201", ""]),
+        (zero_figures.units_of, REDUCTIONS[1:], False, RenderError("one micro-batch")),  # a part of a step
+        (zero_figures.units_of, REDUCTIONS[:6] + REDUCTIONS, False, RenderError("one micro-batch")),
+    ),
+    "part of an output": (
+        (outputs.lines_between, ["a", "  b 1", "c", "d"], "b", "d", ["  b 1", "c"]),
+        (outputs.lines_between, ["a", "b", "c"], "x", "", RenderError()),
+        (outputs.lines_between, ["a", "b", "c"], "b", "a", RenderError()),
+    ),
+    "lines of a program end with their block": (
+        (front_page.block_from, PROGRAM, "begin(", ["begin();", "if (a) {", "  b();", "}"]),
+        (front_page.block_from, PROGRAM, "after(", ["after();"]),
+        (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
+    ),
+    "the peak of a GPU": (
+        (gpu_tables.peak_of, "NVIDIA H200", 989e12),
+        (gpu_tables.peak_of, "NVIDIA A100-SXM4-40GB", 312e12),
+        (gpu_tables.peak_of, "another", None),
+    ),
+}
+
+
 class Parts(unittest.TestCase):
+    def test_answers(self):
+        for what, asked in ANSWERS.items():
+            for function, *arguments, answer in asked:
+                with self.subTest(what, arguments=arguments):
+                    if isinstance(answer, RenderError):
+                        with self.assertRaisesRegex(RenderError, str(answer)):
+                            function(*arguments)
+                    elif isinstance(answer, float):
+                        self.assertAlmostEqual(function(*arguments), answer)
+                    else:
+                        self.assertEqual(function(*arguments), answer)
+
     def test_the_ring_sends_each_piece_once_a_step(self):
         for ranks in (2, 3, 4, 7):
             states = lesson_figures.ring_states(ranks)
@@ -461,18 +567,6 @@ class Parts(unittest.TestCase):
             ],
             ["on", "1", "1e-08", "0.002", "0.05", "400"],
         )
-
-    def test_spans_at_once_get_lanes_of_their_own(self):
-        placed, lanes = lesson_figures.lanes_of([["c", "a", 0, 10], ["c", "b", 5, 15], ["c", "d", 10, 20]])
-        self.assertEqual(
-            ([(lane, span[1]) for lane, span in placed], lanes), ([(0, "a"), (1, "b"), (0, "d")], 2)
-        )
-
-    def test_part_of_an_output(self):
-        self.assertEqual(outputs.lines_between(["a", "  b 1", "c", "d"], "b", "d"), ["  b 1", "c"])
-        for first, last in (("x", ""), ("b", "a")):
-            with self.assertRaises(RenderError):
-                outputs.lines_between(["a", "b", "c"], first, last)
 
     def test_a_busy_machine_is_named(self):
         turns = {"load_before": 0.1, "variants": [{"rounds": [{"load_before": 0.2}, {"load_before": 0.0}]}]}
@@ -574,23 +668,6 @@ class Parts(unittest.TestCase):
                 gpu_tables.gpu_margins(Page(PAGE)),
                 r"^Of 1 comparison with peers and with one GPU none is below the aim\.\n",
             )
-        self.assertEqual(
-            (
-                gpu_tables.peak_of("NVIDIA H200"),
-                gpu_tables.peak_of("NVIDIA A100-SXM4-40GB"),
-                gpu_tables.peak_of("another"),
-            ),
-            (989e12, 312e12, None),
-        )
-
-    def test_forward_begins_when_its_parameters_are_there(self):
-        spans = [
-            ["compute", "compute", 100.0, 50e3],
-            ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3],
-            ["waiting", "wait for all_reduce 5", 50e3, 51e3],
-        ]
-        self.assertEqual(zero_figures.forward_begins({"spans": spans}), 2e3)
-        self.assertEqual(zero_figures.forward_begins({"spans": [spans[0], spans[2]]}), 100.0)
 
     # Attention is held against the best published kernel for its shape; a shape that nobody published against the best product, as the run was.
     def test_attention_has_a_bound_of_its_own(self):
@@ -629,20 +706,6 @@ class Parts(unittest.TestCase):
         ):
             self.assertEqual(shares(words)["attention"], share)
 
-    def test_profiles_that_differ_in_more_than_the_lesson_are_no_columns_of_a_table(self):
-        for change in (
-            {"world": 2},
-            {"commit": "another"},
-            {"command": "x --workload configs/gpt2_774m.json"},
-            {"lesson": "02_zero1"},
-        ):
-            found = copy.deepcopy(record("gpu_profile_one"))
-            found["runs"][0].update(change)
-            with self.subTest(change=change), given("gpu_profile_one", found), self.assertRaisesRegex(
-                RenderError, "runs that differ in more than the lesson, or of several GPUs"
-            ):
-                gpu_tables.world_one_profile(Page(PAGE))
-
     def test_a_program_that_failed_is_named(self):
         row = copy.deepcopy(record("gpu_peers")["rows"]["355m x2"])
         row["programs"]["fsdp"]["failure"] = "exit 1\n\nno GPU"
@@ -662,18 +725,6 @@ class Parts(unittest.TestCase):
                 "`a`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), 222222222222 (1 round).",
                 gpu_tables.gpu_commits(Page(PAGE)),
             )
-
-    def test_a_lead_per_joule_that_is_not_smaller_stops_the_page(self):
-        found = copy.deepcopy(record("gpu_pipeline"))
-        next(iter(found["rows"].values()))["ratios"]["ours_over_1f1b"]["per_joule"]["median"] = 9.0
-        with given("gpu_pipeline", found), self.assertRaisesRegex(RenderError, "lead per joule"):
-            pipeline.pipeline_gpu(Page(PAGE))
-
-    def test_a_call_is_a_latency_for_each_of_its_messages(self):
-        fit = {"latency_s": 1e-6, "bytes_per_s": 1e9}
-        self.assertAlmostEqual(collective_tables.fitted(4, fit, 1e6), 6e-6 + 1.5e-3)
-        self.assertAlmostEqual(collective_tables.call_seconds(2, 4, fit), collective_tables.fitted(4, fit, 0))
-        self.assertAlmostEqual(collective_tables.call_seconds(1, 2, fit), 1e-6)
 
     def test_a_formula_or_command_that_is_wrong_stops_the_cheat_sheet(self):
         cheat_sheet.checked()
@@ -796,27 +847,6 @@ class FrontPage(unittest.TestCase):
         gathers = [s.unit for s in self.spans(front_page.step_of("04_zero3"), "communication", "all-gather")]
         self.assertEqual(gathers, [0, 1, 2, 3, 4, 5, 2, 1])
 
-    def test_lines_of_a_program_end_with_their_block(self):
-        lines = [
-            "void f() {",
-            "  // why",
-            "  for (;;) {",
-            "    begin();",
-            "",
-            "    // how",
-            "    if (a) {",
-            "      b();",
-            "    }",
-            "  }",
-            "  after();",
-            "  return 1;",
-            "}",
-        ]
-        self.assertEqual(front_page.block_from(lines, "begin("), ["begin();", "if (a) {", "  b();", "}"])
-        self.assertEqual(front_page.block_from(lines, "after("), ["after();"])
-        with self.assertRaisesRegex(RenderError, "no line contains 'gone'"):
-            front_page.block_from(lines, "gone")
-
     def test_chosen_lines_of_an_output(self):
         with given("name", {"run": {"said": ["total 1", "loss 2", "  x", "  total 3  equal"]}}):
             self.assertEqual(
@@ -828,26 +858,6 @@ class FrontPage(unittest.TestCase):
 
 
 class Zero(unittest.TestCase):
-    # Four blocks of 198,272 numbers between units 0 and 5; in lesson 04 two blocks are gathered again.
-    def test_operations_of_a_timeline_are_of_units(self):
-        def spans(kind, *sizes):
-            return [["communication", f"{kind} of {size} f32", 0.0, 1.0] for size in sizes]
-
-        block = "198,272"
-        gathers = spans("all_gather", "65,536", *[block] * 4, "256", block, block)
-        self.assertEqual(zero_figures.units_of(gathers[:6], True), [*"012345"])
-        self.assertEqual(zero_figures.units_of(gathers, True), [*"01234521"])
-        reductions = spans("reduce_scatter", "256", *[block] * 3, "65,536", block) + [
-            ["communication", "all_reduce of 4 f64", 0.0, 1.0]
-        ]
-        self.assertEqual(zero_figures.units_of(reductions, False), [*"543201", ""])
-        for wrong in (
-            reductions[1:],
-            reductions[:6] + reductions,
-        ):  # a part of a step, and more than one micro-batch
-            with self.assertRaisesRegex(RenderError, "one micro-batch"):
-                zero_figures.units_of(wrong, False)
-
     # Milliseconds, lanes for what is under way at once, a label for units 0, 4, 8 ...
     def test_a_timeline_draws_what_it_has(self):
         def sent(kind, *parts):
@@ -878,17 +888,6 @@ class Zero(unittest.TestCase):
         )
         self.assertEqual({fill for fill in (span[2] for span in rows[5][2])}, {palette.GRADIENTS})
         self.assertEqual(labels, [(2, 0.0, "0"), (5, 0.6, "0")])
-
-    def test_a_drawn_step_is_named_beside_the_others(self):
-        run = {
-            "runs": 3,
-            "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
-            "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0},
-        }
-        self.assertEqual(
-            lesson_figures.steps_text(run),
-            "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7",
-        )
 
     # 36 points a unit, 8 a slice.
     def test_figures_fill_what_a_rank_holds(self):
@@ -1080,8 +1079,6 @@ class EveryLesson(unittest.TestCase):
 
 
 class Offload(unittest.TestCase):
-    PAGE = Page("lessons/05_offload/README.md")
-
     # 24 blocks of width 1024 beside a head of 50,304: 0.285 of the operations without attention.
     def test_forwards_share_of_a_step(self):
         self.assertAlmostEqual(offload_tables.forward_share(plans.workload("gpt2_355m")), 0.29, places=2)

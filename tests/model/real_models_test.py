@@ -102,7 +102,6 @@ def write_weights(path, more=()):
 
 
 def write_model(place):
-    """model.safetensors and config.json."""
     if not HAS_TRANSFORMERS:
         write_weights(place / "model.safetensors")
         (place / "config.json").write_text('{"model_type": "gpt2", "n_head": 2}')
@@ -165,7 +164,6 @@ def ran(place, line, code=0):
 
 
 def newest(place, lesson):
-    """The record of a lesson's last run."""
     return json.loads(
         max(
             (place / "runs" / lesson).glob("*/record.json"), key=lambda path: path.stat().st_mtime_ns

@@ -77,13 +77,8 @@ class Case(FolderCase):
 
     def curves(self, *arguments):
         """In this process, where tensorboard has been loaded."""
-        before, out = os.getcwd(), io.StringIO()
-        os.chdir(self.folder)
-        try:
-            with contextlib.redirect_stdout(out):
-                self.assertEqual(curves.main(arguments), 0)
-        finally:
-            os.chdir(before)
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(curves.main(arguments), 0)
         return out.getvalue()
 
     def same(self, found, wanted):
@@ -121,8 +116,8 @@ class Ended(Case):
     def test_a_second_call_replaces_its_own(self):
         ended_run(self.path("a"), [step(0)])
         write(self.path("a/events.out.tfevents.1.other.2.0"), "")
-        self.curves("a")
-        self.curves("a")
+        for _ in range(2):
+            self.curves("a")
         self.assertEqual(len(glob.glob(self.path("a/events*.stagecraft"))), 1)
         self.assertTrue(
             os.path.exists(self.path("a/events.out.tfevents.1.other.2.0")), "another program's stays"
@@ -167,20 +162,18 @@ class Following(Case):
 
     @contextlib.contextmanager
     def following(self, *flags):
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [f"{ROOT}/lessons/curves.sh", "a", "--follow", *flags],
             cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
+        ) as process:
+            try:
+                yield process
+            finally:
                 process.kill()
-            process.communicate()
 
     def append(self, text):
         with open(f"{self.run_folder}/steps.jsonl", "a", encoding="utf-8") as file:
@@ -261,37 +254,23 @@ class Following(Case):
         self.same(events(self.run_folder), expected(self.steps))
 
     def test_a_real_run(self):
-        workload = [
-            "model.layers=1",
-            "model.width=32",
-            "batch.sequence=32",
-            "batch.global=2",
-            "data.validation_rows=1",
-        ]
-        run = subprocess.Popen(
-            [
-                f"{programs}/00_one_device",
-                "--workload",
-                "configs/tiny.json",
-                "--strategy",
-                "lessons/00_one_device/config.json",
-                "--steps",
-                "40",
-                "--out",
-                self.path("real"),
-                *(part for one in workload for part in ("--set", one)),
-            ],
+        words = (
+            "--workload configs/tiny.json --strategy lessons/00_one_device/config.json --steps 40 --set model.layers=1 --set model.width=32 "
+            "--set batch.sequence=32 --set batch.global=2 --set data.validation_rows=1"
+        )
+        with subprocess.Popen(
+            [f"{programs}/00_one_device", *words.split(), "--out", self.path("real")],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-        )
-        try:
-            while not os.path.exists(self.path("real/record.json")) and run.poll() is None:
-                time.sleep(0.02)
-            out = self.curves("real", "--follow")
-            self.assertEqual(run.wait(timeout=60), 0)
-        finally:
-            run.kill()
+        ) as run:
+            try:
+                while not os.path.exists(self.path("real/record.json")) and run.poll() is None:
+                    time.sleep(0.02)
+                out = self.curves("real", "--follow")
+                self.assertEqual(run.wait(timeout=60), 0)
+            finally:
+                run.kill()
         self.assertIn("40 steps of 00_one_device/real; the run ended with exit code 0\n", out)
         found = json.loads(self.text("real/record.json"))
         wanted, read = found["steps"], events(self.path("real"))
