@@ -216,10 +216,7 @@ def whole(lesson, ranks):
 def on_screen(lesson):
     """The same where nothing else is asked of it: what its screen shows."""
     run = Run(lesson, 0, screen=True)
-    losses = {
-        "loss": rounded(run.record["steps"]["loss"]),
-        "validation_loss": run.record["validation_loss"],
-    }
+    losses = {"loss": rounded(run.record["steps"]["loss"]), "validation_loss": run.record["validation_loss"]}
     return {
         "workload": run.record["workload"],
         "default": {"command": run.command, **losses, "said": run.said},

@@ -26,15 +26,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch_gpt2 import (
-    LocalShards,
-    Trainer,
-    clip_grads,
-    optimizer_of,
-    read_arguments,
-    serve,
-    squares_of,
-)
+from torch_gpt2 import LocalShards, Trainer, clip_grads, optimizer_of, read_arguments, serve, squares_of
 
 CUTS = ("tp", "sp", "async")
 

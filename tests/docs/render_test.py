@@ -227,10 +227,7 @@ class Marks(unittest.TestCase):
         for text, words in (
             ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
             (f"{never}\ntext\n", "'echo one' is never closed"),
-            (
-                f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n",
-                "'echo one' is never closed",
-            ),
+            (f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n", "'echo one' is never closed"),
             ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
             *(
                 (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
@@ -282,7 +279,9 @@ class Checks(unittest.TestCase):
             return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
 
         def fences(text):
-            return [line[: len("p.md:2: a fenced block is ''")] for line in checks.nameless_fences("p.md", text)]
+            return [
+                line[: len("p.md:2: a fenced block is ''")] for line in checks.nameless_fences("p.md", text)
+            ]
 
         def python(text):
             return list(checks.broken_python("p.md", text))
@@ -948,7 +947,10 @@ class Tensor(unittest.TestCase):
         self.assertEqual(sent, [4, 6, 10 * front_page.BLOCKS + 4 + 1])  # the last one: of what every rank has
 
     def test_a_difference_is_of_one_function(self):
-        files = ("lessons/01_data_parallel/data_parallel.cpp", "lessons/10_tensor_parallel/tensor_parallel.cpp")
+        files = (
+            "lessons/01_data_parallel/data_parallel.cpp",
+            "lessons/10_tensor_parallel/tensor_parallel.cpp",
+        )
         text = tensor_tables.difference(self.PAGE, *files, "train_step")
         self.assertIn(
             "-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();",

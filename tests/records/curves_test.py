@@ -32,7 +32,12 @@ def init(**given):
     say({**given, "WANDB_MODE": os.environ["WANDB_MODE"]})
     return types.SimpleNamespace(log=lambda values, step: say([step, values]), finish=lambda: say("finished"))
 """
-COLUMNS = {"loss": "loss", "lr": "lr", "grad_norm": "grad_norm", "step_seconds": "seconds"}  # of a run's steps, by tag
+COLUMNS = {
+    "loss": "loss",
+    "lr": "lr",
+    "grad_norm": "grad_norm",
+    "step_seconds": "seconds",
+}  # of a run's steps, by tag
 programs = ""
 
 
@@ -295,7 +300,13 @@ class WeightsAndBiases(Case):
         self.assertIn("offline run in w/wandb", out)
         first, *points, last = map(json.loads, self.text("w/said.jsonl").splitlines())
         self.assertEqual(
-            (first["mode"], first["WANDB_MODE"], first["name"], first["config"]["workload"]["batch.global"], last),
+            (
+                first["mode"],
+                first["WANDB_MODE"],
+                first["name"],
+                first["config"]["workload"]["batch.global"],
+                last,
+            ),
             ("offline", "offline", "01_data_parallel/a", "12", "finished"),
         )
         self.assertEqual([number for number, _ in points], [0, 1, 1])
@@ -312,7 +323,9 @@ class WeightsAndBiases(Case):
         os.mkdir(self.path("wandb"))  # of earlier runs: no package
         said = "--wandb: python3 has no package wandb\n  fix: python3 -m pip install wandb"
         for also in ([], ["--tensorboard", "tb"]):
-            self.refused(69, said, "a", "--wandb", "w", *also, PATH=f"{self.path('bin')}:{os.environ['PATH']}")
+            self.refused(
+                69, said, "a", "--wandb", "w", *also, PATH=f"{self.path('bin')}:{os.environ['PATH']}"
+            )
             self.assertFalse({"w", "tb"} & set(os.listdir(self.folder)))
 
     def test_one_that_fails(self):
@@ -334,7 +347,9 @@ WAITS = "\n  fix: --follow waits for its steps"
 
 class BadInput(Case):
     def test_bad_input(self):
-        name = "name the folder of a run or its record.json, such as runs/01_data_parallel/2025-01-31T12-00-00"
+        name = (
+            "name the folder of a run or its record.json, such as runs/01_data_parallel/2025-01-31T12-00-00"
+        )
         for more in ((), ("--follow",)):
             self.refused(65, f"a: there is no such run\n  fix: {name}", "a", *more)
         for steps, said in (

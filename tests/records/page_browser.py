@@ -33,5 +33,5 @@ def browse(text, width=1280, more=(), until="selftest"):
         file = pathlib.Path(folder) / "page.html"
         file.write_text(allowed(text), encoding="utf-8")
         there = f"document.readyState === 'complete' && !!document.getElementById('{until}')"
-        browser.opened(f"file://{file}#selftest", width, there, seconds=240)
+        browser.opened(f"file://{file}#selftest", width, there, seconds=60)
         return browser.value(TEXTS)

@@ -129,7 +129,8 @@ class Passes(Case):
             with self.subTest(rows):
                 data = sample(REPLICAS)
                 data["steps"] = {
-                    name: [column[i % len(column)] for i in range(rows)] for name, column in data["steps"].items()
+                    name: [column[i % len(column)] for i in range(rows)]
+                    for name, column in data["steps"].items()
                 }
                 data["steps"].update(step=[10 * i for i in range(rows)], validation=[[0, 3.5]])
                 self.passes(data)
@@ -188,7 +189,7 @@ def with_markup(value, where, path=()):
 
 class Markup(Case):
     def harm(self, data, changed=lambda text: text):
-        return browse(page(data, template_with(HARM, text=changed(TEXT)))).get("harm")
+        return browse(page(data, template_with(HARM, text=changed(TEXT))), until="harm")["harm"]
 
     def test_of_every_field_stays_text(self):
         for where in ("texts", "keys", "ranks"):
@@ -634,7 +635,13 @@ class Planted(Case):
                 data = sample(ZERO3)
                 start = data["marks"]["ranks"][0]["begins"][0]
                 released = (what, "slice")
-                move(data, 0, "holds", lambda h, r=released: h[0] > start + 1 and (h[1], h[3]) == r, lambda h: None)
+                move(
+                    data,
+                    0,
+                    "holds",
+                    lambda h, r=released: h[0] > start + 1 and (h[1], h[3]) == r,
+                    lambda h: None,
+                )
                 self.fails(r"alive|after (leaving|whole)", data)
 
     def test_a_shifted_span(self):
@@ -644,7 +651,13 @@ class Planted(Case):
         ):
             data = sample(ZERO3)
             chosen = ["forward", block]
-            move(data, rank, "spans", lambda s, c=chosen: s[1:3] == c, lambda s, by=by: [*s[:4], s[4] - by, *s[5:]])
+            move(
+                data,
+                rank,
+                "spans",
+                lambda s, c=chosen: s[1:3] == c,
+                lambda s, by=by: [*s[:4], s[4] - by, *s[5:]],
+            )
             self.fails(f"rank {rank}, forward of block {block}.*{words}", data)
 
     def test_a_dropped_message(self):

@@ -203,7 +203,10 @@ class Scaling(Case):
         for said, *runs in (
             (f"{short}: has 24 steps; a rate needs 25\n  fix: --steps 25 or more", one, short),
             (f"{again}: has 2 ranks, as {two}\n  fix: name one run of each number of ranks", one, two, again),
-            ("--scaling: one run says nothing of scaling\n  fix: name runs on other numbers of ranks as well", one),
+            (
+                "--scaling: one run says nothing of scaling\n  fix: name runs on other numbers of ranks as well",
+                one,
+            ),
             ("--scaling: prints a table alone\n  fix: leave out --svg and --pages", one, two, "--pages"),
         ):
             self.refused(64, said, *runs, "--scaling")
@@ -393,7 +396,10 @@ class BadInput(Case):
         for text, said in (
             (f'{first}{{"step": 1, "lo\n{third}', "2:13: is not JSON"),
             ("[1]\n", "1: is not what a run writes"),
-            (first + second.replace('"seconds": 0.5', '"seconds": "long"', 1), '2: "seconds" is not what a run writes'),
+            (
+                first + second.replace('"seconds": 0.5', '"seconds": "long"', 1),
+                '2: "seconds" is not what a run writes',
+            ),
         ):
             begun_run(self.path("a"), text)
             self.bad(f"a/steps.jsonl:{said}\n  fix: {run_files.A_LINE}")
