@@ -706,7 +706,7 @@ class Planted(Case):
             ("--dim: light-dark(#555b64", "--dim: light-dark(#9aa0a8", "contrast, light"),
             ("width:${100 * BAR * n / most}%", "width:${100 * BAR * n / most + 0.2}%", "widths of rank"),
             ("view.width / 130)", "view.width / 13)", "labels overlap"),
-            ('"data-state": hold.state', '"data-state": "whole"', "cell 0"),
+            ('"data-state": hold.state', '"data-state": "whole"', "cell [01] "),
             (
                 "// --- verdict ---\n",
                 'setTimeout(() => 0);\ndispatchEvent(new ErrorEvent("error", { message: "planted" }));\n',
