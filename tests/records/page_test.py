@@ -131,6 +131,7 @@ class Passes(Case):
                 data["steps"] = {
                     name: [column[i % len(column)] for i in range(rows)]
                     for name, column in data["steps"].items()
+                    if column
                 }
                 data["steps"].update(step=[10 * i for i in range(rows)], validation=[[0, 3.5]])
                 self.passes(data)
