@@ -21,7 +21,7 @@ import subprocess
 import sys
 
 import gpu_watch
-from harness import MPIRUN, OF_MPI, ONE_THREAD, ROOT, arguments
+from harness import MPIRUN, OF_MPI, ONE_THREAD, ROOT, arguments, said_by
 
 ENVIRONMENT = {**OF_MPI, **ONE_THREAD}
 GIB = 1 << 30
@@ -86,10 +86,7 @@ def measure(args):
     words = ["--device", args.device, *args.windows, "--dtype", args.dtype, "--rounds", args.rounds]
     words = [str(word) for word in (*words, "--min-bytes", args.min_bytes, "--max-bytes", args.max_bytes)]
     command = [*MPIRUN, "-n", str(args.ranks), str(program), *words]
-    said = subprocess.run(
-        command, env={**os.environ, **ENVIRONMENT}, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    result = json.loads(said)
+    result = json.loads(said_by(command, ENVIRONMENT))
     result["link"] = link(result) + (", by copy engine" if args.windows else "")
     if args.device == "cuda":
         result["machine"] = gpu_watch.machine()

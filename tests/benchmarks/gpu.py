@@ -673,23 +673,20 @@ class Comparison(Bench):
         for row, _ in waiting:
             self.attention(row)
         waiting.sort(key=lambda rn: -peer_gib(*rn))
-        most, starting, began = max(1, (os.cpu_count() or 2) // (2 * self.world)), set(), time.monotonic()
+        most, starting, began = max(1, (os.cpu_count() or 2) // (2 * self.world)), {}, time.monotonic()
         while waiting or starting:
-            for row, name in list(waiting):
-                if len(starting) >= most:
-                    break
+            while waiting and len(starting) < most:
+                row, name = waiting.pop(0)
                 peer = self.peers[row.name, name] = self.peer(row, name)
-                waiting.remove((row, name))
                 _, peer.failure = tried(peer.start)
                 if peer.failure is None:
-                    starting.add((row.name, name))
-            for key in list(starting):
-                peer = self.peers[key]
+                    starting[f"{row.name} {name}"] = peer
+            for name, peer in list(starting.items()):
                 ready, peer.failure = tried(peer.poll)
                 if ready or peer.failure:
-                    starting.remove(key)
+                    del starting[name]
                     how = "failed to start" if peer.failure else "ready"
-                    print(f"{key[0]} {key[1]}: {how} after {time.monotonic() - began:.0f} s", flush=True)
+                    print(f"{name}: {how} after {time.monotonic() - began:.0f} s", flush=True)
             if time.monotonic() > self.deadline:
                 raise OutOfTime()
             time.sleep(0.05)
@@ -762,12 +759,12 @@ class Comparison(Bench):
         return found
 
     def label(self, row, name):
+        if name in LESSONS:
+            return self.lesson_of(row, name)[2]
         base, _, mode = name.partition("_")
         behind = f" ({mode.replace('_', '-')})" if mode else ""
         if name == "llmc":
             return "llm.c"
-        if name in LESSONS:
-            return self.lesson_of(row, name)[2]
         if base in SCHEDULES:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
             return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
@@ -872,7 +869,6 @@ class Comparison(Bench):
                 print(f"{self.key(row)} {name} failed: {text}", file=sys.stderr, flush=True)
 
     def finish(self, facts, program):
-        """Ends a program, and keeps what it said about itself."""
         if program.process is not None or isinstance(program, Peer):
             facts["command"] = command_text(program.command)
         about, failure = tried(program.close, self.deadline)
@@ -956,16 +952,12 @@ ASKED = {
 }
 
 
-def interrupt(number, frame):
-    raise KeyboardInterrupt
-
-
 def main():
     args = arguments(__doc__, ASKED)
     if args.render:
         print(gpu_table.markdown(json.loads(pathlib.Path(args.render).read_text())))
         return 0
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="stagecraft_bench_") as folder:
         try:
             return Comparison(args, folder).run()

@@ -6,10 +6,12 @@ copy within themselves.
 
   tests/benchmarks/gpu_copies.py --gpus 2 [--within]
 """
-import argparse
 import ctypes
 import itertools
+import sys
 import time
+
+from harness import arguments
 
 BYTES, PERIOD = 1 << 20, 0.02
 DEFAULT = 4  # cudaMemcpyDefault: where from and where to, by the addresses
@@ -22,19 +24,14 @@ def sources_of(gpus, there):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpus", type=int, required=True)
-    parser.add_argument("--within", action="store_true")
-    args = parser.parse_args()
+    asked = {"--gpus": {"type": int, "required": True}, "--within": {"action": "store_true"}}
+    args = arguments(__doc__, asked)
     import torch  # takes seconds, and sources_of needs none
 
     there = torch.cuda.device_count()
     if not 0 < args.gpus <= there or there < 2:
-        parser.exit(
-            1,
-            f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more than there are\n",
+        sys.exit(
+            f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more than there are"
         )
     pairs = []
     for gpu, source in enumerate(sources_of(args.gpus, there)):
@@ -62,9 +59,8 @@ def main():
                 )
                 stream.synchronize()
             if failed:
-                parser.exit(
-                    1,
-                    f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo -p2p r)\n",
+                sys.exit(
+                    f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo -p2p r)"
                 )
         if turn == 0:
             print("copying", flush=True)

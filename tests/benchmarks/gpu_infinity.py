@@ -139,6 +139,25 @@ def of_deepspeed(program, model, rows, steps, disk):
     }
 
 
+def measured(what, args, disk_benchmark, programs, folder):
+    """Of a line of RUNS: the part of the result that it belongs to, what was found, and facts of the machine."""
+    if what is None:
+        return "raw", raw(disk_benchmark, args.disk), {}
+    lesson, model, name, rows, more, steps = what
+    said = {"name": name, "model": model, "workload": WORKLOADS[model]}
+    if lesson == "deepspeed":
+        found = of_deepspeed(args.deepspeed_peer, model, rows, steps, args.disk)
+        print(*what, found["tokens_per_second"], flush=True)
+        return "runs", {**said, "name": lesson, **found}, {}
+    disk = "" if lesson == "05_offload" else f"--disk {args.disk}"
+    flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {disk} {more}"
+    record, system = run(programs[lesson], flags, folder)
+    found = of_run(record, rows, system)
+    print(*what, {k: v for k, v in found.items() if k != "bytes"}, flush=True)
+    machine = {"versions": record["versions"], "cores": os.cpu_count(), "started": record["started"]}
+    return ("offload", found, machine) if lesson == "05_offload" else ("runs", {**said, **found}, machine)
+
+
 ASKED = {
     "--disk": {"required": True},
     **out(),
@@ -163,31 +182,10 @@ def main():
     done = sum(len(result[part]) for part in PARTS)
     with tempfile.TemporaryDirectory() as scratch:
         for number, what in enumerate((TURNS if args.deepspeed else RUNS)[done:]):
-            if what is None:
-                result["raw"].append(raw(disk_benchmark, args.disk))
-                write(args.out, result)
-                continue
-            lesson, model, name, rows, more, steps = what
-            said = {"name": name, "model": model, "workload": WORKLOADS[model]}
-            if lesson == "deepspeed":
-                said["name"] = lesson
-                found = of_deepspeed(args.deepspeed_peer, model, rows, steps, args.disk)
-                print(*what, found["tokens_per_second"], flush=True)
-            else:
-                disk = "" if lesson == "05_offload" else f"--disk {args.disk}"
-                flags = f"{WORKLOADS[model]} --set batch.global={rows} --steps {steps} {disk} {more}"
-                record, system = run(programs[lesson], flags, pathlib.Path(scratch) / str(number))
-                result |= {
-                    "versions": record["versions"],
-                    "cores": os.cpu_count(),
-                    "started": record["started"],
-                }
-                found = of_run(record, rows, system)
-                print(*what, {k: v for k, v in found.items() if k != "bytes"}, flush=True)
-            if lesson == "05_offload":
-                result["offload"].append(found)
-            else:
-                result["runs"].append({**said, **found})
+            folder = pathlib.Path(scratch) / str(number)
+            part, found, facts = measured(what, args, disk_benchmark, programs, folder)
+            result |= facts
+            result[part].append(found)
             write(args.out, result)
 
 

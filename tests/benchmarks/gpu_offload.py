@@ -69,7 +69,6 @@ def run(bin_folder, program, flags, folder):
 
 
 def of_rounds(records):
-    """What several rounds of one run came to."""
     medians = [r["timing"]["median_seconds"] for r in records]
     return {
         "tokens_per_second": statistics.median(r["timing"]["tokens_per_second"] for r in records),
@@ -88,7 +87,7 @@ def lanes(trace, step):
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     (whole,) = [e for e in events if e["name"] == f"step {step}"]
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
-    found = {"compute": [], "to_host": [], "to_device": [], "adam": [], "norm": []}
+    found = {kind: [] for kind in ("compute", "to_host", "to_device", "adam", "norm")}
     for e in events:
         name = e["name"]
         kind = (
@@ -100,14 +99,9 @@ def lanes(trace, step):
             if e["cat"] == "compute" and e is not whole
             else name.split(" ")[0]
         )
-        if kind not in found or e["ts"] + e["dur"] <= begin or e["ts"] >= end:
-            continue
-        found[kind].append(
-            [
-                round((max(begin, e["ts"]) - begin) / 1e3, 3),
-                round((min(end, e["ts"] + e["dur"]) - begin) / 1e3, 3),
-            ]
-        )
+        if kind in found and e["ts"] + e["dur"] > begin and e["ts"] < end:
+            inside = max(begin, e["ts"]), min(end, e["ts"] + e["dur"])
+            found[kind].append([round((at - begin) / 1e3, 3) for at in inside])
     return {
         "milliseconds": round(whole["dur"] / 1e3, 3),
         **{kind: merged(sorted(spans)) for kind, spans in found.items()},
@@ -134,7 +128,6 @@ def streamed(said, where=""):
 
 
 def adam(program):
-    """The loop alone, on 15 threads."""
     said = said_by([program, "355000000", "15"])
     return {"threads": 15, "params_per_second": streamed(said), "said": said.splitlines()}
 

@@ -5,7 +5,7 @@
   close(deadline)                    ends it; returns what only its end tells
 
 A Peer, which takes a minute to compile, also has start(), and poll(), which is True once it can be measured. Each has `process` and `command`,
-and raises Failed with what it printed last. Deadlines are time.monotonic()'s.
+and raises Failed with what it printed last. Deadlines and limits are time.monotonic()'s.
 """
 import array
 import contextlib
@@ -123,7 +123,25 @@ def warm(steps, median):
     return max(steps, math.ceil(WARM / median)) if median else steps
 
 
-class Lesson:
+class Program:
+    """A turn has a limit of its own, in seconds; the deadline is everybody's."""
+
+    limit = 600.0
+    process, command, about = None, (), None
+
+    def measure(self, warm_up, steps, deadline):
+        return self.turn(warm_up, steps, deadline, time.monotonic() + self.limit)
+
+    def close(self, deadline):
+        """Its end tells nothing: it is not waited for longer than it takes."""
+        del deadline
+        if self.process is not None:
+            self.process.end()
+            self.process = None
+        return self.about or {}
+
+
+class Lesson(Program):
     """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
     takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting.
     """
@@ -132,8 +150,8 @@ class Lesson:
         """`expected`: about how many seconds a step takes, for the warm-up of a first turn."""
         self.program, self.settings, self.ranks, self.environment = program, settings, ranks, environment
         self.paused, self.turns = paused and ranks == 1, turns
-        self.folder, self.process, self.seen, self.lines = pathlib.Path(folder), None, 0, []
-        self.command, self.about, self.asked, self.median = [], {}, 0, expected
+        self.folder, self.seen, self.lines = pathlib.Path(folder), 0, []
+        self.about, self.asked, self.median = {}, 0, expected
 
     def launch(self, steps):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -170,8 +188,7 @@ class Lesson:
             time.sleep(0.001)
         return time.time()
 
-    def measure(self, warm_up, steps, deadline, limit=600.0):
-        limit += time.monotonic()
+    def turn(self, warm_up, steps, deadline, limit):
         if self.paused:
             return self.measure_paused(warm_up, steps, deadline, limit)
         warm_up = warm(warm_up, self.median)
@@ -258,13 +275,12 @@ class Lesson:
                 if status is not None:
                     self.about = self.facts(self.read_record(status))
         finally:
-            self.process.end()
-            self.process = None
+            super().close(deadline)
             shutil.rmtree(self.folder, ignore_errors=True)
         return self.about
 
 
-class Apart:
+class Apart(Program):
     """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest counts: ranks of one
     run would wait for it."""
 
@@ -274,10 +290,8 @@ class Apart:
         self.lessons = [
             make(gpu, {"CUDA_VISIBLE_DEVICES": str(name)}) for gpu, name in enumerate(seen[:gpus])
         ]
-        self.command, self.about, self.process = [], {}, None
 
-    def measure(self, warm_up, steps, deadline, limit=600.0):
-        limit += time.monotonic()
+    def turn(self, warm_up, steps, deadline, limit):
         turns = []
         try:
             warm_up = max(warm(warm_up, lesson.median) for lesson in self.lessons)
@@ -291,39 +305,36 @@ class Apart:
                     lesson.process.end()
         medians = [statistics.median(turn["seconds"]) for turn in turns]
         slowest = medians.index(max(medians))
-        self.process, self.command, self.about = (
-            self.lessons[slowest].process,
-            self.lessons[slowest].command,
-            self.lessons[slowest].about,
-        )
+        counts = self.lessons[slowest]
+        self.process, self.command, self.about = counts.process, counts.command, counts.about
         return {**turns[slowest], "medians": medians, "gpus": [slowest]}
 
     def close(self, deadline):
         for lesson in self.lessons:
             lesson.close(deadline)
-        return self.about
+        return self.about or {}
 
 
-class BesideCopies:
+class BesideCopies(Program):
     """A program while small copies keep the links of its GPUs awake, or, to compare, as many copies use no link."""
 
     def __init__(self, program, copies, gpus, within):
-        self.program, self.process, self.command = program, None, []
+        self.program = program
         self.copies = [sys.executable, str(copies), "--gpus", str(gpus), *(["--within"] if within else [])]
 
-    def measure(self, warm_up, steps, deadline, limit=600.0):
+    def measure(self, warm_up, steps, deadline):
         copies = Process(self.copies)
         try:
             self.wait_for_copies(copies, deadline)
-            turn = self.program.measure(warm_up, steps, deadline, limit)
+            turn = self.program.measure(warm_up, steps, deadline)
             self.check(copies)
         finally:
             copies.end()
         self.process, self.command = self.program.process, self.program.command
         return turn
 
-    def wait_for_copies(self, copies, deadline, limit=60.0):
-        limit += time.monotonic()
+    def wait_for_copies(self, copies, deadline):
+        limit = time.monotonic() + 60.0
         while "copying" not in copies.output():
             self.check(copies)
             if time.monotonic() > min(deadline, limit):
@@ -338,13 +349,15 @@ class BesideCopies:
         return self.program.close(deadline)
 
 
-class Peer:
+class Peer(Program):
     """PyTorch: started once, since compiling takes a minute; idle between its turns."""
+
+    limit = 300.0
 
     def __init__(self, program, arguments, start_limit=400.0, environment=None):
         self.command = [sys.executable, str(program), *map(str, arguments)]
         self.start_limit, self.environment = start_limit, environment
-        self.process, self.answers, self.about, self.began = None, queue.Queue(), None, None
+        self.answers, self.began = queue.Queue(), None
 
     def start(self):
         self.process = Process(self.command, self.environment, pipes=True)
@@ -385,8 +398,7 @@ class Peer:
         self.about = answer
         return True
 
-    def measure(self, warm_up, steps, deadline, limit=300.0):
-        limit += time.monotonic()
+    def turn(self, warm_up, steps, deadline, limit):
         try:
             self.process.child.stdin.write(json.dumps({"warm_up": warm_up, "steps": steps}) + "\n")
             self.process.child.stdin.flush()
@@ -407,17 +419,11 @@ class Peer:
         )
         return turn_of(*(answer[key] for key in ("seconds", "tokens", "ended", "began")))
 
-    def close(self, deadline):
-        """Its end tells nothing: it is not waited for longer than it takes."""
-        del deadline
-        if self.process is not None:
-            self.process.end()
-            self.process = None
-        return self.about or {}
 
-
-class LlmC:
+class LlmC(Program):
     """karpathy/llm.c's train_gpt2cu, a process a turn, nothing computed twice (-r 0). `binary`: FILE, or FILE@COMMIT of its sources."""
+
+    limit = 300.0
 
     def __init__(self, binary, layers, rows, sequence, tokens):
         self.step_tokens = rows * sequence
@@ -425,10 +431,9 @@ class LlmC:
         settings = {"-i": tokens, "-j": tokens, "-e": f"d{layers}", "-b": rows, "-t": sequence}
         settings |= {"-d": rows * sequence, "-v": 1 << 30, "-m": 1, "-s": 0, "-h": 0, "-r": 0}
         self.command = [binary, *(word for setting in settings.items() for word in setting)]
-        self.process, self.about, self.median = None, {"commit": commit} if commit else {}, None
+        self.about, self.median = {"commit": commit} if commit else {}, None
 
-    def measure(self, warm_up, steps, deadline, limit=300.0):
-        limit += time.monotonic()
+    def turn(self, warm_up, steps, deadline, limit):
         if self.median is None:  # how long its steps are, for as long a warm-up as later turns have
             self.run(0, warm_up, deadline, limit)
         return self.run(warm(warm_up, self.median), steps, deadline, limit)
@@ -444,12 +449,6 @@ class LlmC:
             raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")
         ended, self.median = time.time(), statistics.median(seconds[warm_up:])
         return turn_of(seconds[warm_up:], self.step_tokens, ended)
-
-    def close(self, deadline):
-        del deadline
-        if self.process is not None:
-            self.process.end()
-        return self.about
 
 
 def random_tokens(vocab):

@@ -148,13 +148,20 @@ class Call:
     env: dict = dataclasses.field(default_factory=dict)
     script: str = "gpu.py"
     once: str = ""  # said once
+    never: str = ""  # neither said nor in the result
+    before: tuple = ()  # said in this order
+    files: dict = dataclasses.field(default_factory=dict)  # what a log has then, split at blanks
 
     def of(self, run):
-        said, result = run(*shlex.split(self.ask), script=self.script, **self.env)
+        said, result = run(*shlex.split(self.ask.format(folder=run.folder)), script=self.script, **self.env)
         good = said.returncode == self.code and words(*self.out)(said.stdout)
         good &= not self.once or said.stdout.count(self.once) == 1
+        good &= not self.never or self.never not in f"{said.stdout}{(result or {}).get('rows')}"
+        at = [said.stdout.find(text) for text in self.before]
+        good &= -1 not in at and at == sorted(at)
         check(good and words(*self.err)(said.stderr), f"{self}: {said.returncode} {said.stdout}{said.stderr}")
         has(result or {}, self.has)
+        has({name: (run.folder / name).read_text().split() for name in self.files}, self.files)
         return said, result
 
 
@@ -163,7 +170,6 @@ def refused(ask, *err, **more):
 
 
 def started(*words, environment=None, timeout=None):
-    """A process that ran."""
     return subprocess.run(
         [str(word) for word in words],
         capture_output=True,
@@ -210,6 +216,7 @@ def machine():
             )
             return done, kept(folder / "out.json", None)
 
+        run.folder = folder
         yield folder, run
 
 
@@ -321,7 +328,7 @@ def stage():
             done = subprocess.CompletedProcess((), code, out.getvalue(), err.getvalue())
             return done, kept(folder / "out.json", None)
 
-        run.clock, run.process = clock, process
+        run.folder, run.clock, run.process = folder, clock, process
         yield folder, run
 
 
@@ -929,6 +936,64 @@ CASES = {
             script="gpu_bits.py",
         ),
     ],
+    # Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done. Lessons that stand still between their turns
+    # count, and llm.c, which has no turn where there are no peers.
+    "rows share the memory": [
+        *(
+            Call(f"--rows {rows} --rounds 1 --again --peers compile,bf16 --lessons ours{more}", before=order)
+            for rows, more, order in (
+                ("355m,774m", "", ("355m round", "774m compile: ready")),
+                ("124m,355m", "", ("355m compile: ready", "124m round")),
+                ("124m,355m", ",dp,zero1,zero2,zero3", ("124m round", "355m compile: ready")),
+                ("124m,355m", " --llmc {folder}/llmc", ("124m round", "355m compile: ready")),
+            )
+        ),
+        Call(
+            "--rows sharding --rounds 1 --llmc {folder}/llmc",
+            row("sharding", programs=names("ours", "dp", "zero1", "zero2", "zero3")),
+        ),
+    ],
+    # Two steps tell how long they are (0.9 and 0.08 s), then it warms up for 4 s. Nothing stored stands beside what was measured.
+    "llm.c": [
+        Call(
+            "--rows 774m --rounds 2 --peers none --llmc {folder}/llmc@abc",
+            row(
+                "774m",
+                **{
+                    "ratios/ours_over_llmc/median": 0.8,
+                    "programs/llmc/commit": "abc",
+                    "programs/llmc/command": lambda text: text.endswith("-r 0"),
+                    "warm_seconds": 4.0,
+                },
+            ),
+            files={"log.llmc": ["2", "12", "53"]},
+            never="stored",
+        )
+    ],
+    # The first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps of 0.1 s.
+    "turns warm up as long": [
+        Call(
+            "--world 2 --rows 774m --rounds 2 --peers none --lessons ours",
+            files={"log": lambda made: len(made) == (22 + 3) + (40 + 3)},
+        )
+    ],
+    "awake links that do not work": [
+        Call(
+            f"{TWO} --rows links",
+            row(
+                "links x2",
+                **{
+                    "programs/ours_1_awake/failure": words("no second GPU"),
+                    "programs/ours_1": lacks("failure"),
+                },
+            ),
+            1,
+            env={"FAKE_NO_LINK": "1"},
+        )
+    ],
+    "what is not built is said at once": [
+        refused("--rows 774m --bin {folder}/other", "00_one_device is not built", never="ready")
+    ],
     "dtypes": [
         Call(
             "--rounds 2",
@@ -1074,13 +1139,6 @@ def goes_on():
         check(same == again, "a failure without a round replaces none")
 
 
-def says_at_once_what_is_not_built():
-    with stage() as (folder, run):
-        (folder / "00_one_device").unlink()
-        said, _ = refused("--rows 774m --peers compile", "00_one_device is not built").of(run)
-        check("ready" not in said.stdout, "it says so at once")
-
-
 def keeps_to_the_time():
     with stage() as (folder, run):
         ask, began = "--rows 774m --peers none --rounds", run.clock.time()
@@ -1116,55 +1174,6 @@ def ends_what_can_end():
                 ("bytes_measured" in about) == ends and ("record" in about) != ends,
                 f"{turns} turns, one taken: {about}",
             )
-
-
-# Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done. Lessons that stand still between their turns
-# count, and llm.c.
-def rows_share_the_memory():
-    with stage() as (folder, run):
-        llmc = f"--llmc {folder}/llmc"
-        for rows, first, last, more in (
-            ("355m,774m", "355m round", "774m compile: ready", "--lessons ours"),
-            ("124m,355m", "355m compile: ready", "124m round", "--lessons ours"),
-            ("124m,355m", "124m round", "355m compile: ready", "--lessons ours,dp,zero1,zero2,zero3"),
-            ("124m,355m", "124m round", "355m compile: ready", f"--lessons ours {llmc}"),
-        ):
-            ask = f"--rows {rows} --rounds 1 --again --peers compile,bf16 {more}"
-            said, _ = Call(ask).of(run)
-            check(-1 < said.stdout.find(first) < said.stdout.find(last), f"{ask}: {said.stdout}")
-        no_peer = row("sharding", programs=names("ours", "dp", "zero1", "zero2", "zero3"))
-        Call(f"--rows sharding --rounds 1 {llmc}", no_peer).of(run)
-
-
-def runs_llmc():
-    with stage() as (folder, run):
-        expected = row(
-            "774m",
-            **{
-                "ratios/ours_over_llmc/median": 0.8,
-                "programs/llmc/commit": "abc",
-                "programs/llmc/command": lambda text: text.endswith("-r 0"),
-                "warm_seconds": 4.0,
-            },
-        )
-        ask = f"--rows 774m --rounds 2 --peers none --llmc {folder}/llmc@abc"
-        said, result = Call(ask, expected).of(run)
-        check(
-            (folder / "log.llmc").read_text() == "2 12 53 ",
-            "two steps tell how long they are (0.9 and 0.08 s), then it warms up for 4 s",
-        )
-        found = {**result["rows"]["774m"], "rounds": said.stdout}
-        check("stored" not in f"{found}", "nothing stored stands beside what was measured")
-
-
-def warms_up_as_long():
-    with stage() as (folder, run):
-        Call("--world 2 --rows 774m --rounds 2 --peers none --lessons ours").of(run)
-        made = len((folder / "log").read_text().split())
-        check(
-            made == (22 + 3) + (40 + 3),
-            f"the first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps of 0.1 s: {made} steps",
-        )
 
 
 # Arithmetic, with numbers made here: scaling is rate_N / (N rate_1); a program that missed a round says how many it had; between two changes of a counter
@@ -1272,10 +1281,6 @@ def compares_awake_links():
         for turn, (begin, end) in ((steps[3 * 49 : 5 * 49], noted[:2]), (steps[5 * 49 :], noted[2:])):
             beside = float(begin[-1]) <= min(turn) and max(turn) <= float(end[-1])
             check(beside, "copies beside all steps of the turn")
-    with stage() as (_, run):
-        lost = {"programs/ours_1_awake/failure": words("no second GPU"), "programs/ours_1": lacks("failure")}
-        ended = {"code": 1, "env": {"FAKE_NO_LINK": "1"}}
-        Call(f"{TWO} --rows links", row("links x2", **lost), **ended).of(run)
 
 
 def compares_curves_of_records():
@@ -1383,12 +1388,8 @@ def main():
         refuses_without_gpu,
         takes_turns,
         goes_on,
-        says_at_once_what_is_not_built,
         keeps_to_the_time,
         ends_what_can_end,
-        rows_share_the_memory,
-        runs_llmc,
-        warms_up_as_long,
         holds_cases,
         computes,
         compares_disks,

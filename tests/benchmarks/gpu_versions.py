@@ -54,7 +54,6 @@ class Programs:
         return record_of(self.command(program, *flags), self.folder / out, ranks=2)
 
     def predicted(self, program, costs):
-        """Milliseconds and tokens per second that --plan says."""
         said = shown_and_said_by(
             self.command(program.removesuffix(" --graph off"), "--plan", "--world", 2, "--costs", costs)
         )

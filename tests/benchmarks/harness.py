@@ -34,7 +34,6 @@ CHECKED = {
 
 
 def out(default=None, **more):
-    """--out, a path."""
     where = {"required": True} if default is None else {"default": default}
     return {"--out": {"type": pathlib.Path, **where, **more}}
 
@@ -68,7 +67,6 @@ def arguments_of_runs(about, asked, required=False):
 
 
 def sets(settings):
-    """As words of a command line."""
     return [word for one in settings for word in ("--set", one)]
 
 
@@ -105,7 +103,6 @@ def record_of(command, folder, ranks=1):
 
 
 def lesson_program(folder, name):
-    """Where a lesson's program lies."""
     return built(folder, name, f"lessons/{name}/run.sh --preset cuda --build-only")
 
 
@@ -141,7 +138,6 @@ def command_text(command):
 
 
 def own_command(script):
-    """Of the script that runs."""
     return command_text([HERE / script, *sys.argv[1:]])
 
 

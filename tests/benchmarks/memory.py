@@ -49,7 +49,6 @@ def measured(lesson, ranks, settings):
 
 
 def planned(workload):
-    """The buffers of lesson 00's plan on a GPU."""
     file = f"configs/{workload}.json"
     rank = printed(CPU_BIN, "00_one_device", file, 1)["ranks"][0]
     return {

@@ -83,7 +83,6 @@ class Program:
         )
 
     def train(self, way, length, ways):
-        """Trains one model, and evaluates it in these ways."""
         settings = [*base(self.args), f"batch.sequence={length}"]
         name = f"{way}_{length}"
         weights = self.folder / f"{name}.safetensors"

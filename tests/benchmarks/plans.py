@@ -12,7 +12,10 @@ import json
 import sys
 
 import choosing
-from harness import CHECKED, arguments, said_by, sets, write_or_compare
+from harness import CHECKED, ROOT, arguments, said_by, sets, write_or_compare
+
+sys.path.insert(0, str(ROOT / "common/records/curves"))
+from report import sent_bytes  # noqa: E402
 
 FILES = {
     "tiny": "configs/tiny.json",
@@ -25,7 +28,6 @@ COMBINED = "11_combined"
 MESHES = [
     f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0
 ]  # stages x data x tensor
-SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 # Of docs/figures/cheat_sheet.svg.
 SMALL = ("batch.micro=4", "batch.global=128")
@@ -73,7 +75,6 @@ PLANS = (  # lesson, workload, ranks, settings
 
 
 def printed(programs, lesson, workload, ranks, settings=(), device="cuda"):
-    """The plan as the program prints it."""
     words = ["--plan", "--json", "--world", ranks, "--device", device, "--workload", workload]
     return json.loads(said_by([programs / lesson, *words, *sets(settings)]))
 
@@ -126,22 +127,7 @@ def operations_of(plan):
     return [[kind, count, elements, dtype] for (kind, elements, dtype), count in counts.items()]
 
 
-def sent_bytes(op, rank, world):
-    """That a rank of the world sends (common/watch/comm_op.h)."""
-    n, count = op.get("ranks", world), op["elements"]
-    piece = -(-count // n)
-    own = max(0, min(count - rank // op.get("stride", 1) % n * piece, piece))
-    elements = {
-        "all_reduce": count - own + (n - 1) * own,
-        "reduce_scatter": count // n * (n - 1),
-        "all_gather": count // n * (n - 1),
-        "send": count,
-    }.get(op["kind"], 0)
-    return op["count"] * elements * SIZES[op["dtype"]]
-
-
 def axis_of(op, world, stages, tensor):
-    """Along which axis of stages x data x tensor it goes."""
     ranks, data = op.get("ranks", world), world // stages // tensor
     if op["kind"] in ("send", "recv"):
         return "stages"
@@ -165,7 +151,7 @@ def axes_of(operations, rank, world, stages, tensor):
     for op in operations:
         row = found.setdefault(axis_of(op, world, stages, tensor), [0, 0])
         row[0] += op["count"]
-        row[1] += sent_bytes(op, rank, world)
+        row[1] += op["count"] * sent_bytes(op, rank, world)
     return found
 
 

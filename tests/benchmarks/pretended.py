@@ -1,5 +1,6 @@
 """Programs that only pretend, for gpu_test.py: lessons, a peer, llm.c, copies beside a program, nvidia-smi. Each is a generator that yields the seconds it
 sleeps, or READ for a line of its stdin. They run as processes (main), or in one process with a clock of their own (Clock), where waiting costs nothing."""
+import contextlib
 import json
 import math
 import os
@@ -23,6 +24,14 @@ GPU = {
     "clocks.sm": "1500",
     "temperature.gpu": "50",
     "clocks_throttle_reasons.active": "0x0000000000000004",
+}
+FACTORS = {  # of a step's time
+    "update=delayed": 0.5,
+    "activations=recompute_gelu": 1.5,
+    "schedule=gpipe": 1.25,
+    "tokens=whole": 0.8,
+    "NCCL_WIN_ENABLE=0": 2.0,
+    "CUDA_VISIBLE_DEVICES=1": 1.25,
 }
 WATTS = (100, 300, 100, 100)  # by the GPUs' counters
 
@@ -56,20 +65,8 @@ def lesson(io):
     seconds *= {"02": 1.25, "04": 2.0, "05": 1.5}.get(name[:2], 1.0) * (
         1 - 0.05 * int(sets.get("resident", 0))
     )
-    seconds *= (
-        0.5
-        if sets.get("update") == "delayed"
-        else 1.5
-        if sets.get("activations") == "recompute_gelu"
-        else 1.25
-        if sets.get("schedule") == "gpipe"
-        else 0.8
-        if sets.get("tokens") == "whole"
-        else 1.0
-    )
-    seconds *= (2.0 if env.get("NCCL_WIN_ENABLE") == "0" else 1.0) * {"1": 1.25}.get(
-        env.get("CUDA_VISIBLE_DEVICES"), 1.0
-    )
+    said = {*(f"{key}={value}" for key, value in (*sets.items(), *env.items()))}
+    seconds *= math.prod(factor for setting, factor in FACTORS.items() if setting in said)
     with (out / "steps.jsonl").open("w") as file, open(env["FAKE_LOG"], "a", encoding="utf-8") as log:
         for step in range(steps):
             yield 0.02
@@ -228,8 +225,6 @@ def smi(io):
 
 
 def main(program):
-    """One of them as a process."""
-
     def end(*_):
         raise Terminated
 
@@ -245,21 +240,13 @@ def main(program):
         )
     )
     answer = None
-    try:
-        while True:
-            asked = running.send(answer)
-            answer = None
-            if asked is READ:
-                answer = sys.stdin.readline()
-            else:
-                time.sleep(asked)
-    except StopIteration:
-        pass
-    except Terminated:
+    with contextlib.suppress(StopIteration):
         try:
+            while True:
+                asked = running.send(answer)
+                answer = sys.stdin.readline() if asked is READ else time.sleep(asked)
+        except Terminated:
             running.throw(Terminated())
-        except StopIteration:
-            pass
 
 
 class Clock:

@@ -23,7 +23,6 @@ import re
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -217,13 +216,11 @@ def whole(lesson, ranks):
 def on_screen(lesson):
     """The same where nothing else is asked of it: what its screen shows."""
     run = Run(lesson, 0, screen=True)
-    default = {
-        "command": run.command,
-        "loss": rounded(run.record["steps"]["loss"]),
-        "validation_loss": run.record["validation_loss"],
-        "said": run.said,
+    losses = {"loss": rounded(run.record["steps"]["loss"]), "validation_loss": run.record["validation_loss"]}
+    return {
+        "workload": run.record["workload"],
+        "default": {"command": run.command, **losses, "said": run.said},
     }
-    return {"workload": run.record["workload"], "default": default}
 
 
 def shares(run):
@@ -619,20 +616,10 @@ def rules_and_twins(*more):
     }
 
 
-def lesson_08_losses():
-    def at(rate):
-        more = ("--set", f"optim.lr={rate}")
-        flush = ("07_pipeline", 4, *UNTIED, "--steps", str(STEPS), *more)
-        return {**rules_and_twins(*more), "1f1b": losses_of(*flush)}
-
-    rates = {key: at(rate) for key, rate in RATES.items()}
-    return {"steps": STEPS, "micro_batches": MICRO_BATCHES, "rates": rates}
-
-
-def lesson_08_seeds():
-    rate = ("--set", "optim.lr=0.001", "--seed")
-    seeds = {seed: rules_and_twins(*rate, seed) for seed in ("2", "3")}
-    return {"steps": STEPS, "micro_batches": MICRO_BATCHES, "seeds": seeds}
+def losses_at(rate):
+    more = ("--set", f"optim.lr={rate}")
+    flush = ("07_pipeline", 4, *UNTIED, "--steps", str(STEPS), *more)
+    return {**rules_and_twins(*more), "1f1b": losses_of(*flush)}
 
 
 SAVED_IN = "runs/09_checkpoint_and_faults/cost"  # removed before each run
@@ -979,7 +966,6 @@ def gpu_runs(folders):
 
 
 def plain_command(said):
-    """As a reader would type it."""
     return command_text(shlex.split(re.sub(r" --out \S+", "", said["command"])))
 
 
@@ -1200,11 +1186,21 @@ RECORDS = {
     "lesson_08_losses": Record(
         "200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many\n"
         "    updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate.",
-        lesson_08_losses,
+        lambda: {
+            "steps": STEPS,
+            "micro_batches": MICRO_BATCHES,
+            "rates": {key: losses_at(rate) for key, rate in RATES.items()},
+        },
     ),
     "lesson_08_seeds": Record(
         "The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of the data.",
-        lesson_08_seeds,
+        lambda: {
+            "steps": STEPS,
+            "micro_batches": MICRO_BATCHES,
+            "seeds": {
+                seed: rules_and_twins("--set", "optim.lr=0.001", "--seed", seed) for seed in ("2", "3")
+            },
+        },
     ),
     "lesson_09_reads": Record(
         "A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that\n"

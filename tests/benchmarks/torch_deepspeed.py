@@ -15,8 +15,7 @@ os.environ.pop(
 import deepspeed
 import torch
 import torch.distributed as dist
-from harness import parser_of
-from torch_gpt2 import ASKED, Block, Trainer, completed, groups_of, loss_of, serve
+from torch_gpt2 import Block, Trainer, groups_of, loss_of, read_arguments, serve
 
 DEFAULT_BUCKET = 50_000_000
 
@@ -161,15 +160,13 @@ OWN = {
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = parser.parse_args()
+def refusal(args):
     if args.variant == "bf16":
-        parser.error("--variant: DeepSpeed has an fp32 master (autocast)")
+        return "--variant: DeepSpeed has an fp32 master (autocast)"
     if args.nvme and (args.stage != 3 or args.offload or args.settings != "best"):
-        parser.error("--nvme: with --stage 3, without --offload, --settings best")
-    return completed(args)
+        return "--nvme: with --stage 3, without --offload, --settings best"
+    return None
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), DeepSpeedTrainer)
+    serve(read_arguments(__doc__, OWN, refusal), DeepSpeedTrainer)

@@ -34,6 +34,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -108,7 +109,6 @@ def groups_of(model, optim):
 
 
 def optimizer_of(model, optim, split):
-    """AdamW as the lessons have it."""
     groups = groups_of(model, optim)
     settings = {
         "lr": optim["lr"],
@@ -123,24 +123,35 @@ def optimizer_of(model, optim, split):
     return torch.optim.AdamW(groups, **settings)
 
 
+def squares_of(grads):
+    return torch.stack(torch._foreach_norm(grads)).square().sum()
+
+
+def clip_grads(grads, squares, largest):
+    """By the norm whose square is given."""
+    torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+
+
 class LocalShards:
     """A rank's own parts of FSDP2's parameters as plain tensors: through DTensor the host takes longer to launch the clip and
     AdamW than the GPUs take to do them."""
 
     def __init__(self, model):
-        self.sharded = list(model.parameters())
-        self.local = [nn.Parameter(p._local_tensor.detach()) for p in self.sharded]  # the same memory
+        self.parts = list(model.parameters())
+        self.local = [
+            nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts
+        ]  # the same memory
 
     def parameters(self):
         return self.local
 
     def clip(self, largest):
-        for own, p in zip(self.local, self.sharded, strict=True):
+        for own, p in zip(self.local, self.parts, strict=True):
             own.grad, p.grad = p.grad._local_tensor, None
         grads = [own.grad for own in self.local]
-        squares = torch.stack(torch._foreach_norm(grads)).square().sum()
+        squares = squares_of(grads)
         dist.all_reduce(squares)
-        torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
+        clip_grads(grads, squares, largest)
 
 
 def attention_milliseconds(backend, args, device):
@@ -372,7 +383,7 @@ class Trainer:
         }
 
 
-ASKED = {  # of every peer; completed() fills in what the workload says
+ASKED = {  # of every peer; read_arguments() fills in what the workload says
     "--workload": {"default": "configs/gpt2_355m.json", "help": "model, sequence and optimizer"},
     "--rows": {"type": int, "help": "rows a step and rank (default: batch.micro)"},
     **{
@@ -393,13 +404,18 @@ ASKED = {  # of every peer; completed() fills in what the workload says
 }
 
 
-def completed(args):
+def read_arguments(about, own, refusal):
+    """Those that all peers have, and a peer's own; refusal(args) says what is wrong with them, or None."""
+    parser = parser_of(about, {**ASKED, **own})
+    args = parser.parse_args()
     workload = json.loads(pathlib.Path(args.workload).read_text())
     for key in ("layers", "heads", "width", "vocab", "context"):
         setattr(args, key, getattr(args, key) or workload["model"][key])
     args.sequence = args.sequence or workload["batch"]["sequence"]
     args.rows = args.rows or workload["batch"]["micro"]
     args.optim = workload["optim"]
+    if said := refusal(args):
+        parser.error(said)
     return args
 
 
@@ -422,16 +438,12 @@ OWN = {
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = parser.parse_args()
+def refusal(args):
     if args.shard != "none" and (
         args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
     ):
-        parser.error(
-            "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
-        )
-    return completed(args)
+        return "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
+    return None
 
 
 class Ranks:
@@ -509,4 +521,4 @@ def serve(args, trainer_of):
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), Trainer)
+    serve(read_arguments(__doc__, OWN, refusal), Trainer)

@@ -79,14 +79,12 @@ def token_file(folder, tokens):
 
 
 def run(script, *flags, asks=({"warm_up": 1, "steps": 8},)):
-    """A peer on the CPU that is asked some things."""
     command = [sys.executable, HERE / script, *FLAGS, "--device", "cpu", "--mode", "eager", *flags]
     text = "".join(json.dumps(ask) + "\n" for ask in asks)
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
 
 def answers_of(script, *flags, **asks):
-    """What it says of itself, and its answers."""
     said = run(script, *flags, **asks)
     check(said.returncode == 0, said.stderr)
     ready, *answers = map(json.loads, said.stdout.splitlines())
@@ -112,7 +110,6 @@ def workload_in(folder):
 
 
 def apart(a, b):
-    """By how much two runs' losses differ at most."""
     return max(abs(x - y) for x, y in zip(a, b, strict=True))
 
 

@@ -10,10 +10,9 @@ whole model, the tied matrix counted once. Run by tests/benchmarks/gpu.py; by ha
 
 import torch
 import torch.distributed as dist
-from harness import parser_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
+from torch_gpt2 import Trainer, clip_grads, optimizer_of, read_arguments, serve, squares_of
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
@@ -106,11 +105,10 @@ class PipelineTrainer(Trainer):
         if self.tied is not None:
             dist.all_reduce(self.tied.grad, group=self.ends)
         counted = [p.grad for p in self.parameters if self.first or p is not self.tied]
-        squares = torch.stack(torch._foreach_norm(counted)).square().sum()
+        squares = squares_of(counted)
         sums = torch.stack([squares, torch.stack(losses).sum() if losses else torch.zeros_like(squares)])
         dist.all_reduce(sums)
-        factor = torch.clamp(self.args.optim["clip"] / (sums[0].sqrt() + 1e-6), max=1.0)
-        torch._foreach_mul_([p.grad for p in self.parameters], factor)
+        clip_grads([p.grad for p in self.parameters], sums[0], self.args.optim["clip"])
         return sums[1]
 
     def peaks(self):
@@ -137,28 +135,27 @@ class PipelineTrainer(Trainer):
 
 OWN = {
     "--micro-batches": {"type": int, "required": True, "help": "a step, of --rows rows each"},
-    "--split": {"required": True, "help": "blocks of each rank: 14,10"},
+    "--split": {
+        "type": lambda text: [int(blocks) for blocks in text.split(",")],
+        "required": True,
+        "help": "blocks of each rank: 14,10",
+    },
     "--schedule": {"choices": sorted(SCHEDULES), "default": "1f1b"},
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = completed(parser.parse_args())
-    args.split = [int(blocks) for blocks in args.split.split(",")]
+def refusal(args):
     if (
         args.ranks < 2
         or len(args.split) != args.ranks
         or min(args.split) < 1
         or sum(args.split) != args.layers
     ):
-        parser.error(
-            f"--split: at least two ranks, each with a block, {args.layers} blocks in all (--ranks 2 --split 14,10)"
-        )
+        return f"--split: at least two ranks, each with a block, {args.layers} blocks in all (--ranks 2 --split 14,10)"
     if args.mode == "reduce-overhead":
-        parser.error("--mode: graphs that use memory again do not keep several micro-batches")
-    return args
+        return "--mode: graphs that use memory again do not keep several micro-batches"
+    return None
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), PipelineTrainer)
+    serve(read_arguments(__doc__, OWN, refusal), PipelineTrainer)

@@ -14,7 +14,6 @@ import functools
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import parser_of
 from torch import nn
 from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 from torch.distributed.device_mesh import init_device_mesh
@@ -27,7 +26,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch_gpt2 import ASKED, Trainer, completed, optimizer_of, serve
+from torch_gpt2 import LocalShards, Trainer, clip_grads, optimizer_of, read_arguments, serve, squares_of
 
 CUTS = ("tp", "sp", "async")
 
@@ -146,17 +145,8 @@ def cut(model, mesh, by_tokens):
     model.head.weight = model.wte.weight
 
 
-class LocalParts:
-    """A rank's own parts as plain tensors, as torch_gpt2.py's LocalShards, and for the same reason."""
-
-    def __init__(self, model):
-        self.parts = list(model.parameters())
-        self.local = [
-            nn.Parameter(p._local_tensor.detach()) if isinstance(p, DTensor) else p for p in self.parts
-        ]  # the same memory
-
-    def parameters(self):
-        return self.local
+class LocalParts(LocalShards):
+    """Some of which all ranks have alike."""
 
     def clip(self, largest):
         """First the gradients of what all ranks have are summed where each saw its own tokens, all in one message."""
@@ -174,12 +164,9 @@ class LocalParts:
                 [grad.view(-1) for grad in seen_in_part],
                 list(sums.split([grad.numel() for grad in seen_in_part])),
             )
-        squares = torch.stack(torch._foreach_norm(cut_grads)).square().sum()
+        squares = squares_of(cut_grads)
         dist.all_reduce(squares)
-        squares += torch.stack(torch._foreach_norm(whole_grads)).square().sum()
-        torch._foreach_mul_(
-            [*cut_grads, *whole_grads], torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0)
-        )
+        clip_grads([*cut_grads, *whole_grads], squares + squares_of(whole_grads), largest)
 
 
 class TensorTrainer(Trainer):
@@ -231,20 +218,16 @@ OWN = {
 }
 
 
-def read_arguments():
-    parser = parser_of(__doc__, {**ASKED, **OWN})
-    args = completed(parser.parse_args())
+def refusal(args):
     wrong = [
         name
         for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ()))
         if getattr(args, name) % args.ranks
     ]
     if args.ranks < 2 or wrong:
-        parser.error(
-            f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
-        )
-    return args
+        return f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
+    return None
 
 
 if __name__ == "__main__":
-    serve(read_arguments(), TensorTrainer)
+    serve(read_arguments(__doc__, OWN, refusal), TensorTrainer)

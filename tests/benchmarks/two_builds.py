@@ -37,7 +37,6 @@ class Builds:
         self.args, self.folder, self.runs = args, folder, 0
 
     def run(self, case, build, *flags):
-        """Of `build`, a folder of programs."""
         program, ranks, micro, rows, own = CASES[case]
         self.runs += 1
         tree = build.parents[2]  # of TREE/build/PRESET/bin

@@ -19,7 +19,6 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/processes"))
 import support  # noqa: E402
@@ -124,19 +123,23 @@ def what_runs(command, folder):
     return command.words
 
 
+def clean_environment(*more):
+    """Without what another MPI, a batch system or this project's variables would change; `more`: other beginnings of names."""
+    left_out = ("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_", *more)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return {**kept, "OMP_NUM_THREADS": "1"}
+
+
 def run(command, folder):
     """What went wrong, or None."""
     words = what_runs(command, folder)
     if words is None:
         return None
-    env = {
-        k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))
-    }
     try:
         done = subprocess.run(
             words,
             cwd=folder,
-            env={**env, "OMP_NUM_THREADS": "1"},
+            env=clean_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

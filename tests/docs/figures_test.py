@@ -3,24 +3,18 @@
 grid over boxes. Faults planted in a figure are found.
 
 exit  0 all is well; 1 it is not; 77 there is no chromium"""
-import html
 import json
 import pathlib
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/records")]
+from page_browser import browse, run_tests  # noqa: E402
 from rendering.palette import DARK, GRID  # noqa: E402
 
 FIGURES = ROOT / "docs/figures"
 GRIDS = [f"rgb{tuple(bytes.fromhex(colour[1:]))}" for colour in (GRID, DARK[GRID])]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAGE = """<!doctype html><meta charset="utf-8"><body><script>
 const shown = FIGURES, grids = GRIDS, least = 12, contrast = 4.5;
 const colour = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -68,7 +62,8 @@ for (const [name, svg] of Object.entries(shown)) {
 }
 document.body.innerHTML = "";
 const out = document.createElement("pre");
-out.textContent = "FOUND" + JSON.stringify(said) + "END";
+out.id = "found";
+out.textContent = JSON.stringify(said);
 document.body.append(out);
 </script>"""
 
@@ -83,30 +78,7 @@ def faults_of(figures):
     page = PAGE.replace("GRIDS", json.dumps(GRIDS)).replace(
         "FIGURES", json.dumps(figures).replace("</", "<\\/")
     )
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "page.html"
-        path.write_text(page)
-        done = subprocess.run(
-            [
-                CHROMIUM,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                f"--user-data-dir={folder}/profile",
-                "--window-size=1200,900",
-                "--dump-dom",
-                path.as_uri(),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-    found = re.search(r"<pre>FOUND(.*?)END</pre>", done.stdout, re.S)
-    if not found:
-        raise RuntimeError(f"chromium measured nothing\n{done.stderr[-2000:]}")
-    return json.loads(html.unescape(found[1]))
+    return json.loads(browse(page, width=1200, until="found")["found"])
 
 
 def planted(svg):
@@ -160,7 +132,4 @@ class Figures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not CHROMIUM:
-        print("skipped: there is no chromium (apt-get install chromium)")
-        sys.exit(77)
-    unittest.main()
+    run_tests(sys.argv[1:])

@@ -13,7 +13,6 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
 from rendering import notebooks, plots  # noqa: E402
 
@@ -48,9 +47,7 @@ class Notebooks(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.alone = pathlib.Path(place.name)
+        self.alone = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         shutil.copytree(ROOT / "docs/results", self.alone / "docs/results")
         (self.alone / "notebooks").mkdir()
 

@@ -10,7 +10,6 @@ writes nothing and exits 1 where a program says something else than the record, 
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -19,9 +18,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from commands_test import ROOT, playground  # noqa: E402
+from commands_test import ROOT, clean_environment, playground  # noqa: E402
 
 RECORD = ROOT / "docs/results/refusals.json"
 ONE, TWO = "lessons/00_one_device/run.sh", "lessons/01_data_parallel/run.sh"
@@ -142,12 +140,7 @@ def machine(case, folder):
 
 def say(case, folder):
     """The lines from "error:" on, or those that the case keeps, and the exit code."""
-    left_out = ("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_", "LIBTORCH_", "CUDA")
-    env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(left_out)},
-        "OMP_NUM_THREADS": "1",
-        **case.environment,
-    }
+    env = {**clean_environment("LIBTORCH_", "CUDA"), **case.environment}
     words = shlex.split(case.command)
     if case.tools is None:
         words += ["--preset", "cpu", "--no-build"]
@@ -167,15 +160,11 @@ def say(case, folder):
         check=False,
     )
     if case.keep:
-        said = [line for line in steady(done.stdout).splitlines() if re.search(case.keep, line)]
-        return {"command": case.command, "exit_code": None, "said": said}
-    said = steady(done.stderr)
-    start = said.find("error: ")
-    return {
-        "command": case.command,
-        "exit_code": done.returncode,
-        "said": said[start:].rstrip().splitlines() if start >= 0 else [],
-    }
+        code, said = None, [line for line in steady(done.stdout).splitlines() if re.search(case.keep, line)]
+    else:
+        _, error, behind = steady(done.stderr).partition("error: ")
+        code, said = done.returncode, (error + behind).rstrip().splitlines()
+    return {"command": case.command, "exit_code": code, "said": said}
 
 
 def main():

@@ -11,7 +11,6 @@ import unittest
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs"))
 sys.path.insert(0, str(ROOT / "tests/docs"))
 import commands_test  # noqa: E402
@@ -32,7 +31,6 @@ from rendering import (  # noqa: E402
     offload_tables,
     outputs,
     palette,
-    pipeline,
     plans,
     plots,
     registry,
@@ -52,7 +50,8 @@ def given(name, found):
     return unittest.mock.patch.dict(registry.RECORDS, {name: found})
 
 
-# A value of a record that is another, and how it stops the page: record, place of the value, mark, words.
+ONE_LESSON_ALONE = "runs that differ in more than the lesson, or of several GPUs"
+# A value of a record that is another, and how it stops the page: record, place of the value, mark, words, and the value where not any other does.
 STOPS = (
     ("lesson_01_order", ("ranks", "2", "bytes_sent"), "data-parallel-bytes", "not as predicted"),
     (
@@ -144,6 +143,20 @@ STOPS = (
     ("side_by_side", ("rows", 1, "weights_sha256"), "side-by-side-bits", "its weights are not those of"),
     ("gpu_trace_all_at_once", ("world",), "gpu-traces", "another step than"),
     ("gpu_trace_all_at_once", ("step",), "gpu-traces", "another step than"),
+    ("gpu_profile_one", ("runs", 0, "world"), "world-one-profile", ONE_LESSON_ALONE),
+    ("gpu_profile_one", ("runs", 0, "commit"), "world-one-profile", ONE_LESSON_ALONE),
+    (
+        *("gpu_profile_one", ("runs", 0, "command"), "world-one-profile", ONE_LESSON_ALONE),
+        "x --workload configs/gpt2_774m.json",
+    ),
+    ("gpu_profile_one", ("runs", 0, "lesson"), "world-one-profile", ONE_LESSON_ALONE, "02_zero1"),
+    (
+        "gpu_pipeline",
+        ("rows", "pipeline_4 x2", "ratios", "ours_over_1f1b", "per_joule", "median"),
+        "pipeline-gpu",
+        "lead per joule",
+        9.0,
+    ),
 )
 
 
@@ -156,10 +169,10 @@ def another(value):
 
 class Stops(unittest.TestCase):
     def test_what_is_not_as_it_must_be_stops_the_page(self):
-        for name, (*way, last), mark, words in STOPS:
+        for name, (*way, last), mark, words, *new in STOPS:
             found = copy.deepcopy(record(name))
             place = functools.reduce(operator.getitem, way, found)
-            place[last] = another(place[last])
+            place[last] = new[0] if new else another(place[last])
             renderer, *arguments = mark.split()
             with self.subTest(record=name, way=way, last=last), given(name, found), self.assertRaisesRegex(
                 RenderError, words
@@ -175,69 +188,72 @@ class Marks(unittest.TestCase):
     def render(self, text):
         return marks.rendered(Page(PAGE), text)
 
-    def test_a_block_is_replaced_and_keeps_its_marks(self):
-        text = "a\n<!-- render: echo one 'two three' -->\nstale\n<!-- /render -->\nb\n"
-        done = self.render(text)
-        self.assertEqual(
-            done, "a\n<!-- render: echo one 'two three' -->\none two three\n<!-- /render -->\nb\n"
-        )
-        self.assertEqual(self.render(done), done)
+    def omits(self, mark):
+        """A block that has nothing to show leaves its marks and says so."""
+        page, opened = Page(PAGE), f"<!-- render: {mark} -->\n"
+        done = marks.rendered(page, f"{opened}stale\n<!-- /render -->\n")
+        self.assertEqual((done, page.omitted), (f"{opened}<!-- /render -->\n", [mark]))
+
+    def test_what_stands_between_marks_is_replaced(self):
+        ratio = record("gpu_peers")["rows"]["355m x2"]["ratios"]["scaling"]["median"]
+        for opened, said, closed in (
+            ("a\n<!-- render: echo one 'two three' -->\n", "one two three", "\n<!-- /render -->\nb\n"),
+            (
+                "<!-- value: cpu_tiny timed_steps d -->",
+                str(record("cpu_tiny")["timed_steps"]),
+                "<!-- /value --> steps",
+            ),
+            (
+                '<!-- value: gpu_peers "rows.355m x2.ratios.scaling.median" .1% -->',
+                f"{ratio:.1%}",
+                "<!-- /value -->",
+            ),
+            ("<!-- fault: 01_norm_is_local -->", "`TwentyStepsBitEqualToOneDevice`", "<!-- /fault --> |"),
+        ):
+            for before in ("stale", said):
+                self.assertEqual(self.render(opened + before + closed), opened + said + closed)
 
     def test_nothing_to_show_leaves_the_marks_and_says_so(self):
-        page = Page(PAGE)
-        done = marks.rendered(page, "<!-- render: echo -->\nstale\n<!-- /render -->\n")
-        self.assertEqual(done, "<!-- render: echo -->\n<!-- /render -->\n")
-        self.assertEqual(page.omitted, ["echo"])
+        self.omits("echo")
 
     def test_a_block_without_its_record_is_left_out_and_named(self):
-        page = Page(PAGE)
         with unittest.mock.patch.dict(registry.RECORDS, clear=True), unittest.mock.patch.object(
             registry, "RESULTS", ROOT
         ):
-            done = marks.rendered(page, "<!-- render: offload-link -->\nstale\n<!-- /render -->\n")
-        self.assertEqual(done, "<!-- render: offload-link -->\n<!-- /render -->\n")
-        self.assertEqual(page.omitted, ["offload-link"])
+            self.omits("offload-link")
 
-    def test_what_nobody_renders(self):
-        with self.assertRaisesRegex(RenderError, "nothing renders 'ecco'"):
-            self.render("<!-- render: ecco -->\n<!-- /render -->\n")
-
-    def test_a_mark_that_is_never_closed(self):
-        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
-            self.render("<!-- render: echo one -->\ntext\n")
-        with self.assertRaisesRegex(RenderError, "'echo one' is never closed"):
-            self.render("<!-- render: echo one -->\nprose\n<!-- render: echo two -->\n<!-- /render -->\n")
-
-    def test_a_value_comes_from_its_record(self):
-        text = "<!-- value: cpu_tiny timed_steps d -->0<!-- /value --> steps"
-        steps = record("cpu_tiny")["timed_steps"]
-        self.assertEqual(
-            self.render(text), f"<!-- value: cpu_tiny timed_steps d -->{steps}<!-- /value --> steps"
-        )
-
-    def test_a_value_whose_path_has_a_space(self):
-        ratio = record("gpu_peers")["rows"]["355m x2"]["ratios"]["scaling"]["median"]
-        mark = '<!-- value: gpu_peers "rows.355m x2.ratios.scaling.median" .1% -->'
-        self.assertEqual(self.render(f"{mark}0<!-- /value -->"), f"{mark}{ratio:.1%}<!-- /value -->")
-
-    def test_a_fault_becomes_the_name_of_its_test(self):
-        done = self.render("<!-- fault: 01_norm_is_local -->stale<!-- /fault --> |")
-        self.assertEqual(
-            done, "<!-- fault: 01_norm_is_local -->`TwentyStepsBitEqualToOneDevice`<!-- /fault --> |"
-        )
-        with self.assertRaisesRegex(RenderError, "tests/faults/01_gone.patch is not there"):
-            self.render("<!-- fault: 01_gone --><!-- /fault -->")
+    def test_marks_that_stop_the_page(self):
+        never = "<!-- render: echo one -->"
+        for text, words in (
+            ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
+            (f"{never}\ntext\n", "'echo one' is never closed"),
+            (f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n", "'echo one' is never closed"),
+            ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
+            *(
+                (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
+                for path in ("timed_stops", "tokens_per_second.99", "threads.x")
+            ),
+            ("<!-- value: nothing a d -->0<!-- /value -->", "docs/results/nothing.json is not there"),
+            *(
+                (f"<!-- value: {mark} -->0<!-- /value -->", "the value (tiny|four_blocks)@")
+                for mark in (
+                    "tiny@2 P+Q ,d",
+                    "tiny@3 P ,d",
+                    "four_blocks@2 sent('02_zero1') ,d",
+                    "tiny@2 P+ ,d",
+                    "tiny@2 open('x') s",
+                    "tiny@two P ,d",
+                    "tiny@2 P/2 ,d",
+                )
+            ),
+            ("[`gone`](data_parallel.cpp#L1)", r"data_parallel.cpp has no \[anchor: gone\]"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(RenderError, words):
+                self.render(text)
 
     def test_a_fault_that_the_readme_forgets(self):
         self.assertIn("01_norm_is_local.patch", faults.unlisted(Page(PAGE), "nothing"))
         self.assertEqual(faults.unlisted(Page(PAGE), (ROOT / PAGE).read_text()), [])
-
-    def test_a_value_that_is_not_in_its_record(self):
-        for path in ("timed_stops", "tokens_per_second.99", "threads.x"):
-            with self.subTest(path=path), self.assertRaisesRegex(RenderError, "cpu_tiny.json has no " + path):
-                self.render(f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->")
-        with self.assertRaisesRegex(RenderError, "docs/results/nothing.json is not there"):
-            self.render("<!-- value: nothing a d -->0<!-- /value -->")
 
     def test_a_value_is_computed_from_plans(self):
         text = "<!-- value: four_blocks@2 2*P ,d -->0<!-- /value -->, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f -->0<!-- /value -->"
@@ -246,30 +262,11 @@ class Marks(unittest.TestCase):
             "<!-- value: four_blocks@2 2*P ,d:1,717,760, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f:0.13",
         )
 
-    def test_a_value_that_cannot_be_computed(self):
-        for mark in (
-            "tiny@2 P+Q ,d",
-            "tiny@3 P ,d",
-            "four_blocks@2 sent('02_zero1') ,d",
-            "tiny@2 P+ ,d",
-            "tiny@2 open('x') s",
-            "tiny@two P ,d",
-            "tiny@2 P/2 ,d",
-        ):
-            with self.subTest(mark=mark), self.assertRaisesRegex(
-                RenderError, "the value (tiny|four_blocks)@"
-            ):
-                self.render(f"<!-- value: {mark} -->0<!-- /value -->")
-
     def test_an_anchor_becomes_its_line(self):
         done = self.render("[`reduce-grads`](data_parallel.cpp#L0)")
         line = int(done.split("#L")[1].rstrip(")"))
         code = (ROOT / "lessons/01_data_parallel/data_parallel.cpp").read_text().splitlines()
         self.assertIn("[anchor: reduce-grads]", code[line - 1])
-
-    def test_an_anchor_that_is_not_there(self):
-        with self.assertRaisesRegex(RenderError, r"data_parallel.cpp has no \[anchor: gone\]"):
-            self.render("[`gone`](data_parallel.cpp#L1)")
 
     def test_an_anchor_that_the_readme_forgets(self):
         self.assertIn("buckets.cpp: [anchor: buckets]", marks.unmentioned_anchors(Page(PAGE), "nothing"))
@@ -277,59 +274,47 @@ class Marks(unittest.TestCase):
 
 
 class Checks(unittest.TestCase):
-    def broken(self, text):
-        return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
+    def test_what_is_wrong_in_a_page_is_named(self):
+        def links(text):
+            return [line.split(": ", 1)[1] for line in checks.broken_links(PAGE, text)]
 
-    def test_links(self):
-        self.assertEqual(
-            self.broken(
-                "[a](data_parallel.cpp) [b](../../README.md) [c](https://example.org/x) ![d](../../docs/figures/naive_pipeline.svg)"
+        def fences(text):
+            return [
+                line[: len("p.md:2: a fenced block is ''")] for line in checks.nameless_fences("p.md", text)
+            ]
+
+        def python(text):
+            return list(checks.broken_python("p.md", text))
+
+        explore = "../../docs/explore/index.html"
+        for check, text, *wrong in (
+            (links, "[a](data_parallel.cpp) [b](../../README.md) [c](https://example.org/x)"),
+            (links, "![d](../../docs/figures/naive_pipeline.svg)"),
+            (links, "[a](no.cpp)", "the link to no.cpp: there is no such file"),
+            (links, "![a [b] c](no.svg)", "the link to no.svg: there is no such file"),
+            (links, "[`a`](no.cpp)", "the link to no.cpp: there is no such file"),
+            (links, "[a](../../../..)", "the link to ../../../..: it leads out of the repository"),
+            (
+                links,
+                "[a](data_parallel.cpp#L99999)",
+                "the link to data_parallel.cpp#L99999: there is no line 'L99999'",
             ),
-            [],
-        )
-        self.assertEqual(self.broken("[a](no.cpp)"), ["the link to no.cpp: there is no such file"])
-        self.assertEqual(self.broken("![a [b] c](no.svg)"), ["the link to no.svg: there is no such file"])
-        self.assertEqual(self.broken("[`a`](no.cpp)"), ["the link to no.cpp: there is no such file"])
-        self.assertEqual(
-            self.broken("[a](../../../..)"), ["the link to ../../../..: it leads out of the repository"]
-        )
-        self.assertEqual(
-            self.broken("[a](data_parallel.cpp#L99999)"),
-            ["the link to data_parallel.cpp#L99999: there is no line 'L99999'"],
-        )
-        self.assertEqual(
-            self.broken(
-                "[a](../../docs/explore/index.html#view=choose&c.gpus=8) [b](../../docs/pages/04_zero3.html#no-heading)"
+            (links, f"[a]({explore}#view=choose&c.gpus=8) [b](../../docs/pages/04_zero3.html#no-heading)"),
+            (links, f"[a]({explore}#lesson=01_data_parallel&workload=configs%2Ftiny.json)"),
+            (links, "[a](#code-walk) [b](../00_one_device/README.md#run)"),
+            (
+                links,
+                "[a](#no-such-part)",
+                "the link to #no-such-part: that page has no heading 'no-such-part'",
             ),
-            [],
-        )
-        self.assertEqual(self.broken("[a](#code-walk) [b](../00_one_device/README.md#run)"), [])
-        self.assertEqual(
-            self.broken(
-                "[a](../../docs/explore/index.html#lesson=01_data_parallel&workload=configs%2Ftiny.json)"
-            ),
-            [],
-        )
-        self.assertEqual(
-            self.broken("[a](#no-such-part)"),
-            ["the link to #no-such-part: that page has no heading 'no-such-part'"],
-        )
-
-    def test_links_in_code_are_text(self):
-        self.assertEqual(self.broken("```text\n[a](no.cpp)\n```\nso `[a](no.cpp)` is text\n"), [])
-
-    def test_fences_say_what_they_are(self):
-        self.assertEqual(list(checks.nameless_fences("p.md", "```sh\nls\n```\n")), [])
-        self.assertRegex(
-            next(checks.nameless_fences("p.md", "x\n```\nls\n```\n")), r"\Ap\.md:2: a fenced block is ''"
-        )
-
-    def test_python_parses(self):
-        self.assertEqual(list(checks.broken_python("p.md", "```python\nx = 1\n```\n```sh\nfi (\n```\n")), [])
-        self.assertEqual(
-            list(checks.broken_python("p.md", "a\n```python\nx = 1\nwith y\n    pass\n```\n")),
-            ["p.md:4: expected ':'"],
-        )
+            (links, "```text\n[a](no.cpp)\n```\nso `[a](no.cpp)` is text\n"),  # links in code
+            (fences, "```sh\nls\n```\n"),
+            (fences, "x\n```\nls\n```\n", "p.md:2: a fenced block is ''"),
+            (python, "```python\nx = 1\n```\n```sh\nfi (\n```\n"),
+            (python, "a\n```python\nx = 1\nwith y\n    pass\n```\n", "p.md:4: expected ':'"),
+        ):
+            with self.subTest(text=text):
+                self.assertEqual(check(text), wrong)
 
     def test_commands(self):
         text = "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 -->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
@@ -349,21 +334,17 @@ class Checks(unittest.TestCase):
             return [line.split(";")[0] for line in checks.records_without_commit([(name, found)])]
 
         good, dirty = {"commit": "89d10d3d2b59"}, {"commit": "89d10d3d2b59-dirty"}
-        self.assertEqual(wrong("gpu_x", good) + wrong("gpu_x", dirty), [])
-        for bad in ({}, {"commit": None}, {"commit": "unknown"}, {"commit": "89d10d3"}):
-            self.assertEqual(wrong("gpu_x", bad), ["docs/results/gpu_x.json: it names no commit"])
-        self.assertEqual(
-            wrong("gpu_peers", {"rows": {"a": {"commit": "89d10d3d2b59", "rounds": [good, {}]}}}),
-            ["docs/results/gpu_peers.json: a, round 2 names no commit"],
-        )
-        self.assertEqual(
-            wrong("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}),
-            ["docs/results/gpu_bits.json: world 2, 02 names no commit"],
-        )
-        self.assertEqual(wrong("gpu_profile", {"runs": [good, dirty]}), [])
-        self.assertEqual(
-            wrong("gpu_profile", {"runs": [good, {}]}), ["docs/results/gpu_profile.json: it names no commit"]
-        )
+        for name, found, *expected in (
+            ("gpu_x", good),
+            ("gpu_x", dirty),
+            *(("gpu_x", bad, "it") for bad in ({}, *({"commit": no} for no in (None, "unknown", "89d10d3")))),
+            ("gpu_peers", {"rows": {"a": {**good, "rounds": [good, {}]}}}, "a, round 2"),
+            ("gpu_bits", {"world 2": {"runs": {"01": good, "02": {}}}}, "world 2, 02"),
+            ("gpu_profile", {"runs": [good, dirty]}),
+            ("gpu_profile", {"runs": [good, {}]}, "it"),
+        ):
+            expected = [f"docs/results/{name}.json: {what} names no commit" for what in expected]
+            self.assertEqual(wrong(name, found), expected, found)
         self.assertGreater(len(checks.gpu_records()), 5)
 
     def test_a_claim_that_its_record_ends_is_named(self):
@@ -420,21 +401,17 @@ class Commands(unittest.TestCase):
 
     def test_lessons_are_cut_short(self):
         lesson, tail = "lessons/01_data_parallel/run.sh", "--preset cpu --no-build"
-        with unittest.mock.patch.object(commands_test, "ALL", False):
-            self.assertEqual(self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 {tail} --plan --strict")
-            self.assertEqual(self.words(f"{lesson} --sample a"), f"{lesson} --sample a {tail} --steps 2")
-            self.assertEqual(
-                self.words(f"{lesson} --sample a --steps 9"), f"{lesson} --sample a {tail} --steps 3"
-            )
-            self.assertEqual(
-                self.words(f"{lesson} --save-every 4 --steps 9"), f"{lesson} --save-every 4 --steps 9 {tail}"
-            )
-        with unittest.mock.patch.object(commands_test, "ALL", True):
-            self.assertEqual(
-                self.words(f"{lesson} -n 4 --save w"), f"{lesson} -n 4 --save w {tail} --steps 2"
-            )
-            self.assertEqual(self.words(f"{lesson} --steps 9"), f"{lesson} --steps 9 {tail}")
-        self.assertEqual(self.words(f"{lesson} --plan --world 64"), f"{lesson} --plan --world 64 {tail}")
+        for every, flags, short in (
+            (False, "-n 4 --save w", f"-n 4 {tail} --plan --strict"),
+            (False, "--sample a", f"--sample a {tail} --steps 2"),
+            (False, "--sample a --steps 9", f"--sample a {tail} --steps 3"),
+            (False, "--save-every 4 --steps 9", f"--save-every 4 --steps 9 {tail}"),
+            (True, "-n 4 --save w", f"-n 4 --save w {tail} --steps 2"),
+            (True, "--steps 9", f"--steps 9 {tail}"),
+            (commands_test.ALL, "--plan --world 64", f"--plan --world 64 {tail}"),
+        ):
+            with unittest.mock.patch.object(commands_test, "ALL", every):
+                self.assertEqual(self.words(f"{lesson} {flags}"), f"{lesson} {short}")
         self.assertEqual(
             self.words(f"{lesson} -n 2 --device cuda --ops aten --profile --graph=off", gpu=True),
             f"{lesson} -n 2 --device cuda {tail} --plan",
@@ -454,7 +431,99 @@ class Commands(unittest.TestCase):
                     run(["tests/gone.sh"], **marks_of_it)
 
 
+def spans_of(kind, *sizes):
+    return [["communication", f"{kind} of {size} f32", 0.0, 1.0] for size in sizes]
+
+
+COMPUTES = ["compute", "compute", 100.0, 50e3]
+GATHERED = ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3]
+REDUCED = ["waiting", "wait for all_reduce 5", 50e3, 51e3]
+# Four blocks of 198,272 numbers between units 0 and 5; in lesson 04 two blocks are gathered again.
+BLOCK = "198,272"
+GATHERS = spans_of("all_gather", "65,536", *[BLOCK] * 4, "256", BLOCK, BLOCK)
+REDUCTIONS = [
+    *spans_of("reduce_scatter", "256", *[BLOCK] * 3, "65,536", BLOCK),
+    ["communication", "all_reduce of 4 f64", 0.0, 1.0],
+]
+A, B, D = ["c", "a", 0, 10], ["c", "b", 5, 15], ["c", "d", 10, 20]
+FIT = {"latency_s": 1e-6, "bytes_per_s": 1e9}
+PROGRAM = """void f() {
+  // why
+  for (;;) {
+    begin();
+
+    // how
+    if (a) {
+      b();
+    }
+  }
+  after();
+  return 1;
+}""".splitlines()
+DRAWN = {
+    "runs": 3,
+    "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
+    "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0},
+}
+# What is asked, of what, and the answer; an error is one that the page stops with.
+ANSWERS = {
+    "forward begins when its parameters are there": (
+        (zero_figures.forward_begins, {"spans": [COMPUTES, GATHERED, REDUCED]}, 2e3),
+        (zero_figures.forward_begins, {"spans": [COMPUTES, REDUCED]}, 100.0),
+    ),
+    "a sweep's fit; a call is a latency for each of its messages": (
+        (collective_tables.fitted, 4, FIT, 1e6, 6e-6 + 1.5e-3),
+        (collective_tables.call_seconds, 2, 4, FIT, collective_tables.fitted(4, FIT, 0)),
+        (collective_tables.call_seconds, 1, 2, FIT, 1e-6),
+    ),
+    "spans at once get lanes of their own": (
+        (lesson_figures.lanes_of, [A, B, D], ([(0, A), (1, B), (0, D)], 2)),
+    ),
+    "a drawn step is named beside the others": (
+        (
+            lesson_figures.steps_text,
+            DRAWN,
+            "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7",
+        ),
+    ),
+    "operations of a timeline are of units": (
+        (zero_figures.units_of, GATHERS[:6], True, [*"012345"]),
+        (zero_figures.units_of, GATHERS, True, [*"01234521"]),
+        (zero_figures.units_of, REDUCTIONS, False, [*"543201", ""]),
+        (zero_figures.units_of, REDUCTIONS[1:], False, RenderError("one micro-batch")),  # a part of a step
+        (zero_figures.units_of, REDUCTIONS[:6] + REDUCTIONS, False, RenderError("one micro-batch")),
+    ),
+    "part of an output": (
+        (outputs.lines_between, ["a", "  b 1", "c", "d"], "b", "d", ["  b 1", "c"]),
+        (outputs.lines_between, ["a", "b", "c"], "x", "", RenderError()),
+        (outputs.lines_between, ["a", "b", "c"], "b", "a", RenderError()),
+    ),
+    "lines of a program end with their block": (
+        (front_page.block_from, PROGRAM, "begin(", ["begin();", "if (a) {", "  b();", "}"]),
+        (front_page.block_from, PROGRAM, "after(", ["after();"]),
+        (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
+    ),
+    "the peak of a GPU": (
+        (gpu_tables.peak_of, "NVIDIA H200", 989e12),
+        (gpu_tables.peak_of, "NVIDIA A100-SXM4-40GB", 312e12),
+        (gpu_tables.peak_of, "another", None),
+    ),
+}
+
+
 class Parts(unittest.TestCase):
+    def test_answers(self):
+        for what, asked in ANSWERS.items():
+            for function, *arguments, answer in asked:
+                with self.subTest(what, arguments=arguments):
+                    if isinstance(answer, RenderError):
+                        with self.assertRaisesRegex(RenderError, str(answer)):
+                            function(*arguments)
+                    elif isinstance(answer, float):
+                        self.assertAlmostEqual(function(*arguments), answer)
+                    else:
+                        self.assertEqual(function(*arguments), answer)
+
     def test_the_ring_sends_each_piece_once_a_step(self):
         for ranks in (2, 3, 4, 7):
             states = lesson_figures.ring_states(ranks)
@@ -498,18 +567,6 @@ class Parts(unittest.TestCase):
             ["on", "1", "1e-08", "0.002", "0.05", "400"],
         )
 
-    def test_spans_at_once_get_lanes_of_their_own(self):
-        placed, lanes = lesson_figures.lanes_of([["c", "a", 0, 10], ["c", "b", 5, 15], ["c", "d", 10, 20]])
-        self.assertEqual(
-            ([(lane, span[1]) for lane, span in placed], lanes), ([(0, "a"), (1, "b"), (0, "d")], 2)
-        )
-
-    def test_part_of_an_output(self):
-        self.assertEqual(outputs.lines_between(["a", "  b 1", "c", "d"], "b", "d"), ["  b 1", "c"])
-        for first, last in (("x", ""), ("b", "a")):
-            with self.assertRaises(RenderError):
-                outputs.lines_between(["a", "b", "c"], first, last)
-
     def test_a_busy_machine_is_named(self):
         turns = {"load_before": 0.1, "variants": [{"rounds": [{"load_before": 0.2}, {"load_before": 0.0}]}]}
         with given("x", turns):
@@ -518,11 +575,6 @@ class Parts(unittest.TestCase):
             )
             turns["variants"][0]["rounds"][1]["load_before"] = 0.9
             self.assertRegex(lesson_tables.load_text("x"), "up to 0.9 cores.*no result")
-
-    def test_the_fit_of_a_sweep(self):
-        self.assertAlmostEqual(
-            collective_tables.fitted(4, {"latency_s": 1e-6, "bytes_per_s": 1e9}, 1e6), 6e-6 + 1.5e-3
-        )
 
     def test_main_ratios_and_how_many_are_below_the_aim(self):
         def entry(world, rates, stored=None):
@@ -615,23 +667,6 @@ class Parts(unittest.TestCase):
                 gpu_tables.gpu_margins(Page(PAGE)),
                 r"^Of 1 comparison with peers and with one GPU none is below the aim\.\n",
             )
-        self.assertEqual(
-            (
-                gpu_tables.peak_of("NVIDIA H200"),
-                gpu_tables.peak_of("NVIDIA A100-SXM4-40GB"),
-                gpu_tables.peak_of("another"),
-            ),
-            (989e12, 312e12, None),
-        )
-
-    def test_forward_begins_when_its_parameters_are_there(self):
-        spans = [
-            ["compute", "compute", 100.0, 50e3],
-            ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3],
-            ["waiting", "wait for all_reduce 5", 50e3, 51e3],
-        ]
-        self.assertEqual(zero_figures.forward_begins({"spans": spans}), 2e3)
-        self.assertEqual(zero_figures.forward_begins({"spans": [spans[0], spans[2]]}), 100.0)
 
     # Attention is held against the best published kernel for its shape; a shape that nobody published against the best product, as the run was.
     def test_attention_has_a_bound_of_its_own(self):
@@ -663,23 +698,12 @@ class Parts(unittest.TestCase):
         self.assertEqual(
             shares("gpt2_355m.json"), {"attention": "50 %", "attention backward": "40 %", "product": "25 %"}
         )
-        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=512")["attention"], "65 %")
-        self.assertEqual(shares("gpt2_355m.json --set batch.sequence=256")["attention"], "25 %")
-        self.assertEqual(shares("tiny.json")["attention"], "25 %")  # another head
-
-    def test_profiles_that_differ_in_more_than_the_lesson_are_no_columns_of_a_table(self):
-        for change in (
-            {"world": 2},
-            {"commit": "another"},
-            {"command": "x --workload configs/gpt2_774m.json"},
-            {"lesson": "02_zero1"},
+        for words, share in (
+            ("gpt2_355m.json --set batch.sequence=512", "65 %"),
+            ("gpt2_355m.json --set batch.sequence=256", "25 %"),
+            ("tiny.json", "25 %"),  # another head
         ):
-            found = copy.deepcopy(record("gpu_profile_one"))
-            found["runs"][0].update(change)
-            with self.subTest(change=change), given("gpu_profile_one", found), self.assertRaisesRegex(
-                RenderError, "runs that differ in more than the lesson, or of several GPUs"
-            ):
-                gpu_tables.world_one_profile(Page(PAGE))
+            self.assertEqual(shares(words)["attention"], share)
 
     def test_a_program_that_failed_is_named(self):
         row = copy.deepcopy(record("gpu_peers")["rows"]["355m x2"])
@@ -700,17 +724,6 @@ class Parts(unittest.TestCase):
                 "`a`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), 222222222222 (1 round).",
                 gpu_tables.gpu_commits(Page(PAGE)),
             )
-
-    def test_a_lead_per_joule_that_is_not_smaller_stops_the_page(self):
-        found = copy.deepcopy(record("gpu_pipeline"))
-        next(iter(found["rows"].values()))["ratios"]["ours_over_1f1b"]["per_joule"]["median"] = 9.0
-        with given("gpu_pipeline", found), self.assertRaisesRegex(RenderError, "lead per joule"):
-            pipeline.pipeline_gpu(Page(PAGE))
-
-    def test_a_call_is_a_latency_for_each_of_its_messages(self):
-        fit = {"latency_s": 1e-6, "bytes_per_s": 1e9}
-        self.assertAlmostEqual(collective_tables.call_seconds(2, 4, fit), collective_tables.fitted(4, fit, 0))
-        self.assertAlmostEqual(collective_tables.call_seconds(1, 2, fit), 1e-6)
 
     def test_a_formula_or_command_that_is_wrong_stops_the_cheat_sheet(self):
         cheat_sheet.checked()
@@ -833,27 +846,6 @@ class FrontPage(unittest.TestCase):
         gathers = [s.unit for s in self.spans(front_page.step_of("04_zero3"), "communication", "all-gather")]
         self.assertEqual(gathers, [0, 1, 2, 3, 4, 5, 2, 1])
 
-    def test_lines_of_a_program_end_with_their_block(self):
-        lines = [
-            "void f() {",
-            "  // why",
-            "  for (;;) {",
-            "    begin();",
-            "",
-            "    // how",
-            "    if (a) {",
-            "      b();",
-            "    }",
-            "  }",
-            "  after();",
-            "  return 1;",
-            "}",
-        ]
-        self.assertEqual(front_page.block_from(lines, "begin("), ["begin();", "if (a) {", "  b();", "}"])
-        self.assertEqual(front_page.block_from(lines, "after("), ["after();"])
-        with self.assertRaisesRegex(RenderError, "no line contains 'gone'"):
-            front_page.block_from(lines, "gone")
-
     def test_chosen_lines_of_an_output(self):
         with given("name", {"run": {"said": ["total 1", "loss 2", "  x", "  total 3  equal"]}}):
             self.assertEqual(
@@ -865,26 +857,6 @@ class FrontPage(unittest.TestCase):
 
 
 class Zero(unittest.TestCase):
-    # Four blocks of 198,272 numbers between units 0 and 5; in lesson 04 two blocks are gathered again.
-    def test_operations_of_a_timeline_are_of_units(self):
-        def spans(kind, *sizes):
-            return [["communication", f"{kind} of {size} f32", 0.0, 1.0] for size in sizes]
-
-        block = "198,272"
-        gathers = spans("all_gather", "65,536", *[block] * 4, "256", block, block)
-        self.assertEqual(zero_figures.units_of(gathers[:6], True), [*"012345"])
-        self.assertEqual(zero_figures.units_of(gathers, True), [*"01234521"])
-        reductions = spans("reduce_scatter", "256", *[block] * 3, "65,536", block) + [
-            ["communication", "all_reduce of 4 f64", 0.0, 1.0]
-        ]
-        self.assertEqual(zero_figures.units_of(reductions, False), [*"543201", ""])
-        for wrong in (
-            reductions[1:],
-            reductions[:6] + reductions,
-        ):  # a part of a step, and more than one micro-batch
-            with self.assertRaisesRegex(RenderError, "one micro-batch"):
-                zero_figures.units_of(wrong, False)
-
     # Milliseconds, lanes for what is under way at once, a label for units 0, 4, 8 ...
     def test_a_timeline_draws_what_it_has(self):
         def sent(kind, *parts):
@@ -915,17 +887,6 @@ class Zero(unittest.TestCase):
         )
         self.assertEqual({fill for fill in (span[2] for span in rows[5][2])}, {palette.GRADIENTS})
         self.assertEqual(labels, [(2, 0.0, "0"), (5, 0.6, "0")])
-
-    def test_a_drawn_step_is_named_beside_the_others(self):
-        run = {
-            "runs": 3,
-            "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
-            "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0},
-        }
-        self.assertEqual(
-            lesson_figures.steps_text(run),
-            "a usual one of 3 runs, whose steps take 75 ms, 69 to 92, and wait 1.5 ms, 0.3 to 16.7",
-        )
 
     # 36 points a unit, 8 a slice.
     def test_figures_fill_what_a_rank_holds(self):
@@ -986,24 +947,18 @@ class Tensor(unittest.TestCase):
         self.assertEqual(sent, [4, 6, 10 * front_page.BLOCKS + 4 + 1])  # the last one: of what every rank has
 
     def test_a_difference_is_of_one_function(self):
-        text = tensor_tables.difference(
-            self.PAGE,
+        files = (
             "lessons/01_data_parallel/data_parallel.cpp",
             "lessons/10_tensor_parallel/tensor_parallel.cpp",
-            "train_step",
         )
+        text = tensor_tables.difference(self.PAGE, *files, "train_step")
         self.assertIn(
             "-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();",
             text,
         )
         self.assertNotIn("hashes_", text)
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
-            tensor_tables.difference(
-                self.PAGE,
-                "lessons/01_data_parallel/data_parallel.cpp",
-                "lessons/10_tensor_parallel/tensor_parallel.cpp",
-                "step_slice",
-            )
+            tensor_tables.difference(self.PAGE, *files, "step_slice")
 
 
 class Combined(unittest.TestCase):
@@ -1126,8 +1081,6 @@ class EveryLesson(unittest.TestCase):
 
 
 class Offload(unittest.TestCase):
-    PAGE = Page("lessons/05_offload/README.md")
-
     # 24 blocks of width 1024 beside a head of 50,304: 0.285 of the operations without attention.
     def test_forwards_share_of_a_step(self):
         self.assertAlmostEqual(offload_tables.forward_share(plans.workload("gpt2_355m")), 0.29, places=2)

@@ -4,13 +4,26 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 
 
+def run_tests(arguments=()):
+    """Of the module that was started; exit 77 without a browser."""
+    if CHROMIUM is None:
+        print("skipped: there is no chromium (common/setup/setup.sh --dev)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *arguments])
+
+
 class Browser:
+    def __init__(self, *flags):
+        self.flags = flags
+
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         read_here, write_there = os.pipe()
@@ -26,8 +39,9 @@ class Browser:
             "--no-first-run",
             "--remote-debugging-pipe",
             f"--user-data-dir={self.folder.name}/profile",
+            *self.flags,
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
-        flags += ["--no-sandbox"] if os.geteuid() == 0 else []
         self.process = subprocess.Popen(
             [CHROMIUM, *flags],
             preexec_fn=pipes,

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from browser import CHROMIUM, Browser
+from browser import Browser, run_tests
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/explore/index.html"
@@ -108,6 +108,12 @@ BAD = [
 FAMILIES = ["naive", "gpipe", "1f1b", "interleaved", "zb_h1", "pipedream", "2bw", "deadlock_ring", "1f1"]
 
 
+def some_of(flags, share, chance):
+    """Of (flag, values) about this share, each with one of its values."""
+    drawn = [(f"--{flag}", chance.choice(values)) for flag, values in flags if chance.random() < share]
+    return [word for words in drawn for word in words]
+
+
 def random_plan(chance):
     lesson, settings = chance.choice(LESSONS), {}
     workload = chance.choice(WORKLOADS)
@@ -129,14 +135,12 @@ def random_plan(chance):
         str(world),
     ]
     words += chance.choice([[], [], ["--device", "cuda"], ["--device", "cpu"]])
-    for key, value in settings.items():
-        words += ["--set", f"{key}={value}"]
-    return words
+    return [*words, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
 
 
 def random_schedule(chance):
     words = ["pipedream", "simulate", "--schedule", chance.choice(FAMILIES)]
-    for flag, values in (
+    own = (
         ("stages", ["1", "2", "4", "5", "8"]),
         ("microbatches", ["1", "4", "8", "16"]),
         ("chunks", ["1", "2", "3"]),
@@ -147,10 +151,8 @@ def random_schedule(chance):
         ("latency", ["0", "0.1"]),
         ("step", ["0", "0.25"]),
         ("uneven", ["1,1,2,1", "1,x", ".5,1e1,1,1"]),
-    ):
-        if chance.random() < 0.35:
-            words += [f"--{flag}", chance.choice(values)]
-    return [*words, "--json", "timeline.json"]
+    )
+    return [*words, *some_of(own, 0.35, chance), "--json", "timeline.json"]
 
 
 def random_machine(chance):
@@ -162,31 +164,23 @@ def random_machine(chance):
         "--workload",
         chance.choice(WORKLOADS),
     ]
-    for flag, values in (
+    own = (
         ("gpu", ["H100", "RTX4090", "L4", "RTX4091"]),
         ("memory", ["24GB", "80GB", "1e400GB", "0.1GB"]),
         ("link", ["25GB/s"]),
         ("host-memory", ["512GB"]),
         ("disk", ["4GB/s", "4GB"]),
-    ):
-        if chance.random() < 0.4:
-            words += [f"--{flag}", chance.choice(values)]
-    return words
+    )
+    return [*words, *some_of(own, 0.4, chance)]
 
 
 class Equal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.browser = Browser()
-        cls.browser.__enter__()
+        cls.browser = cls.enterClassContext(Browser())
         cls.browser.opened(f"file://{PAGE}", 1280, "document.body.dataset.ready")
         cls.browser.value(ASKED)
-        cls.folder = tempfile.TemporaryDirectory()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
-        cls.folder.cleanup()
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
 
     def asked(self, words, files=None, read=None):
         said = self.browser.value(
@@ -195,7 +189,7 @@ class Equal(unittest.TestCase):
         return said["code"], said["out"], said["err"], said["file"]
 
     def native(self, words, files=None, read=None):
-        own = pathlib.Path(self.folder.name)
+        own = pathlib.Path(self.folder)
         for name, text in (files or {}).items():
             (own / name).write_text(text)
         if read:
@@ -220,26 +214,28 @@ class Equal(unittest.TestCase):
         self.assertEqual(here, there, " ".join(words))
         return here
 
+    def equal_at_random(self, asked, seed, points, **how):
+        """What so many questions of this kind are answered; among them one that is refused."""
+        chance = random.Random(seed)
+        answers = [self.equal(asked(chance), **how) for _ in range(points)]
+        self.assertLessEqual({0, 64}, {code for code, *_ in answers})
+        return answers
+
     def test_plans(self):
-        chance, codes = random.Random(44), set()
-        for _ in range(POINTS):
-            codes.add(self.equal(random_plan(chance))[0])
-        self.assertLessEqual({0, 64}, codes)
+        self.equal_at_random(random_plan, 44, POINTS)
 
     def test_refused_values(self):
-        for setting in BAD:
-            self.equal(["03_zero2", "--workload", "configs/tiny.json", "--plan", "--json", "--set", setting])
-        self.equal(["00_one_device", "--plan", "--json", "--world", "4"])
-        self.equal(["04_zero3", "--plan", "--json", "--worlds", "4"])
-        self.equal(["04_zero3", "--plan", "--json", "--workload", "configs/none.json"])
+        for lesson, *flags in (
+            *(("03_zero2", "--workload", "configs/tiny.json", "--set", setting) for setting in BAD),
+            ("00_one_device", "--world", "4"),
+            ("04_zero3", "--worlds", "4"),
+            ("04_zero3", "--workload", "configs/none.json"),
+        ):
+            self.equal([lesson, "--plan", "--json", *flags])
 
     def test_schedules(self):
-        chance, codes = random.Random(45), set()
-        for _ in range(POINTS):
-            code, _, _, timeline = self.equal(random_schedule(chance), read="timeline.json")
-            codes.add(code)
+        for code, _, _, timeline in self.equal_at_random(random_schedule, 45, POINTS, read="timeline.json"):
             self.assertEqual(timeline is not None, code == 0)
-        self.assertLessEqual({0, 64}, codes)
 
     def test_files(self):
         code, _, _, text = self.equal(["pipedream", "check", "--write", "list.json"], read="list.json")
@@ -258,20 +254,14 @@ class Equal(unittest.TestCase):
         self.assertEqual(self.equal(["pipedream", "check"])[0], 0)
 
     def test_choose(self):
-        chance, codes = random.Random(46), set()
-        for _ in range(max(6, POINTS // 5)):
-            codes.add(self.equal(random_machine(chance))[0])
-        self.assertLessEqual({0, 64}, codes)
+        self.equal_at_random(random_machine, 46, max(6, POINTS // 5))
 
 
 if __name__ == "__main__":
-    if CHROMIUM is None:
-        print("skipped: chromium is not there, which opens docs/explore/index.html")
-        sys.exit(77)
     arguments = sys.argv[1:]
     BIN = pathlib.Path(arguments.pop(0)).resolve()
     if "--points" in arguments:
         where = arguments.index("--points")
         POINTS = int(arguments[where + 1])
         del arguments[where : where + 2]
-    unittest.main(argv=[sys.argv[0], *arguments])
+    run_tests(arguments)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from browser import CHROMIUM, Browser
+from browser import Browser, run_tests
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs/explore")]
@@ -25,12 +25,7 @@ DONE = 'document.getElementById("selftest")?.textContent'
 class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.browser = Browser()
-        cls.browser.__enter__()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
+        cls.browser = cls.enterClassContext(Browser())
 
     def found(self, text, width=1280):
         with tempfile.TemporaryDirectory() as folder:
@@ -38,11 +33,18 @@ class Page(unittest.TestCase):
             file.write_text(allowed(text), encoding="utf-8")
             return json.loads(self.browser.opened(f"file://{file}#selftest", width, DONE)), file
 
-    def fails(self, words, before, after):
-        self.assertIn(before, TEXT)
-        result, _ = self.found(TEXT.replace(before, after))
-        self.assertFalse(result["pass"])
-        self.assertTrue(any(re.search(words, fault) for fault in result["wrong"] + result["faults"]), result)
+    def opened(self, address, done="document.body.dataset.ready"):
+        self.browser.opened(f"file://{PAGE}{address}", 1280, done)
+
+    def text(self, element):
+        return self.browser.value(f"document.getElementById('{element}').textContent")
+
+    def pressed(self, chosen, *keys):
+        """Keys that come to the element of this selector; without one to the element that has the focus."""
+        if chosen:
+            self.browser.value(f"document.querySelector('{chosen}').focus()")
+        for key in keys:
+            self.browser.pressed(key)
 
     def test_it_passes(self):
         for width in (1280, 390):
@@ -58,25 +60,21 @@ class Page(unittest.TestCase):
                 print(f"{width} px: {result['times']} ms")
 
     def test_the_address_keeps_it(self):
-        self.browser.opened(
-            f"file://{PAGE}#view=schedule&s.stages=3&s.schedule=gpipe", 1280, "document.body.dataset.ready"
-        )
-        said = "document.getElementById('schedule-said').textContent"
-        self.assertIn("--schedule gpipe --stages 3", self.browser.value(said))
-        self.browser.opened(
-            f"file://{PAGE}#view=schedule&s.stages=64&s.microbatches=512", 1280, "document.body.dataset.ready"
-        )
-        self.assertRegex(
-            self.browser.value(said),
-            "--microbatches 512error: schedule: 32,768 forwards in all .*, and this page draws 4,096\n  fix: ",
-        )
-        self.browser.opened(
-            f"file://{PAGE}#ranks=4&lesson=04_zero3&04_zero3.prefetch=0", 1280, "document.body.dataset.ready"
-        )
-        self.assertIn(
-            "-n 4 --workload configs/gpt2_1558m.json --set prefetch=0",
-            self.browser.value("document.getElementById('lesson-detail').textContent"),
-        )
+        for address, element, said in (
+            ("#view=schedule&s.stages=3&s.schedule=gpipe", "schedule-said", "--schedule gpipe --stages 3"),
+            (
+                "#view=schedule&s.stages=64&s.microbatches=512",
+                "schedule-said",
+                "--microbatches 512error: schedule: 32,768 forwards in all .*, and this page draws 4,096\n  fix: ",
+            ),
+            (
+                "#ranks=4&lesson=04_zero3&04_zero3.prefetch=0",
+                "lesson-detail",
+                "-n 4 --workload configs/gpt2_1558m.json --set prefetch=0",
+            ),
+        ):
+            self.opened(address)
+            self.assertRegex(self.text(element), said)
 
     def test_links_of_pages(self):
         """Every page's link opens at an example that the programs answer."""
@@ -95,52 +93,37 @@ class Page(unittest.TestCase):
         )
         for link in sorted(found):
             with self.subTest(link):
-                self.browser.opened(
-                    f"file://{PAGE}{link}",
-                    1280,
-                    "document.body.dataset.ready && !document.body.innerText.includes('Looking ...')",
+                self.opened(
+                    link, "document.body.dataset.ready && !document.body.innerText.includes('Looking ...')"
                 )
                 said = {"schedule": "schedule-said", "choose": "choose-said"}.get(
                     re.sub(r".*view=(\w+).*", r"\1", link), "lesson-detail"
                 )
                 self.assertEqual(self.browser.value(f"document.querySelectorAll('#{said} .error').length"), 0)
-                self.assertIn(".sh", self.browser.value(f"document.getElementById('{said}').textContent"))
+                self.assertIn(".sh", self.text(said))
 
     def test_keys(self):
-        shown = "document.querySelector('[role=tabpanel]:not([hidden])').id"
-        self.browser.opened(f"file://{PAGE}#ranks=4", 1280, "document.body.dataset.ready")
-        self.browser.pressed("Tab")
+        self.opened("#ranks=4")
+        self.pressed("", "Tab")
         self.assertEqual(self.browser.value("document.activeElement.id"), "tab-memory")
-        self.browser.pressed("ArrowRight")
+        self.pressed("", "ArrowRight")
+        shown = "document.querySelector('[role=tabpanel]:not([hidden])').id"
         self.assertEqual(self.browser.value(shown), "schedule")
-        self.browser.value("document.querySelector('#schedule-form [type=range]').focus()")
-        self.browser.pressed("ArrowRight")
-        self.assertIn(
-            "--stages 5", self.browser.value("document.getElementById('schedule-said').textContent")
-        )
-        self.browser.value("document.getElementById('playhead').focus()")
-        self.browser.pressed("End")
-        self.assertEqual(
-            self.browser.value("+document.getElementById('now').textContent"),
-            self.browser.value("timeline.makespan"),
-        )
-        self.browser.value("document.querySelector('#actions button').focus()")
-        self.browser.pressed("Enter")
-        self.browser.pressed("]")
-        self.assertIn(
-            "error: schedule", self.browser.value("document.getElementById('check-said').textContent")
-        )
-        self.browser.pressed("[")
-        self.assertNotIn("error", self.browser.value("document.getElementById('check-said').textContent"))
-        self.browser.value("document.getElementById('tab-schedule').focus()")
-        self.browser.pressed("ArrowLeft")
-        lesson = "document.getElementById('lesson-title').textContent"
+        self.pressed("#schedule-form [type=range]", "ArrowRight")
+        self.assertIn("--stages 5", self.text("schedule-said"))
+        self.pressed("#playhead", "End")
+        self.assertEqual(float(self.text("now")), self.browser.value("timeline.makespan"))
+        self.pressed("#actions button", "Enter", "]")
+        self.assertIn("error: schedule", self.text("check-said"))
+        self.pressed("", "[")
+        self.assertNotIn("error", self.text("check-said"))
+        self.pressed("#tab-schedule", "ArrowLeft")
         for _ in range(60):  # every field and button can be reached
-            self.browser.pressed("Tab")
+            self.pressed("", "Tab")
             if self.browser.value("document.activeElement.textContent").startswith("05 offload"):
                 break
-        self.browser.pressed("Enter")
-        self.assertEqual(self.browser.value(lesson), "05 offload")
+        self.pressed("", "Enter")
+        self.assertEqual(self.text("lesson-title"), "05 offload")
 
     def test_no_request(self):
         self.assertLess(len(TEXT.encode()), 4_000_000)
@@ -153,37 +136,41 @@ class Page(unittest.TestCase):
         self.assertIsNone(re.search(r"""\b(src|href)=["'](?!data:)|\bfetch\(|XMLHttpRequest|@import""", own))
 
     def test_planted_mistakes(self):
-        self.fails(
-            "parts are not its total",
-            "const sum = of.reduce((total, buffer) => total + buffer.bytes, 0);",
-            "const sum = of.length ? of[0].bytes : 0;",
-        )
-        self.fails(
-            "refusal is not shown",
-            'return void detail.append(element("pre", { class: "error" }, err.trim()));',
-            "return;",
-        )
-        self.fails("too large is not refused", "forwards > MOST_FORWARDS", "forwards > Infinity")
-        self.fails(
-            "curves and counts differ",
-            'timeline = result.code ? null : JSON.parse(file("timeline.json"));',
-            'timeline = result.code ? null : JSON.parse(file("timeline.json")); timeline?.per_stage.forEach(stage => stage.alive.pop() && (stage.alive = stage.alive.slice(0, 1)));',
-        )
-        self.fails("wider than the window", "<body>", '<body><div style="width:2000px">wide</div>')
-        self.fails(
-            "checker says nothing",
-            'at("check-said").replaceChildren(said(',
-            'at("check-said").replaceChildren(void (',
-        )
-        self.fails(
-            "planted",
-            "function showChoose() {",
-            'function showChoose() { setTimeout(() => { throw new Error("planted"); });',
-        )
+        for words, before, after in (
+            (
+                "parts are not its total",
+                "const sum = of.reduce((total, buffer) => total + buffer.bytes, 0);",
+                "const sum = of.length ? of[0].bytes : 0;",
+            ),
+            (
+                "refusal is not shown",
+                'return void detail.append(element("pre", { class: "error" }, err.trim()));',
+                "return;",
+            ),
+            ("too large is not refused", "forwards > MOST_FORWARDS", "forwards > Infinity"),
+            (
+                "curves and counts differ",
+                'timeline = result.code ? null : JSON.parse(file("timeline.json"));',
+                'timeline = result.code ? null : JSON.parse(file("timeline.json")); timeline?.per_stage.forEach(stage => stage.alive.pop() && (stage.alive = stage.alive.slice(0, 1)));',
+            ),
+            ("wider than the window", "<body>", '<body><div style="width:2000px">wide</div>'),
+            (
+                "checker says nothing",
+                'at("check-said").replaceChildren(said(',
+                'at("check-said").replaceChildren(void (',
+            ),
+            (
+                "planted",
+                "function showChoose() {",
+                'function showChoose() { setTimeout(() => { throw new Error("planted"); });',
+            ),
+        ):
+            with self.subTest(words):
+                self.assertIn(before, TEXT)
+                result, _ = self.found(TEXT.replace(before, after))
+                self.assertFalse(result["pass"])
+                self.assertRegex("\n".join(result["wrong"] + result["faults"]), words)
 
 
 if __name__ == "__main__":
-    if CHROMIUM is None:
-        print("skipped: chromium is not there, which opens docs/explore/index.html")
-        sys.exit(77)
-    unittest.main()
+    run_tests(sys.argv[1:])

@@ -10,7 +10,6 @@ import importlib.util
 import itertools
 import json
 import math
-import os
 import pathlib
 import random
 import re
@@ -21,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/docs")]
-from commands_test import playground  # noqa: E402
+from commands_test import clean_environment, playground  # noqa: E402
 from rendering import checks  # noqa: E402
 
 PAGE = "docs/real_models.md"
@@ -103,7 +102,6 @@ def write_weights(path, more=()):
 
 
 def write_model(place):
-    """model.safetensors and config.json."""
     if not HAS_TRANSFORMERS:
         write_weights(place / "model.safetensors")
         (place / "config.json").write_text('{"model_type": "gpt2", "n_head": 2}')
@@ -142,12 +140,10 @@ def write_texts(place):
 
 
 def environment():
-    env = {
-        k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_"))
-    }
+    env = clean_environment()
     if HAS_TRANSFORMERS:  # the page's python3 is one that has it
         env["PATH"] = f"{pathlib.Path(sys.executable).parent}:{env['PATH']}"
-    return {**env, "OMP_NUM_THREADS": "1"}
+    return env
 
 
 def ran(place, line, code=0):
@@ -168,7 +164,6 @@ def ran(place, line, code=0):
 
 
 def newest(place, lesson):
-    """The record of a lesson's last run."""
     return json.loads(
         max(
             (place / "runs" / lesson).glob("*/record.json"), key=lambda path: path.stat().st_mtime_ns

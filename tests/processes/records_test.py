@@ -7,8 +7,8 @@ import sys
 
 import support
 
-sys.path.insert(0, os.path.join(support.ROOT, "tests/benchmarks"))
-from plans import sent_bytes
+sys.path.insert(0, os.path.join(support.ROOT, "common/records/curves"))
+from report import sent_bytes
 
 LESSON = "01_data_parallel"
 
@@ -116,7 +116,10 @@ class Records(support.ProcessTest):
         self.assertEqual(
             [rank["bytes_sent"] for rank in plan["ranks"]],
             [
-                sum(sent_bytes(op, rank, 3) for op in record["ranks"][rank]["measured_operations"])
+                sum(
+                    op["count"] * sent_bytes(op, rank, 3)
+                    for op in record["ranks"][rank]["measured_operations"]
+                )
                 for rank in (0, 2)
             ],
         )

@@ -16,7 +16,7 @@ import unittest
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fake_runs import FolderCase, ROOT, begun_run, command, ended_run, lines, record, step, write
+from fake_runs import FolderCase, ROOT, begun_run, ended_run, lines, record, step, write
 
 sys.path.insert(0, f"{ROOT}/common/records/curves")
 import curves  # noqa: E402
@@ -32,6 +32,12 @@ def init(**given):
     say({**given, "WANDB_MODE": os.environ["WANDB_MODE"]})
     return types.SimpleNamespace(log=lambda values, step: say([step, values]), finish=lambda: say("finished"))
 """
+COLUMNS = {
+    "loss": "loss",
+    "lr": "lr",
+    "grad_norm": "grad_norm",
+    "step_seconds": "seconds",
+}  # of a run's steps, by tag
 programs = ""
 
 
@@ -58,11 +64,10 @@ def events(folder):
 
 def expected(steps, validation=None):
     """The same, computed from the steps."""
-    columns = {"loss": "loss", "lr": "lr", "grad_norm": "grad_norm", "step_seconds": "seconds"}
     walls = [STARTED + sum(one["seconds"] for one in steps[: i + 1]) for i in range(len(steps))]
     found = {
         tag: [(one["step"], wall, f32(one[key])) for one, wall in zip(steps, walls)]
-        for tag, key in columns.items()
+        for tag, key in COLUMNS.items()
     }
     found["tokens_per_second"] = [
         (one["step"], wall, f32(one["tokens"] / one["seconds"])) for one, wall in zip(steps, walls)
@@ -73,21 +78,13 @@ def expected(steps, validation=None):
 
 
 class Case(FolderCase):
+    name = "curves"
+
     def curves(self, *arguments):
         """In this process, where tensorboard has been loaded."""
-        before, out = os.getcwd(), io.StringIO()
-        os.chdir(self.folder)
-        try:
-            with contextlib.redirect_stdout(out):
-                self.assertEqual(curves.main(arguments), 0)
-        finally:
-            os.chdir(before)
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(curves.main(arguments), 0)
         return out.getvalue()
-
-    def command(self, *arguments, **env):
-        code, out, err = command("curves", *arguments, cwd=self.folder, **env)
-        self.assertEqual((code, err), (0, ""), out)
-        return out
 
     def same(self, found, wanted):
         """Equal, but for the last digits of sums of times."""
@@ -108,7 +105,7 @@ class Ended(Case):
             step(i, seconds=0.4 + 0.01 * i) for i in range(7, 40)
         ]  # a run that went on from a checkpoint
         ended_run(self.path("a"), steps)
-        out = self.command("a")
+        out = self.said("a")
         self.assertIn("33 steps of 01_data_parallel/a\nevent file in a; to see it: ", out)
         self.same(events(self.path("a")), expected(steps, 2.25))
 
@@ -124,8 +121,8 @@ class Ended(Case):
     def test_a_second_call_replaces_its_own(self):
         ended_run(self.path("a"), [step(0)])
         write(self.path("a/events.out.tfevents.1.other.2.0"), "")
-        self.curves("a")
-        self.curves("a")
+        for _ in range(2):
+            self.curves("a")
         self.assertEqual(len(glob.glob(self.path("a/events*.stagecraft"))), 1)
         self.assertTrue(
             os.path.exists(self.path("a/events.out.tfevents.1.other.2.0")), "another program's stays"
@@ -170,20 +167,18 @@ class Following(Case):
 
     @contextlib.contextmanager
     def following(self, *flags):
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [f"{ROOT}/lessons/curves.sh", "a", "--follow", *flags],
             cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
+        ) as process:
+            try:
+                yield process
+            finally:
                 process.kill()
-            process.communicate()
 
     def append(self, text):
         with open(f"{self.run_folder}/steps.jsonl", "a", encoding="utf-8") as file:
@@ -201,8 +196,7 @@ class Following(Case):
         self.fail(f"{count} steps did not come")
 
     def end(self, **more):
-        text = json.dumps(record(self.steps, **more))
-        write(f"{self.run_folder}/record.json.new", text)
+        write(f"{self.run_folder}/record.json.new", json.dumps(record(self.steps, **more)))
         os.replace(f"{self.run_folder}/record.json.new", f"{self.run_folder}/record.json")
 
     def test_a_file_that_grows(self):
@@ -265,47 +259,27 @@ class Following(Case):
         self.same(events(self.run_folder), expected(self.steps))
 
     def test_a_real_run(self):
-        workload = [
-            "model.layers=1",
-            "model.width=32",
-            "batch.sequence=32",
-            "batch.global=2",
-            "data.validation_rows=1",
-        ]
-        run = subprocess.Popen(
-            [
-                f"{programs}/00_one_device",
-                "--workload",
-                "configs/tiny.json",
-                "--strategy",
-                "lessons/00_one_device/config.json",
-                "--steps",
-                "40",
-                "--out",
-                self.path("real"),
-                *(part for one in workload for part in ("--set", one)),
-            ],
+        words = (
+            "--workload configs/tiny.json --strategy lessons/00_one_device/config.json --steps 40 --set model.layers=1 --set model.width=32 "
+            "--set batch.sequence=32 --set batch.global=2 --set data.validation_rows=1"
+        )
+        with subprocess.Popen(
+            [f"{programs}/00_one_device", *words.split(), "--out", self.path("real")],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-        )
-        try:
-            while not os.path.exists(self.path("real/record.json")) and run.poll() is None:
-                time.sleep(0.02)
-            out = self.curves("real", "--follow")
-            self.assertEqual(run.wait(timeout=60), 0)
-        finally:
-            run.kill()
+        ) as run:
+            try:
+                while not os.path.exists(self.path("real/record.json")) and run.poll() is None:
+                    time.sleep(0.02)
+                out = self.curves("real", "--follow")
+                self.assertEqual(run.wait(timeout=60), 0)
+            finally:
+                run.kill()
         self.assertIn("40 steps of 00_one_device/real; the run ended with exit code 0\n", out)
-        with open(self.path("real/record.json"), encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(self.text("real/record.json"))
         wanted, read = found["steps"], events(self.path("real"))
-        for tag, column in (
-            ("loss", "loss"),
-            ("lr", "lr"),
-            ("grad_norm", "grad_norm"),
-            ("step_seconds", "seconds"),
-        ):
+        for tag, column in COLUMNS.items():
             self.assertEqual(
                 [(number, value) for number, _, value in read[tag]],
                 list(zip(wanted["step"], map(f32, wanted[column]))),
@@ -322,20 +296,23 @@ class WeightsAndBiases(Case):
     # A stand-in for the package: it is not among what the tests install.
     def test_an_offline_run(self):
         write(self.path("site/wandb/__init__.py"), WANDB)
-        out = self.command("a", "--wandb", "w", PYTHONPATH=self.path("site"))
+        out = self.said("a", "--wandb", "w", PYTHONPATH=self.path("site"))
         self.assertIn("offline run in w/wandb", out)
-        with open(self.path("w/said.jsonl"), encoding="utf-8") as file:
-            first, *points, last = [json.loads(line) for line in file]
+        first, *points, last = map(json.loads, self.text("w/said.jsonl").splitlines())
         self.assertEqual(
-            (first["mode"], first["WANDB_MODE"], first["name"], last),
-            ("offline", "offline", "01_data_parallel/a", "finished"),
+            (
+                first["mode"],
+                first["WANDB_MODE"],
+                first["name"],
+                first["config"]["workload"]["batch.global"],
+                last,
+            ),
+            ("offline", "offline", "01_data_parallel/a", "12", "finished"),
         )
-        self.assertEqual(first["config"]["workload"]["batch.global"], "12")
         self.assertEqual([number for number, _ in points], [0, 1, 1])
-        self.assertEqual(points[0][1]["loss"], 5.0)
-        self.assertEqual(points[2][1], {"validation_loss": 2.25})
+        self.assertEqual((points[0][1]["loss"], points[2][1]), (5.0, {"validation_loss": 2.25}))
         self.assertEqual(glob.glob(self.path("a/events*")), [], "an event file only if it is asked for")
-        self.command("a", "--wandb", "w", "--tensorboard", "tb", PYTHONPATH=self.path("site"))
+        self.said("a", "--wandb", "w", "--tensorboard", "tb", PYTHONPATH=self.path("site"))
         self.same(events(self.path("tb/01_data_parallel/a")), expected([step(0), step(1)], 2.25))
 
     def test_without_the_package(self):
@@ -344,88 +321,60 @@ class WeightsAndBiases(Case):
         )  # a Python without packages
         os.chmod(self.path("bin/python3"), 0o755)
         os.mkdir(self.path("wandb"))  # of earlier runs: no package
+        said = "--wandb: python3 has no package wandb\n  fix: python3 -m pip install wandb"
         for also in ([], ["--tensorboard", "tb"]):
-            found = command(
-                "curves",
-                "a",
-                "--wandb",
-                "w",
-                *also,
-                cwd=self.folder,
-                PATH=f"{self.path('bin')}:{os.environ['PATH']}",
+            self.refused(
+                69, said, "a", "--wandb", "w", *also, PATH=f"{self.path('bin')}:{os.environ['PATH']}"
             )
-            self.assertEqual(
-                found,
-                (
-                    69,
-                    "",
-                    "error: --wandb: python3 has no package wandb\n  fix: python3 -m pip install wandb\n",
-                ),
-            )
-            self.assertEqual(
-                (os.path.exists(self.path("w")), os.path.exists(self.path("tb"))), (False, False)
-            )
+            self.assertFalse({"w", "tb"} & set(os.listdir(self.folder)))
 
     def test_one_that_fails(self):
         write(
             self.path("site/wandb/__init__.py"), "def init(**_): raise OSError('no space')\nSettings = dict\n"
         )
-        code, _, err = command("curves", "a", "--wandb", "w", cwd=self.folder, PYTHONPATH=self.path("site"))
+        code, _, err = self.ended("a", "--wandb", "w", PYTHONPATH=self.path("site"))
         self.assertEqual(code, 73)
         self.assertIn(
             "OSError: no space\nerror: --wandb w: wandb ended, its message is above\n  fix: mend", err
         )
-        found = command(
-            "curves", "a", "--wandb", "a/record.json", cwd=self.folder, PYTHONPATH=self.path("site")
-        )
-        self.assertEqual(
-            found,
-            (
-                73,
-                "",
-                "error: a/record.json: File exists\n"
-                "  fix: name another folder: --tensorboard DIR or --wandb DIR\n",
-            ),
-        )
+        said = f"a/record.json: File exists\n  fix: {OTHER_FOLDER}"
+        self.refused(73, said, "a", "--wandb", "a/record.json", PYTHONPATH=self.path("site"))
+
+
+OTHER_FOLDER = "name another folder: --tensorboard DIR or --wandb DIR"
+WAITS = "\n  fix: --follow waits for its steps"
 
 
 class BadInput(Case):
-    def refused(self, code, said, *arguments):
-        self.assertEqual(command("curves", *arguments, cwd=self.folder), (code, "", f"error: {said}\n"))
-
     def test_bad_input(self):
-        name = "  fix: name the folder of a run or its record.json, such as "
-        name += "runs/01_data_parallel/2025-01-31T12-00-00"
-        self.refused(65, f"a: there is no such run\n{name}", "a")
-        self.refused(65, f"a: there is no such run\n{name}", "a", "--follow")
-        begun_run(self.path("a"), "")
-        self.refused(65, "a: has no finished step\n  fix: --follow waits for its steps", "a")
-        begun_run(self.path("a"), '{"step"')
-        self.refused(
-            65,
-            "a: has no finished step (a/steps.jsonl:1: the last line is cut off and left out)\n"
-            "  fix: --follow waits for its steps",
-            "a",
+        name = (
+            "name the folder of a run or its record.json, such as runs/01_data_parallel/2025-01-31T12-00-00"
         )
+        for more in ((), ("--follow",)):
+            self.refused(65, f"a: there is no such run\n  fix: {name}", "a", *more)
+        for steps, said in (
+            ("", ""),
+            ('{"step"', " (a/steps.jsonl:1: the last line is cut off and left out)"),
+        ):
+            begun_run(self.path("a"), steps)
+            self.refused(65, f"a: has no finished step{said}{WAITS}", "a")
         ended_run(self.path("a"), [], validation_loss=None, exit_code=69)
-        self.refused(65, "a: has no finished step\n  fix: take a run that trained", "a")
         write(self.path("b.json"), json.dumps(record([step(0)])))
-        self.refused(
-            64,
-            "--follow b.json: is the copy of a record, which does not grow\n"
-            "  fix: name the folder of the run",
-            "b.json",
-            "--follow",
-        )
         write(self.path("full"), "")
-        self.refused(
-            73,
-            "full/01_data_parallel: Not a directory\n"
-            "  fix: name another folder: --tensorboard DIR or --wandb DIR",
-            "b.json",
-            "--tensorboard",
-            "full",
-        )
+        for code, said, *arguments in (
+            (65, "a: has no finished step\n  fix: take a run that trained", "a"),
+            (
+                64,
+                "--follow b.json: is the copy of a record, which does not grow\n  fix: name the folder of the run",
+                *("b.json", "--follow"),
+            ),
+            (
+                73,
+                f"full/01_data_parallel: Not a directory\n  fix: {OTHER_FOLDER}",
+                *("b.json", "--tensorboard", "full"),
+            ),
+        ):
+            self.refused(code, said, *arguments)
 
     def test_a_name_that_is_no_utf8(self):
         ended_run(self.path("a"), [step(0)])
@@ -437,13 +386,8 @@ class BadInput(Case):
         write(self.path("other/a/events.out.tfevents.1.stagecraft"), "kept")
         for name in ("../other", self.path("other"), "other\x1b[31m"):
             ended_run(self.path("a"), [step(0)], lesson=name)
-            self.refused(
-                65,
-                f'a/record.json: "lesson" is not what a run writes\n  fix: {run_files.WHOLE}',
-                "a",
-                "--tensorboard",
-                "tb",
-            )
+            said = f'a/record.json: "lesson" is not what a run writes\n  fix: {run_files.WHOLE}'
+            self.refused(65, said, "a", "--tensorboard", "tb")
         self.assertEqual(os.listdir(self.path("other/a")), ["events.out.tfevents.1.stagecraft"])
 
     def test_a_start_that_is_no_time(self):
@@ -457,10 +401,10 @@ class BadInput(Case):
         write(self.path("a/record.json"), "")
         self.refused(65, f"a/record.json: is empty\n  fix: {damaged}", "a")
         begun_run(self.path("a"), lines([step(0)]) + "{}\n")
-        line = run_files.A_LINE
-        self.refused(65, f'a/steps.jsonl:2: "step" is missing\n  fix: {line}', "a")
-        code, _, err = command("curves", "a", "--follow", cwd=self.folder)
-        self.assertEqual((code, err), (65, f'error: a/steps.jsonl:2: "step" is missing\n  fix: {line}\n'))
+        said = f'a/steps.jsonl:2: "step" is missing\n  fix: {run_files.A_LINE}'
+        self.refused(65, said, "a")
+        code, _, err = self.ended("a", "--follow")
+        self.assertEqual((code, err), (65, f"error: {said}\n"))
 
     # Whatever somebody has made of it: no trace of Python's, and no more memory than a record of that kind needs.
     def test_deep_and_large(self):
@@ -487,17 +431,17 @@ class BadInput(Case):
                 )
 
     def test_usage(self):
-        self.refused(64, "lessons/curves.sh: RUN is missing\n  fix: lessons/curves.sh --help")
-        self.refused(
-            64,
-            "lessons/curves.sh: unrecognized arguments: --nonsense\n  fix: lessons/curves.sh --help",
-            "a",
-            "--nonsense",
-        )
-        for word in ("long", "nan", "inf", "-1", "1e400"):  # nan is never over
-            said = f"lessons/curves.sh: argument --patience: '{word}' is no number of seconds\n  fix: lessons/curves.sh --help"
-            self.refused(64, said, "a", f"--patience={word}")
-        self.assertIn("--follow", command("curves", "--help")[1])
+        no_seconds = "argument --patience: '{}' is no number of seconds"
+        for said, *arguments in (
+            ("RUN is missing",),
+            ("unrecognized arguments: --nonsense", "a", "--nonsense"),
+            *(  # nan is never over
+                (no_seconds.format(word), "a", f"--patience={word}")
+                for word in ("long", "nan", "inf", "-1", "1e400")
+            ),
+        ):
+            self.refused(64, f"lessons/curves.sh: {said}\n  fix: lessons/curves.sh --help", *arguments)
+        self.assertIn("--follow", self.said("--help"))
 
 
 if __name__ == "__main__":

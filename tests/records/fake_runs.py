@@ -3,7 +3,7 @@
 import json
 import math
 import os
-import shutil
+import pathlib
 import subprocess
 import tempfile
 import unittest
@@ -112,11 +112,28 @@ def command(name, *arguments, cwd=None, **env):
 
 
 class FolderCase(unittest.TestCase):
-    """With a folder of its own, which goes with it."""
+    """With a folder of its own, which goes with it, where commands run."""
+
+    name = ""  # of the command
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="stagecraft-records-")
-        self.addCleanup(shutil.rmtree, self.folder)
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(prefix="stagecraft-records-"))
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def text(self, name):
+        return pathlib.Path(self.folder, name).read_text(encoding="utf-8")
+
+    def ended(self, *arguments, **env):
+        """(exit code, stdout, stderr)"""
+        return command(self.name, *arguments, cwd=self.folder, **env)
+
+    def said(self, *arguments, **env):
+        """What it prints that does what it is asked for."""
+        code, out, err = self.ended(*arguments, **env)
+        self.assertEqual((code, err), (0, ""), out)
+        return out
+
+    def refused(self, code, said, *arguments, **env):
+        self.assertEqual(self.ended(*arguments, **env), (code, "", f"error: {said}\n"))

@@ -1,37 +1,16 @@
 """A page of a run in a real browser, where there is one: it checks itself under #selftest."""
 import base64
 import hashlib
-import html.parser
-import os
 import pathlib
 import re
-import shutil
-import subprocess
+import sys
 import tempfile
 
-CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "explore"))
+from browser import CHROMIUM, Browser, run_tests  # noqa: E402, F401: what users of this need, too
 
-
-class Reader(html.parser.HTMLParser):
-    """The text of elements by their id."""
-
-    def __init__(self, dom):
-        super().__init__()
-        self.texts, self.open = {}, []
-        self.feed(dom)
-
-    def handle_starttag(self, tag, attributes):
-        self.open.append((tag, dict(attributes).get("id")))
-
-    def handle_endtag(self, tag):
-        if tag in [t for t, _ in self.open]:
-            while self.open.pop()[0] != tag:
-                pass
-
-    def handle_data(self, text):
-        for _, name in self.open:
-            if name:
-                self.texts[name] = self.texts.get(name, "") + text
+# The text of elements by their id.
+TEXTS = "Object.fromEntries([...document.querySelectorAll('[id]')].map((e) => [e.id, e.textContent]))"
 
 
 def allowed(text):
@@ -48,24 +27,11 @@ def allowed(text):
     )
 
 
-def browse(text, width=1280, more=()):
-    """{id: text} of the page, which may be a changed one, after it has checked itself."""
-    text = allowed(text)
-    with tempfile.TemporaryDirectory() as folder:
+def browse(text, width=1280, more=(), until="selftest"):
+    """{id: text} of the page, which may be a changed one, after it has checked itself, or has an element of this id."""
+    with Browser(*more) as browser, tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
-        file.write_text(text, encoding="utf-8")
-        flags = [
-            "--headless",
-            "--disable-gpu",
-            "--no-first-run",
-            f"--user-data-dir={folder}/profile",
-            f"--window-size={width},1600",
-        ]
-        flags += [*more, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-        done = subprocess.run(
-            [CHROMIUM, *flags, "--dump-dom", f"file://{file}#selftest"],
-            capture_output=True,
-            text=True,
-            timeout=150,
-        )
-        return Reader(done.stdout).texts
+        file.write_text(allowed(text), encoding="utf-8")
+        there = f"document.readyState === 'complete' && !!document.getElementById('{until}')"
+        browser.opened(f"file://{file}#selftest", width, there, seconds=60)
+        return browser.value(TEXTS)

@@ -51,6 +51,7 @@ TOOLS = {
     ],
     "docs_(plans|meshes)": [
         "tests/benchmarks/plans.py",
+        "common/records/curves/report.py",
         "tests/benchmarks/meshes.py",
         "tests/benchmarks/harness.py",
         "docs/results/plans.json",
@@ -283,28 +284,19 @@ def last(part):
     )
 
 
-def main(command, *rest):
-    if command == "left-out":
-        print(expression(left_out(*rest)))
-    elif command == "part":
-        print(expression(of_part(*rest)))
-    elif command == "changed":
-        print("\n".join(changed(rest[0], rest[1:])))
-    elif command == "record":
-        record(rest[0], rest[1:])
-    elif command == "passed":
-        record("tool", passed(*rest))
-    elif command == "ran":
-        ran(*rest)
-    elif command == "last":
-        print("\n".join(map(last, rest)))
-    elif command == "check":
-        sys.exit("\n".join(check(*rest)) or None)
-    else:
-        sys.exit(__doc__)
+COMMANDS = {
+    "left-out": lambda tier, build: print(expression(left_out(tier, build))),
+    "part": lambda part, build: print(expression(of_part(part, build))),
+    "changed": lambda kind, *names: print("\n".join(changed(kind, names))),
+    "record": lambda kind, *names: record(kind, names),
+    "passed": lambda report: record("tool", passed(report)),
+    "ran": ran,
+    "last": lambda *parts: print("\n".join(map(last, parts))),
+    "check": lambda build: sys.exit("\n".join(check(build)) or None),
+}
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 3 or sys.argv[1] not in COMMANDS:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    COMMANDS[sys.argv[1]](*sys.argv[2:])
