@@ -176,7 +176,7 @@ class FullDisk(support.ProcessTest):
             (20000, "out-", ["record.json", "steps.jsonl"]),
         ):
             with self.subTest(limit=limit):
-                job = Run(LESSON, 0, "--steps 2", each=self.limited(limit))
+                job = Run(LESSON, 0, "--steps 2", each=self.limited(limit), save=name == "out-")
                 said = rf".*/\.{name}.*: cannot write \d+ bytes at byte {limit}{self.SAID}"
                 self.expect_one_error(job, 73, re.compile(said))
                 self.assertEqual(names_in(job.out), left, "nothing unfinished is left")

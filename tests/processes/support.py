@@ -264,13 +264,16 @@ def forge(checkpoint, how):
 class Run:
     """A command, and where its files lie: those of --out, --save and --checkpoints, which it gets unless it says them itself.
 
-    sh: by run.sh. each: what starts every rank's program. checkpoints: where they lie, of a run that saves or goes on."""
+    sh: by run.sh. each: what starts every rank's program. checkpoints: where they lie, of a run that saves or goes on. save: whether it saves weights.
+    """
 
-    def __init__(self, lesson, ranks, text="", *flags, checkpoints=None, env=None, sh=False, each=()):
+    def __init__(
+        self, lesson, ranks, text="", *flags, checkpoints=None, save=True, env=None, sh=False, each=()
+    ):
         self.out, self.env, self._ended = new_path("out"), env, None
         self.weights, self.checkpoints = self.out + ".safetensors", checkpoints or self.out + "-checkpoints"
         flags = [*words(text), *flags]
-        places = {"--out": self.out, "--save": self.weights}
+        places = {"--out": self.out} | ({"--save": self.weights} if save else {})
         if checkpoints or "--save-every" in flags:
             places["--checkpoints"] = self.checkpoints
         if "--plan" not in flags:

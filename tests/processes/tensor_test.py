@@ -2,6 +2,7 @@
 ranks that the advice names; the kernel counts what is planned; a rank that stops is named with its block and half."""
 import json
 import os
+import pathlib
 import re
 import signal
 import struct
