@@ -284,7 +284,7 @@ class AskedToEnd(CheckpointTest):
 
     def asked(self, ranks, text, checkpoints=None):
         """A run that is asked to end once it trains: how it ended, and the path of what it has saved."""
-        job = Run("04_zero3", ranks, text, sh=True, checkpoints=checkpoints)
+        job = Run("04_zero3", ranks, text, sh=True, save=False, checkpoints=checkpoints)
         process = job.start()
         process.send_signal(signal.SIGTERM)
         ended = support.end(process)
@@ -309,7 +309,7 @@ class AskedToEnd(CheckpointTest):
     # A text that takes a minute is no reason to lose the last steps: three of them are in no checkpoint.
     def test_an_evaluation_is_not_waited_for(self):
         text = support.new_file("text.txt", "a word or two\n" * 1_000_000)
-        job = Run("01_data_parallel", 2, f"--steps 3 {self.NEVER} --test {text}", sh=True)
+        job = Run("01_data_parallel", 2, f"--steps 3 {self.NEVER} --test {text}", sh=True, save=False)
         process = job.start(steps=3)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(support.end(process).code, 143)

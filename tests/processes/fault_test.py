@@ -56,7 +56,7 @@ class InjectedFaults(support.ProcessTest):
         cls.boards = support.stale_boards()
         cls.jobs = {
             (kind, ranks, how): Run(
-                LESSON, ranks, f"--watchdog 2 --inject {kind}@{ranks // 2},2", sh=how == "run.sh"
+                LESSON, ranks, f"--watchdog 2 --inject {kind}@{ranks // 2},2", sh=how == "run.sh", save=False
             )
             for kind, ranks in EXPECTED
             for how in ("run.sh", "mpirun")

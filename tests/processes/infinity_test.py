@@ -176,7 +176,7 @@ class InfinityTest(support.ProcessTest):
 
     def training(self, ranks, text="", steps=5, **how):
         """A run that would last for hours, and its process, once it has made some steps."""
-        job = self.job(ranks, f"{text} --steps 100000", **how)
+        job = self.job(ranks, f"{text} --steps 100000", save=False, **how)
         return job, job.start(steps)
 
     def expect_notes(self, job, *patterns):

@@ -18,7 +18,7 @@ LESSON = "01_data_parallel"
 class Records(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
-        cls.jobs = {ranks: Run(LESSON, ranks, "--trace") for ranks in (0, 1, 3)}
+        cls.jobs = {ranks: Run(LESSON, ranks, "--trace --steps 4") for ranks in (0, 1, 3)}
         support.together(cls.jobs.values(), at_once=3)
 
     def test_every_rank_measured_what_was_predicted(self):

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 import support
-from support import Run
+from support import Run, once
 
 LESSON = "01_data_parallel"
 STEPS = "--steps 5"
@@ -62,7 +62,7 @@ class Lines(support.ProcessTest):
             r"ranks add in different orders: .*\n  rank 0: CPU (AVX\S+), threads 1 on \S+\n  rank 1: CPU (DEFAULT|NO AVX), threads 1 on \S+\n  fix: .*ATEN_CPU_CAPABILITY",
         )
         self.assertLess(said.index("ranks add in"), said.index("TRAINING"))
-        self.assertNotIn("ranks add in", self.said(LESSON, 2, STEPS))
+        self.assertNotIn("ranks add in", self.expect_well(once(LESSON, 2, STEPS)).ended.out)
 
     def test_brief_beside_what_is_longer_is_refused(self):
         self.expect_ends(
@@ -91,7 +91,7 @@ class Lines(support.ProcessTest):
         self.assertTrue(ended.out.isascii(), ended)
 
     def test_the_next_command_runs(self):
-        said = self.said(LESSON, 2, STEPS)
+        said = self.expect_well(once(LESSON, 2, STEPS)).ended.out
         words = re.search(r"\nNEXT  .*: lessons/(\w+)/run\.sh -n 2 (.*)\n", said)
         flags = words[2].split()
         ended = support.run(words[1], 2, "", *flags[flags.index("--set") :])

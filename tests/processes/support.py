@@ -181,9 +181,9 @@ def program(name):
 
 
 def files_of(lesson):
-    """The flags that run.sh adds."""
+    """The flags that run.sh adds; a lesson of tests has no file of keys."""
     strategy = os.path.join(ROOT, "lessons", lesson, "config.json")
-    return ["--workload", WORKLOAD, "--strategy", strategy]
+    return ["--workload", WORKLOAD] + (["--strategy", strategy] if os.path.exists(strategy) else [])
 
 
 def mpirun(ranks):
@@ -261,6 +261,21 @@ def forge(checkpoint, how):
     subprocess.run([forger, checkpoint, how], check=True)
 
 
+def finished(line, **options):
+    """How a command ended that is started as a user would, with nothing of our own."""
+    done = subprocess.run(
+        line,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=DEADLINE,
+        check=False,
+        **options,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
 class Run:
     """A command, and where its files lie: those of --out, --save and --checkpoints, which it gets unless it says them itself.
 
@@ -277,9 +292,8 @@ class Run:
         if checkpoints or "--save-every" in flags:
             places["--checkpoints"] = self.checkpoints
         if "--plan" not in flags:
-            flags += [word for flag in places if flag not in flags for word in (flag, places[flag])]
-        line = run_sh(lesson, ranks) if sh else command(lesson, ranks, each=each)
-        self.line = [*line, *flags]
+            flags = [word for flag in places if flag not in flags for word in (flag, places[flag])] + flags
+        self.line = [*(run_sh(lesson, ranks) if sh else command(lesson, ranks, each=each)), *flags]
 
     @property
     def ended(self):
@@ -498,7 +512,7 @@ class ProcessTest(unittest.TestCase):
     def expect_struck(self, number, rank, lesson, ranks, text, who=r"rank \d", place="", at=""):
         """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends, one message names the rank, its `place` in
         the mesh and what it was `at`, and nothing is left. who: names the rank that noticed."""
-        job, boards = Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True), stale_boards()
+        job, boards = Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True, save=False), stale_boards()
         process = job.start(steps=8)
         os.kill(ranks_of(job.out)[rank], number)
         ended = end_struck(process)
