@@ -206,7 +206,7 @@ class PutOff(CheckpointTest):
             with self.subTest(saver=saver, goer=goer):
                 path = self.expect_well(saving(*saver)).saved(SAVED)
                 job = Run(*goer[:2], f"{goer[2]} --steps {STEPS} --resume {path}")
-                self.expect_same_file(self.expect_well(job).weights, quiet(*self.FIVE).weights)
+                self.expect_same_file(self.expect_well(job).weights, quiet(*self.FIVE))
 
     def test_another_lesson_drops_it_and_says_so(self):
         path = self.expect_well(saving(*self.FIVE)).saved(SAVED)
@@ -378,7 +378,7 @@ class AnyToAny(CheckpointTest):
     def test_a_copy_elsewhere(self):
         elsewhere = copy_of(self.expect_well(saving(*FOUR)).saved(SAVED))
         job = self.expect_well(Run("04_zero3", 2, f"prefetch=2 --steps {STEPS} --resume {elsewhere}"))
-        self.expect_same_file(job.weights, quiet(*FOUR).weights)
+        self.expect_same_file(job.weights, quiet(*FOUR))
         self.assertNotIn("another order", job.ended.out)
         ended = support.run("04_zero3", 2, f"--steps {STEPS} --resume {elsewhere} --threads 2")
         self.assertRegex(
@@ -469,7 +469,7 @@ class Killed(CheckpointTest):
 
 
 class CrashAt(CheckpointTest):
-    """One rank is killed in place of the K-th operation of its second save, for every eighth K, or for every one."""
+    """One rank is killed in place of the K-th operation of its second save, for every eighth K and the last one, or for every one."""
 
     EVERY = 1 if support.all_settings() else 8
     SMALL = (
@@ -505,13 +505,15 @@ class CrashAt(CheckpointTest):
         whole = copy_of(folder)
         for steps in (2, 3):  # one at a time, since the learning rate depends on `steps`
             self.quiet = self.expect_well(self.job(folder, steps))
-        found, number = [], 1
+        found = []
         while None not in found:
-            numbers = range(number, number + 4 * self.EVERY, self.EVERY)
+            first = 1 + len(found) * self.EVERY
+            numbers = range(first, first + 4 * self.EVERY, self.EVERY)
             some = support.side_by_side({k: lambda k=k: self.crash(whole, k) for k in numbers}, at_once=2)
             found += some.values()
-            number += 4 * self.EVERY
-        found = [name for name in found if name]
+        beyond = 1 + found.index(None) * self.EVERY
+        last = next(filter(None, (self.crash(whole, k) for k in range(beyond - 1, 0, -1))))
+        found = [*filter(None, found), last]
         self.assertGreater(len(found) * self.EVERY, 50)
         self.assertEqual(found, sorted(found), "old, and from one operation on new")
         self.assertEqual(set(found), {step(1), step(2)})
@@ -577,7 +579,7 @@ class Damaged(CheckpointTest):
         self.assertEqual(after.ended.said.count("is passed over"), 1)
         self.assertEqual(len(after.losses()), STEPS - SAVED, "from the older one")
         if ranks == case[1]:
-            self.expect_same_file(after.weights, quiet(*case).weights)
+            self.expect_same_file(after.weights, quiet(*case))
 
     def test_the_newest_is_passed_over(self):
         for name, said in support.chosen(self.SAID, "flip", "swap").items():

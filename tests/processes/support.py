@@ -493,6 +493,8 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(job.losses(), other.losses()[since:])
 
     def expect_same_file(self, one, other):
+        """Two files, or those that runs end in."""
+        one, other = (self.expect_well(job).weights if isinstance(job, Run) else job for job in (one, other))
         self.assertTrue(filecmp.cmp(one, other, shallow=False), f"{one} and {other} differ")
 
     def expect_other_file(self, one, other):
