@@ -201,7 +201,9 @@ class PutOff(CheckpointTest):
             self.expect_same_file(job.weights, jobs["quiet"].weights)
 
     def test_either_lesson_goes_on_with_what_either_has_saved(self):
-        pairs = [(saver, goer) for saver in (self.FIVE, self.ELSEWHERE) for goer in (self.FIVE, self.ELSEWHERE)]
+        pairs = [
+            (saver, goer) for saver in (self.FIVE, self.ELSEWHERE) for goer in (self.FIVE, self.ELSEWHERE)
+        ]
         for saver, goer in support.chosen(pairs, (self.FIVE, self.ELSEWHERE), (self.ELSEWHERE, self.FIVE)):
             with self.subTest(saver=saver, goer=goer):
                 path = self.expect_well(saving(*saver)).saved(SAVED)
@@ -401,13 +403,9 @@ class Killed(CheckpointTest):
     def kill_a_rank(self, folder, how):
         """A run that is killed at a step of chance, and a moment of it; whether it was."""
         latest = "--resume latest" if names_in(folder) else ""
-        job = Run(
-            "04_zero3", 2, f"--steps 60 --save-every 2 --save-async {how} {latest}", checkpoints=folder
-        )
+        job = Run("04_zero3", 2, f"--steps 60 --save-every 2 --save-async {how} {latest}", checkpoints=folder)
         process, many = support.start(job.line), self.random.randint(1, 40)
-        support.comes_true(
-            lambda: process.poll() is not None or len(support.steps_of(job.out)) >= many, 60
-        )
+        support.comes_true(lambda: process.poll() is not None or len(support.steps_of(job.out)) >= many, 60)
         time.sleep(self.random.uniform(0, 0.05))
         ranks = list(support.ranks_of(job.out).values())
         if ranks:
@@ -450,9 +448,7 @@ class Killed(CheckpointTest):
                 self.assertEqual(job.ended.code, 0, job.ended)
                 self.assertRegex(job.ended.out, said + more)
                 self.assertEqual(job.ended.out.count("\nrestart "), 1)
-                self.assertEqual(
-                    filecmp.cmp(job.weights, sixty_steps().weights, shallow=False), not fewer
-                )
+                self.assertEqual(filecmp.cmp(job.weights, sixty_steps().weights, shallow=False), not fewer)
                 self.expect_nothing_left(job.out, self.boards)
 
     # The newest of before is damaged, and lies ahead of all that the first attempt saves.
@@ -484,9 +480,7 @@ class CrashAt(CheckpointTest):
     def crash(self, whole, number):
         """What is there after it: None if the save has fewer operations."""
         folder = copy_of(whole)
-        ended = self.job(
-            folder, 2, f"--crash-at {number} --save-async {'off' if number % 2 else 'on'}"
-        ).ended
+        ended = self.job(folder, 2, f"--crash-at {number} --save-async {'off' if number % 2 else 'on'}").ended
         if ended.code == 0:
             self.assertEqual(names_in(folder), [step(2)])
             return None
@@ -687,10 +681,7 @@ class Refused(CheckpointTest):
     def test_going_on_from_another_one_than_the_newest_there(self):
         elsewhere = os.path.join(copy_of(self.folder), step(4))
         how = "--save-every 2 --steps 6 --resume-with steps --resume"
-        for ranks, lesson, path in (
-            (0, "00_one_device", self.first.saved(2)),
-            (2, "02_zero1", elsewhere),
-        ):
+        for ranks, lesson, path in ((0, "00_one_device", self.first.saved(2)), (2, "02_zero1", elsewhere)):
             with self.subTest(path=path):
                 self.expect_one_error(
                     Run(lesson, ranks, f"{how} {path}", checkpoints=self.folder),
@@ -743,9 +734,7 @@ class Disk(CheckpointTest):
         disk = support.new_folder("disk")
         for ranks, how in ((0, "on"), (2, "off")):
             with self.subTest(ranks=ranks):
-                job = Run(
-                    "04_zero3", ranks, f"--save-every 2 --steps 8 --save-async {how}", checkpoints=disk
-                )
+                job = Run("04_zero3", ranks, f"--save-every 2 --steps 8 --save-async {how}", checkpoints=disk)
                 # The first one takes half of it.
                 script = f"{' '.join(job.line)}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
                 ended = self.on_tmpfs("560k", disk, "sh", "-c", script)
@@ -788,9 +777,7 @@ class Disk(CheckpointTest):
     def test_what_reaches_the_device_and_in_which_order(self):
         log = new_path("log")
         calls = "trace=fsync,fdatasync,rename,renameat,renameat2"
-        job = Run(
-            "00_one_device", 0, "--save-every 4", each=self.traced("-y", "-o", log, "-e", calls)
-        )
+        job = Run("00_one_device", 0, "--save-every 4", each=self.traced("-y", "-o", log, "-e", calls))
         folder = re.escape(self.expect_well(job).checkpoints)
         said = "\n".join(line for line in support.read_text(log).splitlines() if job.checkpoints in line)
         temporary = folder + rf"/\.{step(4)}\.tmp-0"

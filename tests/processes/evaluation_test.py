@@ -205,8 +205,7 @@ class EvaluationTest(support.ProcessTest):
         flags = "--steps 0 --sample 12 --temperature 0 --seed 7"
         said = r"sample: 12 tokens \(temperature 0, seed 7\) after a prompt of 5\n(Emma  \| .*)\n"
         one, other = (
-            re.search(said, support.run("00_one_device", 0, flags, "--prompt", "Emma ").out)
-            for _ in range(2)
+            re.search(said, support.run("00_one_device", 0, flags, "--prompt", "Emma ").out) for _ in range(2)
         )
         self.assertEqual(one[1], other[1])
 
@@ -255,7 +254,10 @@ class EvaluationTest(support.ProcessTest):
                 "--eval-every 2: there is no validation text: data.validation_fraction is 0\n  fix: add --validation FILE, or --set ",
             ),
             "--lr 0.1": (64, "--lr: it is a flag of other programs\n  fix: --set optim.lr=0.001"),
-            "--batch_size 8": (64, "--batch_size: it is a flag of other programs\n  fix: --set batch.global=N"),
+            "--batch_size 8": (
+                64,
+                "--batch_size: it is a flag of other programs\n  fix: --set batch.global=N",
+            ),
             "data.validation_batches=3": (
                 64,
                 '--set data.validation_batches=3: "data.validation_batches" is no key any more\n'

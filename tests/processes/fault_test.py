@@ -93,7 +93,10 @@ class InjectedFaults(support.ProcessTest):
         self.check("nan")
 
     def test_steps_before_the_fault_are_kept(self):
-        self.assertEqual({case: len(support.steps_of(job.out)) for case, job in self.jobs.items()}, dict.fromkeys(self.jobs, 2))
+        self.assertEqual(
+            {case: len(support.steps_of(job.out)) for case, job in self.jobs.items()},
+            dict.fromkeys(self.jobs, 2),
+        )
 
     def test_the_record_says_how_the_run_ended(self):
         for (kind, ranks, how), job in self.jobs.items():

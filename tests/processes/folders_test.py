@@ -216,12 +216,12 @@ class TwoRuns(FoldersTest):
         text = "--save-every 100000 --resume latest --resume-with steps --steps 100000"
         writer = self.begin(one_device(text, checkpoints=folder))
         self.expect_seen(lambda: ".lock" in names_in(folder))
-        message = rf"--resume \S+: {re.escape(folder)} is in use: {WHO}writes there\n  fix: [^\n]*--checkpoints"
+        message = (
+            rf"--resume \S+: {re.escape(folder)} is in use: {WHO}writes there\n  fix: [^\n]*--checkpoints"
+        )
         latest = f"latest --checkpoints {folder}"
         for which in support.chosen((folder, os.path.join(folder, step(4)), latest), latest):
-            self.expect_one_error(
-                Run("01_data_parallel", 2, f"--resume {which}"), 64, re.compile(message)
-            )
+            self.expect_one_error(Run("01_data_parallel", 2, f"--resume {which}"), 64, re.compile(message))
         os.killpg(writer.pid, signal.SIGKILL)
         writer.wait()
         # What it left is nobody's.

@@ -93,10 +93,7 @@ EQUAL = {
         *both("03_zero2", THREE),
         *both("04_zero3", THREE),
         Row("04_zero3", f"reshard_after_forward=off {THREE}"),
-        *(
-            Row("05_offload", f"parameters={how} {THREE}", "--graph off")
-            for how in ("whole", "sharded")
-        ),
+        *(Row("05_offload", f"parameters={how} {THREE}", "--graph off") for how in ("whole", "sharded")),
     ],
     "fp16": [
         Row(lesson, ONE, f"--graph {graph}", "fp16") for lesson, graph in zip(ALL, ("on", "off", "off", "on"))
@@ -117,21 +114,13 @@ EQUAL = {
         if RANKS == 1
         else {
             "tensor ranks": tensor(
-                "",
-                ("", ON),
-                ("", OFF),
-                ("", BY_NCCL),
-                ("gathered=kept", ON),
-                ("activations=recompute", ON),
+                "", ("", ON), ("", OFF), ("", BY_NCCL), ("gathered=kept", ON), ("activations=recompute", ON)
             ),
             "tensor ranks, tokens whole": tensor(
                 "--tokens whole", ("tokens=whole", ON), ("tokens=whole", BY_NCCL)
             ),
             "tensor ranks, two lanes": tensor(
-                "--lanes 2",
-                ("lanes=2", ON),
-                ("lanes=2 gathered=kept", OFF),
-                ("lanes=2", BY_NCCL),
+                "--lanes 2", ("lanes=2", ON), ("lanes=2 gathered=kept", OFF), ("lanes=2", BY_NCCL)
             ),
         }
     ),
@@ -183,7 +172,8 @@ class OnGpus(support.ProcessTest):
 
     def test_the_same_weights_make_the_same_text(self):
         said = re.compile(
-            r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of \d+\n(.*)\nMEASURED\n", re.DOTALL
+            r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of \d+\n(.*)\nMEASURED\n",
+            re.DOTALL,
         )
         texts = set()
         for job in self.with_flag("--sample"):
@@ -234,7 +224,8 @@ class OnGpus(support.ProcessTest):
         free = {lesson: Run(lesson, 2, text, save=False) for lesson in lessons}
         self.expect_all_well(free, warned=True)
         high, low = (
-            max(rank["measured_bytes"]["total"] for rank in free[lesson].record()["ranks"]) for lesson in lessons
+            max(rank["measured_bytes"]["total"] for rank in free[lesson].record()["ranks"])
+            for lesson in lessons
         )
         self.assertLess(low, high)
         capped = f"{text} --memory-cap {(high + low) // 2}"

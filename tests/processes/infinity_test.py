@@ -68,7 +68,6 @@ IO_URING_SETUP = 425
 FALLOCATE = {"x86_64": 285, "aarch64": 47}.get(os.uname().machine)
 
 
-
 def reference(world, steps, more=""):
     """Lesson 00 in the order of sums that 04, 05 and 06 have, as zero_test.py and offload_test.py show."""
     order = f"--virtual-ranks {world} --reduce-every micro_batch"

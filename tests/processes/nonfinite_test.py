@@ -68,7 +68,10 @@ class Nonfinite(support.ProcessTest):
         start = f"--steps 0 --init {self.large}"
         jobs = self.expect_stops(
             {
-                (lesson, f"{keys} {start} {flags}"): rf"{where}: the loss is not finite, though all weights are{FIX}.*"
+                (
+                    lesson,
+                    f"{keys} {start} {flags}",
+                ): rf"{where}: the loss is not finite, though all weights are{FIX}.*"
                 for lesson in LESSONS
                 for keys, flags, where in (
                     ("", "", r"validation \(tokens\.bin\)"),
@@ -156,9 +159,7 @@ class Nonfinite(support.ProcessTest):
                 )
                 self.expect_record(job, exit_code=0, skipped_updates=2, validation_loss="nan")
                 steps, test = (job.record()[key] for key in ("steps", "test"))
-                self.assertEqual(
-                    (steps["validation_loss"], steps["loss"]), (["nan", None], [None, None])
-                )
+                self.assertEqual((steps["validation_loss"], steps["loss"]), (["nan", None], [None, None]))
                 self.assertEqual((test["loss"], test["perplexity"]), (None, "nan"))
                 self.assertEqual(json.loads(support.steps_of(job.out)[0])["validation_loss"], "nan")
 

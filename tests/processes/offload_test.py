@@ -83,8 +83,7 @@ class Bits(support.ProcessTest):
         turns = r"\nthe host's AdamW: 1000 threads a rank; with 2 ranks more than the \d+ cores here, so that they take turns\n"
         warm, many = f"{LATE} warm_steps=100", "--adam-threads 1000"
         self.expect_well(
-            self.exact[2, warm],
-            "\n  note     update=delayed: all 20 steps are exact, since warm_steps=100\n",
+            self.exact[2, warm], "\n  note     update=delayed: all 20 steps are exact, since warm_steps=100\n"
         )
         self.expect_well(
             self.delayed[LATE], "\nupdate=delayed: from step 2 on forward computes one update behind\n"

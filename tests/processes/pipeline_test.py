@@ -67,10 +67,7 @@ class Deadlock(support.ProcessTest):
         blocking = f"{listed} unchecked=on sends=blocking --watchdog 5"
         jobs = self.expect_ends(
             {
-                listed: (
-                    65,
-                    re.compile(r"schedule file:\S+: deadlock: stage \d, action \d+: (.*\n?)*"),
-                ),
+                listed: (65, re.compile(r"schedule file:\S+: deadlock: stage \d, action \d+: (.*\n?)*")),
                 blocking: (75, re.compile(r"every rank of a ring waits for the next one(.*\n?)*")),
                 # The same list goes through where sends do not block.
                 f"{listed} unchecked=on --steps 2": (0, ()),

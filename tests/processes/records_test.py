@@ -148,16 +148,15 @@ class Records(support.ProcessTest):
                 + r" +[\d.]+ [kM]B"
             )
             text = f"--memory-cap {total - 1}"
-            jobs = self.expect_ends(
-                {f"--memory-cap {total}": (0, ()), text: (69, refused)}, LESSON, ranks
-            )
+            jobs = self.expect_ends({f"--memory-cap {total}": (0, ()), text: (69, refused)}, LESSON, ranks)
             self.assertFalse(os.path.exists(jobs[text].out + "/record.json"))
 
 
 class Sampled(support.ProcessTest):
     def test_text_is_the_same_every_time(self):
         said = re.compile(
-            r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of (\d+)\n(.*)\n\nloss ", re.DOTALL
+            r"\nsample: 40 tokens \(temperature 1, seed \d+\) after a prompt of (\d+)\n(.*)\n\nloss ",
+            re.DOTALL,
         )
         for ranks in support.chosen((0, 3), 3):
             jobs = [Run(LESSON, ranks, "--verbose --sample 40") for _ in range(2)]
@@ -216,11 +215,7 @@ class WithoutARun(support.ProcessTest):
         for code, said, text in (
             (0, "", "--world 4 --save-every 1"),
             (64, r"error: \S+: accumulation = .* which is not whole\n", "--world 5"),
-            (
-                69,
-                r"error: --memory-cap 100\.00 kB: a rank would hold ",
-                "--world 2 --memory-cap 100KB",
-            ),
+            (69, r"error: --memory-cap 100\.00 kB: a rank would hold ", "--world 2 --memory-cap 100KB"),
             (
                 69,
                 r"error: [\d.]+ .B free on this machine, ranks here: 12: ",

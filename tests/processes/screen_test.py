@@ -19,12 +19,10 @@ class Lines(support.ProcessTest):
         return self.expect_well(Run(lesson, ranks, text, **more)).ended.out
 
     def test_brief_is_three_lines(self):
-        job = Run(LESSON, 2, f"{STEPS} --brief")
+        job = Run(LESSON, 2, f"{STEPS} --brief", sh=True)
         lines = self.expect_well(job).ended.out.splitlines()
         self.assertIn(f'{job.record()["ranks"][0]["measured_bytes"]["total"]:,}', lines[0])
         plan = self.said("07_pipeline", 0, "batch.micro=3 --plan --world 2 --brief").splitlines()
-        started = Run(LESSON, 2, f"{STEPS} --brief", sh=True).ended
-        self.assertEqual((started.code, len(started.out.splitlines())), (0, 3), started)
         self.assertEqual((len(lines), len(plan)), (3, 3), lines + plan)
 
     def test_a_plan_says_everywhere_what_a_run_would_refuse(self):

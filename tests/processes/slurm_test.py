@@ -13,8 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import unittest
 
 import support
 

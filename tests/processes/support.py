@@ -39,7 +39,14 @@ WORKLOAD = os.path.join(
 ORACLE = os.path.join(ROOT, ".deps/oracle/bin/python")
 DEADLINE = 100  # seconds; a job that reaches it has hung, and its whole group is killed
 # Runs a command where `$2` is a file system in memory of `$1` bytes.
-ON_TMPFS = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"', "sh"]
+ON_TMPFS = [
+    "unshare",
+    "-rm",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"',
+    "sh",
+]
 
 programs = ""  # the folder of the executables
 scratch = ""  # a folder of this test process, removed at its end; every job's working directory
@@ -206,7 +213,17 @@ def command(lesson, ranks, text="", *flags, each=()):
 def run_sh(lesson, ranks, text="", *flags):
     """The command line of lessons/<lesson>/run.sh."""
     script = os.path.join(repository(), "lessons", lesson, "run.sh")
-    return [script, "--preset", "cpu", "--no-build", "-n", str(ranks), *files_of(lesson), *words(text), *flags]
+    return [
+        script,
+        "--preset",
+        "cpu",
+        "--no-build",
+        "-n",
+        str(ranks),
+        *files_of(lesson),
+        *words(text),
+        *flags,
+    ]
 
 
 def start(line, env=None, **options):
@@ -399,7 +416,11 @@ def peak_memory(lesson, ranks, text):
     ended = end(process)
     if ended.code != 0:
         return ended, None, None
-    return ended, [rank["predicted_bytes"] for rank in job.record()["ranks"]], [peaks[r] for r in range(ranks)]
+    return (
+        ended,
+        [rank["predicted_bytes"] for rank in job.record()["ranks"]],
+        [peaks[r] for r in range(ranks)],
+    )
 
 
 def stale_boards():
@@ -439,7 +460,9 @@ class ProcessTest(unittest.TestCase):
         """A run, or how it ended: with 0 and an empty stderr, or without an error if it may have warned; its stdout has the parts, stderr too if
         it may have warned. Returns the argument."""
         ended = getattr(job, "ended", job)
-        self.assertEqual((ended.code, ended.errors if warned else ended.err), (0, [] if warned else ""), ended)
+        self.assertEqual(
+            (ended.code, ended.errors if warned else ended.err), (0, [] if warned else ""), ended
+        )
         self.expect_said(ended.said if warned else ended.out, *parts)
         return job
 
@@ -514,7 +537,10 @@ class ProcessTest(unittest.TestCase):
     def expect_struck(self, number, rank, lesson, ranks, text, who=r"rank \d", place="", at=""):
         """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends, one message names the rank, its `place` in
         the mesh and what it was `at`, and nothing is left. who: names the rank that noticed."""
-        job, boards = Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True, save=False), stale_boards()
+        job, boards = (
+            Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True, save=False),
+            stale_boards(),
+        )
         process = job.start(steps=8)
         os.kill(ranks_of(job.out)[rank], number)
         ended = end_struck(process)
@@ -533,7 +559,9 @@ class ProcessTest(unittest.TestCase):
             ),
         }[number]
         last = r"; last operation \d+ \(.*\), train step \d+, "
-        said = rf"lost rank {rank}{place}: {noticed}\n  rank {rank}: process \d+ {state}{last}{at}\n  fix: {fix}"
+        said = (
+            rf"lost rank {rank}{place}: {noticed}\n  rank {rank}: process \d+ {state}{last}{at}\n  fix: {fix}"
+        )
         self.expect_one_error(ended, 75, re.compile(said))
 
     def expect_nothing_left(self, text, boards_before):

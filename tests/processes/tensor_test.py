@@ -43,12 +43,7 @@ def tensors_of(path):
 
 
 class Golden(support.ProcessTest):
-    CHAIN = [
-        (LESSON, 4, ""),
-        ("01_data_parallel", 2, ""),
-        ("04_zero3", 3, ""),
-        (LESSON, 3, "tokens=whole"),
-    ]
+    CHAIN = [(LESSON, 4, ""), ("01_data_parallel", 2, ""), ("04_zero3", 3, ""), (LESSON, 3, "tokens=whole")]
     # A rate at which no weight moves by a bit: what comes out must be what came in.
     MODEL = (
         "model.layers=3 model.heads=4 model.width=32 model.context=32 model.vocab=97 "
@@ -108,7 +103,9 @@ class Memory(support.ProcessTest):
             with self.subTest(tokens=tokens):
                 planned, counted = [], []
                 for layers in (2, 10):
-                    text = f"{self.MODEL} model.layers={layers} tokens={tokens} --steps 2 --sample 0 --page off"
+                    text = (
+                        f"{self.MODEL} model.layers={layers} tokens={tokens} --steps 2 --sample 0 --page off"
+                    )
                     ended, plans, peaks = support.peak_memory(LESSON, 2, text)
                     self.expect_well(ended)
                     planned.append([plan["total"] for plan in plans])

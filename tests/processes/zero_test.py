@@ -43,7 +43,10 @@ SETTINGS = {
         ("01_data_parallel", "step", "bucket=unit overlap=on activations=recompute_gelu"),
     ],
 }
-FEW = {2: support.chosen(SETTINGS[2], *AS_SHIPPED, SETTINGS[2][3]), 3: support.chosen(SETTINGS[3], DATA_PARALLEL)}
+FEW = {
+    2: support.chosen(SETTINGS[2], *AS_SHIPPED, SETTINGS[2][3]),
+    3: support.chosen(SETTINGS[3], DATA_PARALLEL),
+}
 SETTINGS = support.chosen({**SETTINGS, **FEW}, 2, 3)
 
 
@@ -60,7 +63,10 @@ class Zero(support.ProcessTest):
     def test_files_and_losses_are_lesson_00s(self):
         self.expect_references(
             {
-                (lesson, world, settings): (trained(lesson, world, settings), reference(world, order, settings))
+                (lesson, world, settings): (
+                    trained(lesson, world, settings),
+                    reference(world, order, settings),
+                )
                 for world, rows in SETTINGS.items()
                 for lesson, order, settings in rows
             }
