@@ -1,6 +1,6 @@
-"""Bad command lines, configurations, data, weights, paths, launchers and limits: the exit code and the exact words, said once,
-by a program without a launcher and by three ranks alike (AT_THREE; the rest takes the same way). tests/config has the other bad
-configurations."""
+"""Bad command lines, configurations, data, weights, paths, launchers and limits: the exit code and the exact
+words, said once, by a program without a launcher and by three ranks alike (AT_THREE; the rest takes the same
+way). tests/config has the other bad configurations."""
 
 import os
 import pathlib
@@ -227,7 +227,8 @@ AT_THREE = support.chosen(
     "--save folder",
     "--memory-cap 150000",
 )
-# Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with STAGECRAFT_SETTINGS=all.
+# Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with
+# STAGECRAFT_SETTINGS=all.
 ELSEWHERE = {
     "--step 5",
     ("", "stray"),
@@ -287,7 +288,8 @@ class BadInput(support.ProcessTest):
         make_files()
 
     def check(self, cases):
-        """By a program without a launcher, and those of AT_THREE by three ranks alike; nothing was promised before the mistake was found."""
+        """By a program without a launcher, and those of AT_THREE by three ranks alike; nothing was promised
+        before the mistake was found."""
         boards = support.stale_boards()
         for ranks in (0, 3):
             some = {

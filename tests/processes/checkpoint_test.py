@@ -1,7 +1,9 @@
-"""Checkpoints on the real programs: a run that goes on ends in the bits of one that never stopped; any lesson on any ranks takes any checkpoint; ranks
-killed at any moment, and at every file operation of a save, leave the old checkpoint or the new one; damage is passed over by all ranks; what does not
-belong together is refused by name. STAGECRAFT_KILLS=100 repeats the random kills that often, STAGECRAFT_PAIRS=0 tries all pairs of layouts (tests/soak.sh).
-On threads, tests/strategy and tests/lessons/*_save_test.cpp have the lessons that ordinarily are left out here, tests/storage every damage and crash."""
+"""Checkpoints on the real programs: a run that goes on ends in the bits of one that never stopped; any lesson
+on any ranks takes any checkpoint; ranks killed at any moment, and at every file operation of a save, leave
+the old checkpoint or the new one; damage is passed over by all ranks; what does not belong together is
+refused by name. STAGECRAFT_KILLS=100 repeats the random kills that often, STAGECRAFT_PAIRS=0 tries all pairs
+of layouts (tests/soak.sh). On threads, tests/strategy and tests/lessons/*_save_test.cpp have the lessons that
+ordinarily are left out here, tests/storage every damage and crash."""
 
 import filecmp
 import functools
@@ -21,8 +23,9 @@ SAVED = 3  # of them, at the checkpoint that runs go on from; not a multiple of 
 PAIRS = int(os.environ.get("STAGECRAFT_PAIRS", "2"))  # of layouts; 0: all of them
 KILLS = int(os.environ.get("STAGECRAFT_KILLS", "2"))
 UNTIED = "model.tied=off model.layers=4"
-# Lesson, ranks, settings, and every how many steps it saves. 06 keeps its states, and its parameters, on a disk. When a step of 08 ends, micro-batches
-# are on their way through the stages, with versions of the weights and sums of their own.
+# Lesson, ranks, settings, and every how many steps it saves. 06 keeps its states, and its parameters, on a
+# disk. When a step of 08 ends, micro-batches are on their way through the stages, with versions of the
+# weights and sums of their own.
 ONE = ("01_data_parallel", 3 if support.all_settings() else 2, "", SAVED)
 FOUR = ("04_zero3", 2, "persist_below=1000", SAVED)
 SIX = ("06_infinity", 2, "parameters=sharded params_at=disk piece=1000", SAVED)
@@ -376,7 +379,8 @@ class AnyToAny(CheckpointTest):
                 self.assertEqual(job.ended.code, 0, job.ended)
                 self.expect_equal(before, job.saved(3))
 
-    # Only the directory of one step, elsewhere, and other threads: neither the folder beside it nor its name counts.
+    # Only the directory of one step, elsewhere, and other threads: neither the folder beside it nor its name
+    # counts.
     def test_a_copy_elsewhere(self):
         elsewhere = copy_of(self.expect_well(saving(*FOUR)).saved(SAVED))
         job = self.expect_well(Run("04_zero3", 2, f"prefetch=2 --steps {STEPS} --resume {elsewhere}"))
@@ -465,7 +469,8 @@ class Killed(CheckpointTest):
 
 
 class CrashAt(CheckpointTest):
-    """One rank is killed in place of the K-th operation of its second save, for every eighth K and the last one, or for every one."""
+    """One rank is killed in place of the K-th operation of its second save, for every eighth K and the last
+    one, or for every one."""
 
     EVERY = 1 if support.all_settings() else 8
     SMALL = (
@@ -794,7 +799,8 @@ class Disk(CheckpointTest):
             at = found.end()
 
     def delayed(self, cases, call, microseconds):
-        """Runs on which rank 0's file of the first checkpoint is written with `call` so much slower. (ranks, text) -> how it ended"""
+        """Runs on which rank 0's file of the first checkpoint is written with `call` so much slower. (ranks,
+        text) -> how it ended"""
 
         def job(ranks, text):
             folder = new_path("checkpoints")

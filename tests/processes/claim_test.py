@@ -1,4 +1,5 @@
-"""Lessons that do not hold what they predict (tests/run/broken_lesson.cpp): exit 70, one message that says what differs."""
+"""Lessons that do not hold what they predict (tests/run/broken_lesson.cpp): exit 70, one message that says
+what differs."""
 
 import re
 

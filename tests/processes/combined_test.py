@@ -1,5 +1,6 @@
-"""Lesson 11 as somebody runs it: on its default ranks and on eight it ends in the file of lesson 00 in the same order of sums; a mesh that does not
-fit is one message that names one that does; a rank that stops or dies is named with its place in the mesh; what stages took is on record."""
+"""Lesson 11 as somebody runs it: on its default ranks and on eight it ends in the file of lesson 00 in the
+same order of sums; a mesh that does not fit is one message that names one that does; a rank that stops or
+dies is named with its place in the mesh; what stages took is on record."""
 
 import signal
 

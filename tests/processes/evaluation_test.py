@@ -1,5 +1,5 @@
-"""Evaluation on the real programs: between steps it changes no bit, on any number of ranks it says the same, without training it exports what it was
-given, and what is no text, no weights or no prompt is refused."""
+"""Evaluation on the real programs: between steps it changes no bit, on any number of ranks it says the same,
+without training it exports what it was given, and what is no text, no weights or no prompt is refused."""
 
 import json
 import math
@@ -166,7 +166,8 @@ class EvaluationTest(support.ProcessTest):
         self.expect_same_file(self.expect_well(exported).weights, trained.weights)
         self.expect_record(exported, validation_loss=trained.record()["validation_loss"])
 
-    # Heads are in no shape: a file says itself how it is computed, and a folder for transformers has a config.json.
+    # Heads are in no shape: a file says itself how it is computed, and a folder for transformers has a
+    # config.json.
     def test_weights_say_how_they_are_computed(self):
         folder = support.new_path("folder")
         weights, config = (os.path.join(folder, name) for name in ("model.safetensors", "config.json"))
@@ -209,7 +210,8 @@ class EvaluationTest(support.ProcessTest):
         )
         self.assertEqual(one[1], other[1])
 
-    # A token file's ids are the model's, and may be none of the tokenizer's: what only informs does not end a run.
+    # A token file's ids are the model's, and may be none of the tokenizer's: what only informs does not end a
+    # run.
     def test_ids_that_the_tokenizer_lacks(self):
         tokens = support.write_tokens(support.new_path("tokens.bin"), [i * 7919 % 389 for i in range(2121)])
         text = f"model.vocab=400 data.validation_fraction=0.2 --data {tokens}"

@@ -1,4 +1,5 @@
-"""Ranks that hang, die, throw, compute nonsense or meet a full disk: one message that names rank and step, the right exit code, nothing left."""
+"""Ranks that hang, die, throw, compute nonsense or meet a full disk: one message that names rank and step,
+the right exit code, nothing left."""
 
 import os
 import re
@@ -150,7 +151,8 @@ class Start(support.ProcessTest):
 
 
 class FullDisk(support.ProcessTest):
-    """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with EFBIG."""
+    """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with
+    EFBIG."""
 
     SAID = r": File too large \(EFBIG\)\n  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system"
 
@@ -160,7 +162,8 @@ class FullDisk(support.ProcessTest):
 
     def test_of_the_steps(self):
         boards = support.stale_boards()
-        # Of three ranks the first one cannot write; Open MPI's shared memory would not fit into the limit either.
+        # Of three ranks the first one cannot write; Open MPI's shared memory would not fit into the limit
+        # either.
         tcp = support.environment(OMPI_MCA_btl="tcp,self")
         for ranks in (0, 1):
             job = Run(LESSON, ranks, "--steps 100", each=self.limited(5000), env=tcp if ranks else None)

@@ -1,5 +1,6 @@
-"""What a run does with folders and files that are not its own alone: links and leftovers of other people, pipes, a second run in the same place, places
-that cannot be written. A canary behind every link is unchanged whatever the exit code. STAGECRAFT_RUN_PAIRS=20 repeats the pairs that often (tests/soak.sh)."""
+"""What a run does with folders and files that are not its own alone: links and leftovers of other people,
+pipes, a second run in the same place, places that cannot be written. A canary behind every link is unchanged
+whatever the exit code. STAGECRAFT_RUN_PAIRS=20 repeats the pairs that often (tests/soak.sh)."""
 
 import hashlib
 import os

@@ -1,5 +1,6 @@
-"""Ranks that hang or die on GPUs while the others' GPUs wait for them in NCCL, in a replayed graph or without one: one message that names rank and
-step, exit 75, and all processes gone within 10 s. Skipped (77) with fewer than two GPUs."""
+"""Ranks that hang or die on GPUs while the others' GPUs wait for them in NCCL, in a replayed graph or without
+one: one message that names rank and step, exit 75, and all processes gone within 10 s. Skipped (77) with
+fewer than two GPUs."""
 
 import os
 import re
@@ -41,7 +42,8 @@ EXPECTED = {
 
 
 def broken(job):
-    """How it ended, whose rank 1 breaks in STEP; seconds from the end of the step before, when rank 0 wrote its line, until nobody was left."""
+    """How it ended, whose rank 1 breaks in STEP; seconds from the end of the step before, when rank 0 wrote
+    its line, until nobody was left."""
     ended = job.ended
     support.comes_true(lambda: not support.processes_with(job.out), 15)
     steps = job.out + "/steps.jsonl"

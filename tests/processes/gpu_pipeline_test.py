@@ -1,6 +1,7 @@
-"""Lesson 07 on GPUs, deterministic operations: every schedule, and two replicas of one stage, end in the bytes of lesson 00 in the same order of
-sums; with --trace a run says what its step took. On two GPUs with one graph per step or none; on one GPU that two ranks share, whose messages
-go through the host's memory. Skipped (77) without a GPU."""
+"""Lesson 07 on GPUs, deterministic operations: every schedule, and two replicas of one stage, end in the
+bytes of lesson 00 in the same order of sums; with --trace a run says what its step took. On two GPUs with one
+graph per step or none; on one GPU that two ranks share, whose messages go through the host's memory. Skipped
+(77) without a GPU."""
 
 import unittest
 

@@ -1,6 +1,6 @@
-"""fp16 on GPUs: gradients that overflow at the first loss scale, and a step that is not finite within a captured graph. Both are skipped on all
-ranks alike and said, the scale falls by its rule, and lessons 01-04 end in the same bytes. One rank on one GPU; two on two or more. Skipped
-(77) without a GPU."""
+"""fp16 on GPUs: gradients that overflow at the first loss scale, and a step that is not finite within a
+captured graph. Both are skipped on all ranks alike and said, the scale falls by its rule, and lessons 01-04
+end in the same bytes. One rank on one GPU; two on two or more. Skipped (77) without a GPU."""
 
 import array
 import json
@@ -21,10 +21,11 @@ SAID = {0: 65536, 1: 32768, POISONED: 32768}
 
 
 def overflowing(path, target):
-    """The weights of `path` so that the gradient of ln_f.bias is -1.5 in every element at the start, the largest of all: 65536 times that is beyond
-    fp16, 32768 times is not. ln_f's output is 0, so that all 257 tokens are equally likely; the 128 that text is made of lie at 3, the others at 0.
-    Blocks add nothing, and positions are alternately one thing and its negative, so that ln_f.weight's gradient is the sum of as much of both.
-    """
+    """The weights of `path` so that the gradient of ln_f.bias is -1.5 in every element at the start, the
+    largest of all: 65536 times that is beyond fp16, 32768 times is not. ln_f's output is 0, so that all 257
+    tokens are equally likely; the 128 that text is made of lie at 3, the others at 0. Blocks add nothing, and
+    positions are alternately one thing and its negative, so that ln_f.weight's gradient is the sum of as much
+    of both."""
     width, tokens, positions, of_text = 128, 257, 128, 128
     values = {
         "wte.weight": [3.0] * (of_text * width) + [0.0] * ((tokens - of_text) * width),

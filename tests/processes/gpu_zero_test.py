@@ -1,6 +1,6 @@
-"""Lessons 01-05 and 10 on GPUs, NCCL and copy engines between them, deterministic operations: with a captured graph and without, and whatever a rank holds,
-they end in the same bytes; so do runs whose ranks share a GPU, are profiled, or sum in a wider dtype. One rank on one GPU; two on two or
-more. Skipped (77) without a GPU."""
+"""Lessons 01-05 and 10 on GPUs, NCCL and copy engines between them, deterministic operations: with a captured
+graph and without, and whatever a rank holds, they end in the same bytes; so do runs whose ranks share a GPU,
+are profiled, or sum in a wider dtype. One rank on one GPU; two on two or more. Skipped (77) without a GPU."""
 
 import itertools
 import os
@@ -57,7 +57,8 @@ SHARED = [
 
 
 def tensor(reference, *variants):
-    """Lesson 00 that computes as two tensor ranks, and lesson 10 on two, whose messages go by copy engine, or by NCCL. (settings, flags) each."""
+    """Lesson 00 that computes as two tensor ranks, and lesson 10 on two, whose messages go by copy engine, or
+    by NCCL. (settings, flags) each."""
     return [
         Row("00_one_device", THREE, f"--tensor-ranks 2 {reference}", ranks=1),
         *(Row("10_tensor_parallel", f"{settings} {THREE}", flags) for settings, flags in variants),
@@ -65,8 +66,8 @@ def tensor(reference, *variants):
 
 
 ON, OFF, BY_NCCL = "--graph on", "--graph off", "--graph on --transport nccl"
-# Those of a list add up gradients in the same order. Of two ranks' numbers of 16 bits fp32 and host memory hold the same sum: it is rounded once,
-# and a first rounding to 24 bits does not show behind one to 8.
+# Those of a list add up gradients in the same order. Of two ranks' numbers of 16 bits fp32 and host memory
+# hold the same sum: it is rounded once, and a first rounding to 24 bits does not show behind one to 8.
 EQUAL = {
     "one micro-batch": [
         *both("01_data_parallel", f"verify_replicas=2 {ONE}"),

@@ -1,5 +1,6 @@
-"""Lesson 06 on the real programs: lesson 05's bits on one to three ranks, whatever the window, the engine and the disk are; what a disk
-refuses, loses or never answers ends all ranks with one message, or is one line; no file is ever left; bytes as the kernel counts them."""
+"""Lesson 06 on the real programs: lesson 05's bits on one to three ranks, whatever the window, the engine and
+the disk are; what a disk refuses, loses or never answers ends all ranks with one message, or is one line; no
+file is ever left; bytes as the kernel counts them."""
 
 import os
 import pathlib
@@ -100,7 +101,8 @@ def state_file(pid, disk):
 
 
 def memory_group(limit):
-    """(the folder of a new control group whose processes have `limit` bytes of memory, None), or (None, why there is none)."""
+    """(the folder of a new control group whose processes have `limit` bytes of memory, None), or (None, why
+    there is none)."""
     if os.geteuid() != 0:
         return None, "this user may make no control group"
     kinds = {
@@ -186,7 +188,8 @@ class InfinityTest(support.ProcessTest):
             self.assertRegex(note, rf"\A{pattern}\Z")
 
     def expect_end(self, job, code, message, process=None, within=2):
-        """Of a run, or of its process if it is under way: one message, the end of all ranks some seconds later at most, and nothing left."""
+        """Of a run, or of its process if it is under way: one message, the end of all ranks some seconds
+        later at most, and nothing left."""
         ended, seconds = end_timed(process or support.start(job.line, job.env))
         self.expect_one_error(ended, code, re.compile(message))
         self.assertLess(seconds, within, ended)
@@ -243,7 +246,8 @@ class Bits(InfinityTest):
         for job in jobs.values():
             self.expect_same_file(job.weights, trained)
 
-    # What a save or an evaluation makes the host do early is still the next step's: every step holds what was predicted.
+    # What a save or an evaluation makes the host do early is still the next step's: every step holds what was
+    # predicted.
     def test_what_comes_between_two_steps(self):
         text = support.new_file("validation.txt", "the rank waits for a sum\n" * 20)
         jobs = {
@@ -355,7 +359,8 @@ class Refusals(InfinityTest):
 
 
 class PoorDisks(InfinityTest):
-    """A disk in memory, an engine that is refused: one line and the right bits, or the end before the start."""
+    """A disk in memory, an engine that is refused: one line and the right bits, or the end before the
+    start."""
 
     def on_tmpfs(self, size, job):
         """The run, on a disk of that size."""
@@ -385,7 +390,8 @@ class PoorDisks(InfinityTest):
         for ranks in (0, 2):  # of two one may find room
             self.expect_end(self.on_tmpfs(self.file_size(), self.job(ranks)), 69, message)
 
-    # Each rank by itself has room, and no room can be kept: the first pass over the file fails, unless the other rank's was quicker.
+    # Each rank by itself has room, and no room can be kept: the first pass over the file fails, unless the
+    # other rank's was quicker.
     def test_half_the_room_where_no_room_can_be_kept(self):
         if FALLOCATE is None:
             self.skipTest(NO_SECCOMP)
@@ -527,7 +533,8 @@ class Counted(InfinityTest):
     ]
 
     def moved(self, steps, settings):
-        """rank -> (bytes read, bytes written) of a whole run, and its record; what is saved at the end waits for the last update."""
+        """rank -> (bytes read, bytes written) of a whole run, and its record; what is saved at the end waits
+        for the last update."""
         counts = support.new_path("io")
         text = f"{self.MODEL} {settings} model.layers=4 batch.global=2 --steps {steps}"
         job = self.expect_well(self.job(2, text, each=[*self.COUNT, counts]))
@@ -549,7 +556,8 @@ class Counted(InfinityTest):
             with self.subTest(settings=settings):
                 self.expect_as_counted(settings)
 
-    # What the kernel reads again of a program that it had dropped only adds to a run: the least of a few is the run's own.
+    # What the kernel reads again of a program that it had dropped only adds to a run: the least of a few is
+    # the run's own.
     def expect_as_counted(self, settings):
         few, many = [], []
         for _ in range(4):
@@ -568,10 +576,11 @@ class Counted(InfinityTest):
                 return
         self.fail(f"read and written beside the plan: {off}")
 
-    # Two models whose states, 12 bytes a parameter, differ by 340 MB. Compared: VmHWM (all that was ever in memory at once: program, libraries,
-    # window, LibTorch's own) less the plan of place device, which grows with the model. States that are kept anywhere in memory, a page cache's
-    # pages that are mapped, or a window that grows with the model would take a byte a parameter at least. A block's own tensors, each rounded up
-    # to pages, its operations and its rows of the plan take 0.1 to 0.2 here.
+    # Two models whose states, 12 bytes a parameter, differ by 340 MB. Compared: VmHWM (all that was ever in
+    # memory at once: program, libraries, window, LibTorch's own) less the plan of place device, which grows
+    # with the model. States that are kept anywhere in memory, a page cache's pages that are mapped, or a
+    # window that grows with the model would take a byte a parameter at least. A block's own tensors, each
+    # rounded up to pages, its operations and its rows of the plan take 0.1 to 0.2 here.
     def test_host_memory_does_not_grow_with_the_model(self):
         beside, planned = {}, {}
         for _ in range(
@@ -591,8 +600,8 @@ class Counted(InfinityTest):
                 return
         self.fail(f"beside the plan of place device: {beside}")
 
-    # Parameters lie on the disk too; of what grows with the model only gradients are in memory. Lesson 05, which keeps the states there, is refused
-    # before it takes them: the control group's limit is known.
+    # Parameters lie on the disk too; of what grows with the model only gradients are in memory. Lesson 05,
+    # which keeps the states there, is refused before it takes them: the control group's limit is known.
     def test_a_limit_of_memory_below_the_states(self):
         limit = 400 << 20
         group, missing = memory_group(limit)

@@ -1,5 +1,5 @@
-"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a micro-batch. The page of
-the same run finds nothing wrong with itself, in a browser where there is one."""
+"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a
+micro-batch. The page of the same run finds nothing wrong with itself, in a browser where there is one."""
 import collections
 import json
 import os
@@ -15,7 +15,8 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "records"))
 from page_browser import CHROMIUM, browse
 
 STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one is followed by an evaluation
-# With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on the page.
+# With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on
+# the page.
 LESSONS = {
     "00_one_device": "",
     "01_data_parallel": "",

@@ -1,5 +1,6 @@
-"""Numbers that are none, on the real programs: no evaluation, sample or file of weights passes them on. With optim.nonfinite=stop a run ends with 70 and
-names the text and what is not finite; with skip it warns, and shows nan and not 0."""
+"""Numbers that are none, on the real programs: no evaluation, sample or file of weights passes them on. With
+optim.nonfinite=stop a run ends with 70 and names the text and what is not finite; with skip it warns, and
+shows nan and not 0."""
 
 import json
 import math
@@ -32,7 +33,8 @@ def spoiled(path, tensor, value, element=-1):
 class Nonfinite(support.ProcessTest):
     def setUp(self):
         self.weights = self.expect_well(once("00_one_device", 0, "--steps 0")).weights
-        # Finite, and too large to compute with; of the position that no row has it goes unnoticed until the weights are decayed.
+        # Finite, and too large to compute with; of the position that no row has it goes unnoticed until the
+        # weights are decayed.
         self.large = spoiled(self.weights, "h.0.mlp.c_fc.weight", 3e38)
         self.unseen = spoiled(self.weights, "wpe.weight", 3e38)
         self.text = new_file("text.txt", "all of this is a text. " * 100)

@@ -1,5 +1,5 @@
-"""Lesson 07 on the real programs: every schedule ends in lesson 00's file, a list that deadlocks hangs where pipedream says, paced runs take
-what their costs say, and a rank's memory is that of its stage."""
+"""Lesson 07 on the real programs: every schedule ends in lesson 00's file, a list that deadlocks hangs where
+pipedream says, paced runs take what their costs say, and a rank's memory is that of its stage."""
 
 import json
 import re
@@ -10,7 +10,8 @@ from support import Run, once, tool
 LESSON = "07_pipeline"
 DEEP = "model.layers=8"
 FAMILIES = ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")
-# (ranks, replicas, settings): lesson 00's order of sums follows from them; pipeline_test.cpp has all of them on threads
+# (ranks, replicas, settings): lesson 00's order of sums follows from them; pipeline_test.cpp has all of them
+# on threads
 BITS = [(4, 1, f"schedule={family} batch.micro=4") for family in FAMILIES]  # M = 3
 BITS += [(4, 1, "warmup=1 batch.micro=4"), (2, 1, "warmup=1 activations=recompute batch.micro=4")]
 BITS += [

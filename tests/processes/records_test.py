@@ -1,4 +1,5 @@
-"""What a run leaves behind and what needs no run: records, traces, the plan, the memory cap, --help and its kin."""
+"""What a run leaves behind and what needs no run: records, traces, the plan, the memory cap, --help and its
+kin."""
 
 import collections
 import json

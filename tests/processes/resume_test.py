@@ -1,8 +1,9 @@
-"""Where a resumed run begins in its data, on the real programs: with other batches the rows go on where they ended, in any chain of lessons and ranks; with
-other rows they begin anew, and one line says so; where the learning rate is another one, a line says what it was.
+"""Where a resumed run begins in its data, on the real programs: with other batches the rows go on where they
+ended, in any chain of lessons and ranks; with other rows they begin anew, and one line says so; where the
+learning rate is another one, a line says what it was.
 
-Rows are seen by their losses: with a learning rate that moves no weight, the loss of a step is the mean of its rows' losses, which a run of one row a step
-tells one by one."""
+Rows are seen by their losses: with a learning rate that moves no weight, the loss of a step is the mean of
+its rows' losses, which a run of one row a step tells one by one."""
 
 import math
 import random

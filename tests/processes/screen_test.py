@@ -1,5 +1,5 @@
-"""What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a file; and that text which nobody
-asked for changes no bit of a run."""
+"""What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a
+file; and that text which nobody asked for changes no bit of a run."""
 import json
 import os
 import pty
@@ -49,7 +49,8 @@ class Lines(support.ProcessTest):
         )
         self.assertNotIn("a checkpoint every", said)
 
-    # As of two hosts with unlike processors: told before the first step. The copies of lesson 01 may or may not end alike.
+    # As of two hosts with unlike processors: told before the first step. The copies of lesson 01 may or may
+    # not end alike.
     def test_ranks_that_add_in_different_orders_are_named(self):
         one = Run(LESSON, 0, STEPS).line
         said = support.execute(

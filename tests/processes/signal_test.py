@@ -1,5 +1,5 @@
-"""Ctrl-C, SIGTERM and worse, sent to run.sh or, without it, to the program: its exit code, which the record has as well, no message about lost
-ranks, nothing left."""
+"""Ctrl-C, SIGTERM and worse, sent to run.sh or, without it, to the program: its exit code, which the record
+has as well, no message about lost ranks, nothing left."""
 
 import glob
 import os
@@ -26,7 +26,8 @@ CASES = support.chosen(
 
 
 def interrupted(name, job):
-    """Starts a run that would last for hours, waits until it trains, sends the signal to run.sh alone. How it ended, and its seconds."""
+    """Starts a run that would last for hours, waits until it trains, sends the signal to run.sh alone. How it
+    ended, and its seconds."""
     began = time.monotonic()
     process = job.start()
     time.sleep(0.2)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""docs/cluster.md under a real Slurm: its batch script runs, and what starts several worlds is refused. A private cluster of one node
-on 127.0.0.1, whose daemons stand in the foreground and are ended by their process ids. Skipped (77) where Slurm is not
-installed."""
+"""docs/cluster.md under a real Slurm: its batch script runs, and what starts several worlds is refused. A
+private cluster of one node on 127.0.0.1, whose daemons stand in the foreground and are ended by their process
+ids. Skipped (77) where Slurm is not installed."""
 
 import contextlib
 import os

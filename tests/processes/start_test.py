@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Before any rank runs: what keeps the real mpirun from starting ranks is one error, with its own words; and what a log holds.
+"""Before any rank runs: what keeps the real mpirun from starting ranks is one error, with its own words; and
+what a log holds.
 
 usage: start_test.py build/cpu/bin
 """
@@ -118,7 +119,8 @@ class StartTest(support.ProcessTest):
                 self.assertEqual(ended(flags).code, 65)
 
     def test_a_log_has_no_escape_codes(self):
-        """Under mpirun every rank's stdout is a terminal. /dev/shm has no O_DIRECT, which is worth a warning."""
+        """Under mpirun every rank's stdout is a terminal. /dev/shm has no O_DIRECT, which is worth a
+        warning."""
         disk = f"/dev/shm/stagecraft-start-test-{os.getpid()}"
         os.mkdir(disk)
         try:

@@ -3,13 +3,14 @@
 A test file ends with support.main(); CMake starts it with the folder of the programs:
   python3 tests/processes/signal_test.py build/cpu/bin [unittest's own arguments]
 
-A command is (lesson, ranks, text, more flags): the lesson's program under mpirun, or without any launcher if ranks is 0. Its text is
-"key=value key=value --flag value", settings first; a flag whose value has blanks follows by itself. What commands must end in stands in tables,
-command -> (exit code, message), that ProcessTest.expect_ends reads; once() is the run that several tests of a file look at.
+A command is (lesson, ranks, text, more flags): the lesson's program under mpirun, or without any launcher if
+ranks is 0. Its text is "key=value key=value --flag value", settings first; a flag whose value has blanks
+follows by itself. What commands must end in stands in tables, command -> (exit code, message), that
+ProcessTest.expect_ends reads; once() is the run that several tests of a file look at.
 
-Each rank's process takes half a second of a core before it does anything. Ordinarily one setting of each kind runs, where tests of threads
-(tests/lessons) have all of them; with STAGECRAFT_SETTINGS=all every one runs (tests/soak.sh).
-"""
+Each rank's process takes half a second of a core before it does anything. Ordinarily one setting of each kind
+runs, where tests of threads (tests/lessons) have all of them; with STAGECRAFT_SETTINGS=all every one runs
+(tests/soak.sh)."""
 
 import array
 import concurrent.futures
@@ -87,11 +88,12 @@ class Ended:
         return ["error: " + part.strip() for part in re.split(r"(?:^|\n)error: ", self.err)[1:]]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 
 def new_path(name):
-    """A path that no other job has, with the name's ending, and that is found in the command line of a process that outlives it."""
+    """A path that no other job has, with the name's ending, and that is found in the command line of a
+    process that outlives it."""
     stem, dot, ending = name.partition(".")
     return os.path.join(scratch, f"{stem}-{os.getpid()}-{next(_numbers)}{dot}{ending}")
 
@@ -148,12 +150,12 @@ def step(number):
     return f"step-{number:06d}"
 
 
-# --- jobs ------------------------------------------------------------------------------------------------------------------
+# --- jobs ---------------------------------------------------------------------------------------------------
 
 
 def environment(**more):
-    """Without a launcher's variables: a test may itself run under one. What the machine says of how mpirun starts processes stays,
-    since without ssh it must say so. One thread: sums are compared to the bit."""
+    """Without a launcher's variables: a test may itself run under one. What the machine says of how mpirun
+    starts processes stays, since without ssh it must say so. One thread: sums are compared to the bit."""
     env = {
         k: v
         for k, v in os.environ.items()
@@ -227,8 +229,8 @@ def run_sh(lesson, ranks, text="", *flags):
 
 
 def start(line, env=None, **options):
-    """A process group of its own, so that a hang can be ended as a whole; and a folder of mpirun's own, since of two that share one the first
-    to end removes it while the other begins."""
+    """A process group of its own, so that a hang can be ended as a whole; and a folder of mpirun's own, since
+    of two that share one the first to end removes it while the other begins."""
     env = {**(env or environment()), "OMPI_MCA_orte_tmpdir_base": new_folder("mpi")}
     return subprocess.Popen(
         line,
@@ -257,7 +259,8 @@ def end(process):
 
 
 def end_struck(process):
-    """The same, without what Open MPI says of a neighbour whose process is gone while it reads in its memory."""
+    """The same, without what Open MPI says of a neighbour whose process is gone while it reads in its
+    memory."""
     ended = end(process)
     ended.err = re.sub(r"(?m)^\[\S+:\d+\] Read -1, expected \d+, errno = \d+\n?", "", ended.err)
     return ended
@@ -294,10 +297,11 @@ def finished(line, **options):
 
 
 class Run:
-    """A command, and where its files lie: those of --out, --save and --checkpoints, which it gets unless it says them itself.
+    """A command, and where its files lie: those of --out, --save and --checkpoints, which it gets unless it
+    says them itself.
 
-    sh: by run.sh. each: what starts every rank's program. checkpoints: where they lie, of a run that saves or goes on. save: whether it saves weights.
-    """
+    sh: by run.sh. each: what starts every rank's program. checkpoints: where they lie, of a run that saves or
+    goes on. save: whether it saves weights."""
 
     def __init__(
         self, lesson, ranks, text="", *flags, checkpoints=None, save=True, env=None, sh=False, each=()
@@ -378,7 +382,7 @@ def repository():
     return place
 
 
-# --- what is there ---------------------------------------------------------------------------------------------------------
+# --- what is there ------------------------------------------------------------------------------------------
 
 
 def processes_with(text):
@@ -392,7 +396,8 @@ def processes_with(text):
 
 
 def ranks_of(text):
-    """rank -> process of a lesson (0 where there is no launcher), of those whose command line contains `text`."""
+    """rank -> process of a lesson (0 where there is no launcher), of those whose command line contains
+    `text`."""
     found = {}
     for pid in processes_with(text):
         with contextlib.suppress(OSError):  # it ended meanwhile
@@ -404,7 +409,8 @@ def ranks_of(text):
 
 
 def peak_memory(lesson, ranks, text):
-    """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by rank); two Nones if it failed."""
+    """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by
+    rank); two Nones if it failed."""
     job = Run(lesson, ranks, text)
     process, peaks = start(job.line), {}
     while process.poll() is None:
@@ -439,7 +445,7 @@ def comes_true(condition, seconds=10):
     return True
 
 
-# --- what must hold --------------------------------------------------------------------------------------------------------
+# --- what must hold -----------------------------------------------------------------------------------------
 
 
 class ProcessTest(unittest.TestCase):
@@ -457,8 +463,8 @@ class ProcessTest(unittest.TestCase):
             self.assertTrue(found, f"{part} is not in\n{text}")
 
     def expect_well(self, job, *parts, warned=False):
-        """A run, or how it ended: with 0 and an empty stderr, or without an error if it may have warned; its stdout has the parts, stderr too if
-        it may have warned. Returns the argument."""
+        """A run, or how it ended: with 0 and an empty stderr, or without an error if it may have warned; its
+        stdout has the parts, stderr too if it may have warned. Returns the argument."""
         ended = getattr(job, "ended", job)
         self.assertEqual(
             (ended.code, ended.errors if warned else ended.err), (0, [] if warned else ""), ended
@@ -467,8 +473,8 @@ class ProcessTest(unittest.TestCase):
         return job
 
     def expect_one_error(self, job, code, message):
-        """A run, or how it ended. message: the whole text after "error: ", a compiled pattern that the whole text must match, or a tuple of parts
-        that are somewhere in it. Returns the argument."""
+        """A run, or how it ended. message: the whole text after "error: ", a compiled pattern that the whole
+        text must match, or a tuple of parts that are somewhere in it. Returns the argument."""
         ended = getattr(job, "ended", job)
         self.assertEqual((ended.code, len(ended.errors)), (code, 1), ended)
         self.assertNotIn("error: ", ended.out)
@@ -482,9 +488,9 @@ class ProcessTest(unittest.TestCase):
         return job
 
     def expect_ends(self, cases, *before, at_once=3, silent=False):
-        """cases: command, or what follows `before` in it -> (exit code, message as for expect_one_error, values of its record if there are some);
-        of exit code 0 the message is a tuple of parts of stdout. silent: it was refused before it said or wrote anything. Returns command -> Run.
-        """
+        """cases: command, or what follows `before` in it -> (exit code, message as for expect_one_error,
+        values of its record if there are some); of exit code 0 the message is a tuple of parts of stdout.
+        silent: it was refused before it said or wrote anything. Returns command -> Run."""
         jobs = {key: Run(*before, *(key if isinstance(key, tuple) else (key,))) for key in cases}
         together(jobs.values(), at_once)
         for key, (code, message, *values) in cases.items():
@@ -503,7 +509,8 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual({key: job.record()[key] for key in values}, values)
 
     def expect_all_well(self, jobs, at_once=2, warned=False):
-        """A dict of runs that all end well, and as predicted where they have the step that is checked: the second."""
+        """A dict of runs that all end well, and as predicted where they have the step that is checked: the
+        second."""
         together(jobs.values(), at_once)
         for name, job in jobs.items():
             with self.subTest(run=name):
@@ -511,7 +518,8 @@ class ProcessTest(unittest.TestCase):
                 self.expect_record(job, as_predicted=len(job.losses()) > 1)
 
     def expect_same(self, job, other, since=0):
-        """They end in the same file, and with the same losses and norms; `job` began at step `since` of the other."""
+        """They end in the same file, and with the same losses and norms; `job` began at step `since` of the
+        other."""
         self.expect_same_file(job.weights, other.weights)
         self.assertEqual(job.losses(), other.losses()[since:])
 
@@ -524,7 +532,8 @@ class ProcessTest(unittest.TestCase):
         self.assertFalse(filecmp.cmp(one, other, shallow=False), "the comparison could not fail")
 
     def expect_references(self, pairs, at_once=2):
-        """pairs: name -> (run, reference). Both end well, as predicted and alike; and references of which there are several are not all alike."""
+        """pairs: name -> (run, reference). Both end well, as predicted and alike; and references of which
+        there are several are not all alike."""
         references = list(dict.fromkeys(reference for _, reference in pairs.values()))
         jobs = {name: job for name, (job, _) in pairs.items()}
         self.expect_all_well(jobs | {reference.out: reference for reference in references}, at_once)
@@ -535,8 +544,9 @@ class ProcessTest(unittest.TestCase):
             self.expect_other_file(references[0].weights, references[-1].weights)
 
     def expect_struck(self, number, rank, lesson, ranks, text, who=r"rank \d", place="", at=""):
-        """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends, one message names the rank, its `place` in
-        the mesh and what it was `at`, and nothing is left. who: names the rank that noticed."""
+        """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends,
+        one message names the rank, its `place` in the mesh and what it was `at`, and nothing is left. who:
+        names the rank that noticed."""
         job, boards = (
             Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True, save=False),
             stale_boards(),

@@ -1,5 +1,6 @@
-"""Lesson 10's program: transformers' own weights go through a chain of lessons and come out as they were; what does not fit one device does on the
-ranks that the advice names; the kernel counts what is planned; a rank that stops is named with its block and half."""
+"""Lesson 10's program: transformers' own weights go through a chain of lessons and come out as they were;
+what does not fit one device does on the ranks that the advice names; the kernel counts what is planned; a
+rank that stops is named with its block and half."""
 import json
 import os
 import pathlib
@@ -31,7 +32,8 @@ print(((logits - io["logits"]).abs().max() / io["logits"].abs().max()).item())
 
 
 def tensors_of(path):
-    """name -> (dtype, shape, bytes) of a safetensors file; names as in the model, whether or not it stands in another."""
+    """name -> (dtype, shape, bytes) of a safetensors file; names as in the model, whether or not it stands in
+    another."""
     whole = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack_from("<Q", whole)
     header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]

@@ -1,5 +1,5 @@
-"""Lesson 08 on the real programs: what it refuses, one stage that equals lesson 00, four rules that are four results, and ranks that stop,
-die or compute nonsense while no other rank waits for them."""
+"""Lesson 08 on the real programs: what it refuses, one stage that equals lesson 00, four rules that are four
+results, and ranks that stop, die or compute nonsense while no other rank waits for them."""
 
 import itertools
 import math
@@ -61,7 +61,8 @@ class BadInput(support.ProcessTest):
 
 
 class OneStage(support.ProcessTest):
-    # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the same rows in the same order.
+    # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the
+    # same rows in the same order.
     def test_is_lesson_00_with_small_batches(self):
         cases = support.chosen(
             [("none", 1), ("stash", 1), ("vertical_sync", 1), ("stash", 2)], ("stash", 1), ("stash", 2)

@@ -1,5 +1,5 @@
-"""Lessons 01-04 on the real programs: 20 steps over MPI end in the bytes of lesson 00's file with the same order of sums; the sharded
-strategies run under a cap that stops data parallelism."""
+"""Lessons 01-04 on the real programs: 20 steps over MPI end in the bytes of lesson 00's file with the same
+order of sums; the sharded strategies run under a cap that stops data parallelism."""
 
 import json
 import re
@@ -10,8 +10,9 @@ from support import Run, once
 STEPS = "--steps 20"
 DATA_PARALLEL = ("01_data_parallel", "step", "bucket=tensor overlap=on")  # in ordinary runs, too
 AS_SHIPPED = [("02_zero1", "step", ""), ("03_zero2", "micro_batch", ""), ("04_zero3", "micro_batch", "")]
-# ranks: (lesson, order of sums, settings); data_parallel_test.cpp and zero_test.cpp have every pair of settings on threads. Of lesson 01 together
-# every bucket with overlap and without. Three ranks' sums have an order.
+# ranks: (lesson, order of sums, settings); data_parallel_test.cpp and zero_test.cpp have every pair of
+# settings on threads. Of lesson 01 together every bucket with overlap and without. Three ranks' sums have an
+# order.
 SETTINGS = {
     1: AS_SHIPPED,
     2: AS_SHIPPED
@@ -178,7 +179,8 @@ class Zero(support.ProcessTest):
         stopped = self.expect_one_error(Run("01_data_parallel", 2, f"{more} --memory-cap {cap}"), 69, ())
         self.expect_changes_fit(stopped.ended.errors[0], cap, more)
 
-    # Every change that the message offers is tried: the plan with it holds what the message says, below the cap.
+    # Every change that the message offers is tried: the plan with it holds what the message says, below the
+    # cap.
     def expect_changes_fit(self, said, cap, flags):
         changes = re.findall(r"^  (.+?) +([\d.]+ [kM]B)$", said[said.index("  fix: ") :], re.M)
         self.assertGreater(len(changes), 1, said)
