@@ -209,7 +209,9 @@ def words(text):
 
 def command(lesson, ranks, text="", *flags, each=()):
     """A command line. each: what starts every rank's program."""
-    return [*mpirun(ranks), *each, program(lesson), *files_of(lesson), *words(text), *flags]
+    flags = [*words(text), *flags]
+    files = [] if "--workload" in flags else files_of(lesson)
+    return [*mpirun(ranks), *each, program(lesson), *files, *flags]
 
 
 def run_sh(lesson, ranks, text="", *flags):
@@ -314,7 +316,7 @@ class Run:
             places["--checkpoints"] = self.checkpoints
         if "--plan" not in flags:
             flags = [word for flag in places if flag not in flags for word in (flag, places[flag])] + flags
-        self.line = [*(run_sh(lesson, ranks) if sh else command(lesson, ranks, each=each)), *flags]
+        self.line = run_sh(lesson, ranks, "", *flags) if sh else command(lesson, ranks, "", *flags, each=each)
 
     @property
     def ended(self):
