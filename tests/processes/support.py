@@ -413,7 +413,7 @@ def ranks_of(text):
 def peak_memory(lesson, ranks, text):
     """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by
     rank); two Nones if it failed."""
-    job = Run(lesson, ranks, text)
+    job = Run(lesson, ranks, text, save=False)
     process, peaks = start(job.line), {}
     while process.poll() is None:
         for rank, pid in ranks_of(job.out).items():
