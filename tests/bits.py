@@ -83,52 +83,60 @@ RESUMED = [
 
 def cases():
     """name -> (program, ranks, settings, more flags, whether it is resumed)"""
-    found = {}
-
-    def add(name, program, ranks, settings, *flags, resumed=False):
-        found[" ".join(name.split())] = (program, ranks, settings, flags, resumed)
-
-    for world in (1, 2, 3, 4):
-        for label, settings in SETTINGS.items():
-            if label == "micro 3" and world == 3:
-                continue  # 12 rows are not 3 ranks of whole micro-batches of 3
-            for lesson in SHARDING:
-                add(f"{lesson} x{world} {label}", lesson, world, settings)
-            for every in ("step", "micro_batch"):
-                add(
-                    f"00_one_device as {world} {every} {label}",
-                    "00_one_device",
-                    1,
-                    settings,
-                    f"--virtual-ranks={world}",
-                    f"--reduce-every={every}",
-                )
-        for (lesson, label), settings in OF_ONE_LESSON.items():
-            add(f"{lesson} x{world} {label}", lesson, world, settings)
-    add("00_one_device split", "00_one_device", 1, "", "--tied-sum=split")
-    for lesson, settings in (("05_offload", OFFLOAD), ("06_infinity", INFINITY)):
-        for setting in settings:
-            add(f"{lesson} x2 {setting}", lesson, 2, setting)
-    for setting in PIPELINE:
-        add(f"07_pipeline x2 {setting}", "07_pipeline", 2, setting)
-    for setting in REPLICAS:
-        add(f"07_pipeline x4 {setting}", "07_pipeline", 4, setting)
-    for setting in VERSIONS:
-        add(f"08_weight_versions x2 {setting}", "08_weight_versions", 2, f"{setting} {UNTIED}")
-    for setting in TENSOR:
-        add(f"10_tensor_parallel x2 {setting}", "10_tensor_parallel", 2, setting)
-    for tokens in ("split", "whole"):
-        add(
-            f"00_one_device in 2 parts {tokens}",
-            "00_one_device",
-            1,
-            "batch.micro=3",
-            "--tensor-ranks=2",
-            f"--tokens={tokens}",
-        )
-    for lesson, ranks, settings in RESUMED:
-        add(f"{lesson} x{ranks} {settings} resumed", lesson, ranks, settings, resumed=True)
-    return found
+    worlds, one = (1, 2, 3, 4), "00_one_device"
+    # 12 rows are not 3 ranks of whole micro-batches of 3.
+    everywhere = [
+        (world, *how) for world in worlds for how in SETTINGS.items() if (world, how[0]) != (3, "micro 3")
+    ]
+    on = {  # (name, program, ranks): settings
+        **{
+            (f"{lesson} x{world} {label}", lesson, world): settings
+            for world, label, settings in everywhere
+            for lesson in SHARDING
+        },
+        **{
+            (f"{lesson} x{world} {label}", lesson, world): settings
+            for world in worlds
+            for (lesson, label), settings in OF_ONE_LESSON.items()
+        },
+        **{
+            (f"{lesson} x{ranks} {settings}", lesson, ranks): f"{settings} {more}"
+            for lesson, ranks, some, more in (
+                ("05_offload", 2, OFFLOAD, ""),
+                ("06_infinity", 2, INFINITY, ""),
+                ("07_pipeline", 2, PIPELINE, ""),
+                ("07_pipeline", 4, REPLICAS, ""),
+                ("08_weight_versions", 2, VERSIONS, UNTIED),
+                ("10_tensor_parallel", 2, TENSOR, ""),
+            )
+            for settings in some
+        },
+    }
+    of_one = {  # name: settings, flags
+        **{
+            f"{one} as {world} {every} {label}": (
+                settings,
+                f"--virtual-ranks={world}",
+                f"--reduce-every={every}",
+            )
+            for world, label, settings in everywhere
+            for every in ("step", "micro_batch")
+        },
+        f"{one} split": ("", "--tied-sum=split"),
+        **{
+            f"{one} in 2 parts {tokens}": ("batch.micro=3", "--tensor-ranks=2", f"--tokens={tokens}")
+            for tokens in ("split", "whole")
+        },
+    }
+    found = {
+        **{name: (program, ranks, settings, (), False) for (name, program, ranks), settings in on.items()},
+        **{name: (one, 1, settings, tuple(flags), False) for name, (settings, *flags) in of_one.items()},
+        **{
+            f"{lesson} x{ranks} {settings} resumed": (lesson, ranks, settings, (), True)
+            for lesson, ranks, settings in RESUMED
+        },
+    }
+    return {" ".join(name.split()): case for name, case in found.items()}
 
 
 def sets(settings):
@@ -253,32 +261,23 @@ def main():
     parser.add_argument("--workload", type=pathlib.Path, default=ROOT / "tests/workloads/four_blocks.json")
     parser.add_argument("-k", action="append", default=[])
     options = parser.parse_args()
-    all_cases = cases()
-    chosen = {
-        name: case
-        for name, case in all_cases.items()
-        if not options.k or any(word in name for word in options.k)
-    }
+    all_cases, wanted = cases(), lambda name: not options.k or any(word in name for word in options.k)
+    chosen = {name: case for name, case in all_cases.items() if wanted(name)}
     if options.list:
         print(*chosen, sep="\n")
         return 0
     old = json.loads(options.against.read_text()) if options.against else {}
-    new, different = {}, 0
+    gone = [name for name in old if name not in all_cases and wanted(name)]
+    new, different = {}, len(gone)
     for name, case in chosen.items():
-        new[name] = run(options.bin.resolve(), case, options.workload.resolve())
-        if options.against and name not in old:
+        found = new[name] = run(options.bin.resolve(), case, options.workload.resolve())
+        if options.against and ("failed" in found or found != old.get(name)):
             different += 1
-            print(f"not in {options.against}: {name}", flush=True)
-        elif options.against and ("failed" in new[name] or new[name] != old[name]):
-            different += 1
-            print(
-                f"differs: {name}: {', '.join(parts_that_differ(new[name], old[name]))} {new[name].get('failed', '')}",
-                flush=True,
-            )
-    for name in old:
-        if name not in all_cases and (not options.k or any(word in name for word in options.k)):
-            different += 1
-            print(f"no longer a case: {name}", flush=True)
+            parts = ", ".join(parts_that_differ(found, old.get(name, {})))
+            differs = f"differs: {name}: {parts} {found.get('failed', '')}"
+            print(differs if name in old else f"not in {options.against}: {name}", flush=True)
+    for name in gone:
+        print(f"no longer a case: {name}")
     if options.store:
         options.store.write_text(json.dumps(new, indent=1) + "\n")
     failed = {name: one["failed"] for name, one in new.items() if "failed" in one}

@@ -2,9 +2,7 @@
 
 import contextlib
 import io
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest.mock
@@ -22,20 +20,12 @@ class AllLessons(support.ProcessTest):
             folder = commands_test.playground(
                 pathlib.Path(place).resolve() / "repository", pathlib.Path(support.programs).resolve()
             )
-            done = subprocess.run(
-                ["lessons/all.sh", "--no-build", *words],
-                cwd=folder,
-                env=support.environment(),
-                capture_output=True,
-                text=True,
-                timeout=support.DEADLINE,
-                check=False,
-            )
-        return support.Ended(done.returncode, done.stdout, done.stderr)
+            line = ["lessons/all.sh", "--no-build", *words]
+            return support.finished(line, cwd=folder, env=support.environment())
 
     def test_lessons_side_by_side(self):
         ended = self.command("00", "06", "08", "--steps", "2")
-        self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        self.expect_well(ended)
         held, moved = (
             {line.split()[0]: line.split()[2:] for line in block.splitlines()[1:]}
             for block in ended.out.split("\n\n")[1:]
@@ -72,11 +62,9 @@ class AllLessons(support.ProcessTest):
         self.assertIn("DIFFERENT", said.getvalue())
 
     def test_a_run_that_fails_ends_it(self):
-        missing = os.path.join(support.scratch, "none")
-        os.makedirs(missing, exist_ok=True)
-        with unittest.mock.patch.object(support, "programs", missing):
+        with unittest.mock.patch.object(support, "programs", support.new_folder("none")):
             ended = self.command("00")
-        self.assertEqual((ended.code, len(ended.errors)), (69, 1), ended)
+        self.expect_one_error(ended, 69, ())
 
     def test_refused(self):
         for words, where in (
@@ -87,8 +75,8 @@ class AllLessons(support.ProcessTest):
         ):
             with self.subTest(words=words):
                 ended = self.command(*words)
-                self.assertEqual((ended.code, ended.out, len(ended.errors)), (64, "", 1), ended)
-                self.assertIn(where, ended.err)
+                self.expect_one_error(ended, 64, (where,))
+                self.assertEqual(ended.out, "")
 
 
 if __name__ == "__main__":

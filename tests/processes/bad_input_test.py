@@ -1,11 +1,14 @@
-"""Bad command lines, configurations, data, weights, paths, launchers and limits: the exit code and the exact words, said once,
-by a program without a launcher and by three ranks alike (AT_THREE; the rest takes the same way). tests/config has the other bad
-configurations."""
+"""Bad command lines, configurations, data, weights, paths, launchers and limits: the exit code and the exact
+words, said once, by a program without a launcher and by three ranks alike (AT_THREE; the rest takes the same
+way). tests/config has the other bad configurations."""
 
 import os
+import pathlib
 import re
 
 import support
+
+LESSON = "01_data_parallel"
 
 FORMAT = "\n  fix: give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)"
 PATH = "\n  fix: check the path (it is relative to the working directory)"
@@ -19,7 +22,7 @@ NOT_SAFETENSORS = "\n  fix: the file is cut off or is not safetensors: fetch or 
 COMMAND_LINES = {
     "--bukcet unit": (64, "--bukcet: there is no such flag" + FLAGS),
     "--step 5": (64, "--step: there is no such flag; did you mean --steps?" + FLAGS),
-    "stray": (64, '"stray": not a flag; every argument belongs to one' + FLAGS),
+    ("", "stray"): (64, '"stray": not a flag; every argument belongs to one' + FLAGS),
     "--steps": (64, "command line: Option 'steps' is missing an argument" + ARGUMENTS),
     "--set steps": (64, "--set steps: key=value is expected\n  fix: e.g. --set batch.micro=2"),
     "--set bucket=big": (
@@ -224,10 +227,11 @@ AT_THREE = support.chosen(
     "--save folder",
     "--memory-cap 150000",
 )
-# Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with STAGECRAFT_SETTINGS=all.
+# Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with
+# STAGECRAFT_SETTINGS=all.
 ELSEWHERE = {
     "--step 5",
-    "stray",
+    ("", "stray"),
     "--set steps",
     "--set bucket=big",
     "--world 4",
@@ -272,12 +276,9 @@ def make_files():
         "cut.safetensors": b"\x10" + b"\0" * 7 + b"{",
     }
     for name, content in contents.items():
-        with open(os.path.join(place, name), "wb") as file:
-            file.write(content)
+        pathlib.Path(place, name).write_bytes(content)
     os.mkdir(place + "/folder")
-    saved = support.run(
-        "01_data_parallel", 0, "--steps", "1", "--save", "right.safetensors", "--out", "saved"
-    )
+    saved = support.run(LESSON, 0, "--steps 1 --save right.safetensors")
     assert saved.code == 0, saved
 
 
@@ -286,26 +287,18 @@ class BadInput(support.ProcessTest):
     def setUpClass(cls):
         make_files()
 
-    def check(self, cases, at=None):
+    def check(self, cases):
+        """By a program without a launcher, and those of AT_THREE by three ranks alike; nothing was promised
+        before the mistake was found."""
         boards = support.stale_boards()
-        out = support.new_path("out")
-        cases = {
-            flags: said for flags, said in cases.items() if support.all_settings() or flags not in ELSEWHERE
-        }
-        job = lambda flags, ranks: lambda: support.run(
-            "01_data_parallel", ranks, "--out", flags.split()[1] if "--out" in flags else out, *flags.split()
-        )
-        jobs = {
-            (flags, ranks): job(flags, ranks)
-            for flags in cases
-            for ranks in (at or ((0, 3) if flags in AT_THREE else (0,)))
-        }
-        for (flags, ranks), ended in support.side_by_side(jobs).items():
-            with self.subTest(flags=flags, ranks=ranks):
-                self.expect_one_error(ended, *cases[flags])
-                self.assertEqual(ended.out, "", "nothing was promised before the mistake was found")
-        self.expect_nothing_left(out, boards)
-        self.assertFalse(os.path.exists(out), "a run that could not start leaves no folder")
+        for ranks in (0, 3):
+            some = {
+                flags: said
+                for flags, said in cases.items()
+                if (support.all_settings() or flags not in ELSEWHERE) and (ranks == 0 or flags in AT_THREE)
+            }
+            for job in self.expect_ends(some, LESSON, ranks, silent=True).values():
+                self.expect_nothing_left(job.out, boards)
 
     def test_command_lines(self):
         self.check(COMMAND_LINES)
@@ -326,11 +319,10 @@ class BadInput(support.ProcessTest):
         self.check(LIMITS)
 
     def test_memory_that_is_free_but_not_given(self):
-        large = ["--set", "model.layers=4", "--set", "model.width=2048", "--set", "batch.sequence=1"]
-        command = [support.program("01_data_parallel"), *support.files_of("01_data_parallel"), *large]
-        ended = support.execute(["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"', *command])
+        little = ["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"']
+        text = "model.layers=4 model.width=2048 batch.sequence=1"
         self.expect_one_error(
-            ended,
+            support.execute([*little, *support.command(LESSON, 0, text)]),
             69,
             re.compile(
                 r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
@@ -338,105 +330,77 @@ class BadInput(support.ProcessTest):
             ),
         )
 
-    def test_a_fault_outside_the_world(self):
-        self.check(
+    def test_of_a_world(self):
+        self.expect_ends(
             {
-                "--inject kill@1,2": (
+                (LESSON, 0, "--inject kill@1,2"): (
                     64,
                     "--inject kill@1,2: rank 1 is not in a world of 1\n  fix: the only rank is 0",
-                )
-            },
-            [0],
-        )
-        self.check(
-            {
-                "--inject kill@3,2": (
+                ),
+                (LESSON, 3, "--inject kill@3,2"): (
                     64,
                     "--inject kill@3,2: rank 3 is not in a world of 3\n  fix: ranks are 0 to 2",
-                )
+                ),
+                ("00_one_device", 2): (
+                    64,
+                    "-n: 00_one_device is one rank; 2 were asked for\n"
+                    "  fix: -n 1, and --virtual-ranks 2 to add gradients as that world would",
+                ),
             },
-            [3],
+            silent=True,
         )
 
     def test_files_of_a_run(self):
-        for flags in (
-            ["--workload", "tniy.json"],
-            ["--workload", support.WORKLOAD, "--strategy", "nowhere.json"],
-        ):
-            ended = support.execute([support.program("01_data_parallel"), *flags])
+        for text in ("--workload tniy.json", f"--workload {support.WORKLOAD} --strategy nowhere.json"):
+            *_, flag, name = text.split()
             self.expect_one_error(
-                ended, 64, re.compile(f"{flags[-2]} {flags[-1]}: {flags[-1]} cannot be read\n  fix: .*")
+                support.tool(LESSON, *text.split()),
+                64,
+                re.compile(f"{flag} {name}: {name} cannot be read\n  fix: .*"),
             )
 
-    def test_one_device_is_one_rank(self):
-        self.expect_one_error(
-            support.run("00_one_device", 2, "--out", support.new_path("out")),
-            64,
-            "-n: 00_one_device is one rank; 2 were asked for\n"
-            "  fix: -n 1, and --virtual-ranks 2 to add gradients as that world would",
-        )
-
     def test_run_sh(self):
-        run_sh = lambda *flags: support.execute(
-            [support.repository() + "/lessons/01_data_parallel/run.sh", *flags]
-        )
-        fix = "\n  fix: lessons/01_data_parallel/run.sh "
-        self.expect_one_error(
-            run_sh("-n", "two"), 64, "-n: 'two' is not a number of ranks (1 to 9999)" + fix + "-n 2"
-        )
-        self.expect_one_error(run_sh("-n"), 64, "-n: its value is missing" + fix + "--help")
-        self.expect_one_error(
-            run_sh("--preset", "gpu"), 64, "--preset: 'gpu' is neither cpu nor cuda" + fix + "--preset cpu"
-        )
+        script = f"lessons/{LESSON}/run.sh"
+        for flags, said, fix in (
+            ("-n two", "-n: 'two' is not a number of ranks (1 to 9999)", "-n 2"),
+            ("-n", "-n: its value is missing", "--help"),
+            ("--preset gpu", "--preset: 'gpu' is neither cpu nor cuda", "--preset cpu"),
+        ):
+            ended = support.execute([f"{support.repository()}/{script}", *flags.split()])
+            self.expect_one_error(ended, 64, f"{said}\n  fix: {script} {fix}")
 
 
 class Launchers(support.ProcessTest):
-    def test_half_a_launcher(self):
-        command = [support.program("01_data_parallel")] + support.files_of("01_data_parallel")
-        self.expect_one_error(
-            support.execute(command, support.environment(OMPI_COMM_WORLD_RANK="0")),
-            64,
-            "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER,
-        )
+    HALF = "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER
 
-    def test_three_ranks_say_it_once(self):
-        command = support.mpirun(3) + [
-            "env",
-            "-u",
-            "OMPI_COMM_WORLD_SIZE",
-            support.program("01_data_parallel"),
-        ]
-        self.expect_one_error(
-            support.execute(command + support.files_of("01_data_parallel")),
-            64,
-            "launcher: OMPI_COMM_WORLD_RANK=0 but OMPI_COMM_WORLD_SIZE is not set" + LAUNCHER,
-        )
-
-    def test_a_launcher_that_mpi_contradicts(self):
-        command = support.mpirun(3) + ["env", "OMPI_COMM_WORLD_SIZE=4", support.program("01_data_parallel")]
-        self.expect_one_error(
-            support.execute(command + support.files_of("01_data_parallel")),
-            69,
-            "launcher: Open MPI started rank 0 of 4, but MPI is rank 0 of 3\n"
-            "  fix: start it with the mpirun of the MPI that it was built with",
-        )
-
-    def test_tasks_without_pmix(self):
-        command = [support.program("01_data_parallel")] + support.files_of("01_data_parallel")
-        self.expect_one_error(
-            support.execute(command, support.environment(SLURM_PROCID="0", SLURM_NTASKS="4")),
-            69,
-            "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would be a "
-            "world of one rank\n  fix: srun --mpi=pmix ...",
-        )
+    def test_variables_of_a_launcher(self):
+        for ranks, variables, each, code, said in (
+            (0, {"OMPI_COMM_WORLD_RANK": "0"}, (), 64, self.HALF),
+            (3, {}, ("env", "-u", "OMPI_COMM_WORLD_SIZE"), 64, self.HALF),
+            (
+                3,
+                {},
+                ("env", "OMPI_COMM_WORLD_SIZE=4"),
+                69,
+                "launcher: Open MPI started rank 0 of 4, but MPI is rank 0 of 3\n"
+                "  fix: start it with the mpirun of the MPI that it was built with",
+            ),
+            (
+                0,
+                {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+                (),
+                69,
+                "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would be a "
+                "world of one rank\n  fix: srun --mpi=pmix ...",
+            ),
+        ):
+            with self.subTest(ranks=ranks, variables=variables, each=each):
+                line = support.command(LESSON, ranks, each=each)
+                self.expect_one_error(support.execute(line, support.environment(**variables)), code, said)
 
     def test_a_mistake_of_one_rank_alone_is_said(self):
-        one = (
-            [support.program("01_data_parallel")]
-            + support.files_of("01_data_parallel")
-            + ["--out", support.new_path("out")]
-        )
-        ended = support.execute(support.mpirun(1) + one + [":", "-n", "1"] + one + ["--threads", "0"])
+        one = support.command(LESSON, 0)
+        ended = support.execute([*support.mpirun(1), *one, ":", "-n", "1", *one, "--threads", "0"])
         self.expect_one_error(
             ended,
             64,

@@ -1,4 +1,5 @@
-"""tests/bits.py notices what a build does otherwise: another operation, a few bytes, a number. Stand-ins run the real program and change what it left."""
+"""tests/bits.py notices what a build does otherwise: another operation, a few bytes, a number. Stand-ins run
+the real program and change what it left."""
 
 import json
 import os

@@ -1,8 +1,10 @@
-"""Lessons that do not hold what they predict (tests/run/broken_lesson.cpp): exit 70, one message that says what differs."""
+"""Lessons that do not hold what they predict (tests/run/broken_lesson.cpp): exit 70, one message that says
+what differs."""
 
 import re
 
 import support
+from support import Run
 
 RANKS = 2
 SOMETHING = r"(?:.*\n)*"
@@ -33,68 +35,46 @@ EXPECTED = {
 }
 
 
-def job(fault, ranks, out):
-    command = support.mpirun(ranks) + [support.program("tests/broken_lesson"), "--workload", support.WORKLOAD]
-    return lambda: support.execute(command + ["--set", "fault=" + fault, "--out", out])
+def broken(fault, ranks, text=""):
+    """The lesson that does this wrong."""
+    return Run("tests/broken_lesson", ranks, f"fault={fault} {text}", save=False)
 
 
 class Claims(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
         cls.boards = support.stale_boards()
-        cls.out = support.new_path("out")
-        cases = [
-            (fault, ranks)
+        cls.jobs = {
+            (fault, ranks): broken(fault, ranks)
             for fault in ("nothing", *EXPECTED)
             for ranks in (0, RANKS)
             if (fault, ranks) != ("replica", 0)
             and (support.all_settings() or ranks == RANKS or fault in ("nothing", "ticket"))
-        ]
-        cls.ended = support.side_by_side(
-            {case: job(*case, f"{cls.out}-{case[0]}-{case[1]}") for case in cases}
-        )
+        }
+        support.together(cls.jobs.values(), at_once=3)
 
     def test_what_does_not_hold_is_said_once(self):
-        for (fault, ranks), ended in self.ended.items():
+        for (fault, ranks), job in self.jobs.items():
             if fault == "nothing":
                 continue
             with self.subTest(fault=fault, ranks=ranks):
-                self.expect_one_error(ended, 70, re.compile(EXPECTED[fault]))
-        self.expect_nothing_left(self.out, self.boards)
+                self.expect_one_error(job, 70, re.compile(EXPECTED[fault]))
+                self.expect_nothing_left(job.out, self.boards)
 
     def test_the_same_lesson_without_a_fault_holds(self):
         for ranks in (0, RANKS):
-            self.assertEqual(self.ended["nothing", ranks].code, 0, self.ended["nothing", ranks])
-            self.assertEqual(self.ended["nothing", ranks].err, "")
+            self.expect_well(self.jobs["nothing", ranks])
 
     def test_ten_skipped_updates_in_a_row_stop(self):
         for ranks in support.chosen((0, RANKS), RANKS):
             with self.subTest(ranks=ranks):
-                ended = support.execute(
-                    support.mpirun(ranks)
-                    + [
-                        support.program("tests/broken_lesson"),
-                        "--workload",
-                        support.WORKLOAD,
-                        "--steps",
-                        "20",
-                        "--out",
-                        support.new_path("out"),
-                        "--set",
-                        "fault=nonfinite",
-                        "--set",
-                        "optim.nonfinite=skip",
-                    ]
-                )
-                self.expect_one_error(
-                    ended,
-                    70,
-                    re.compile(
-                        r"step 9: the gradient is not finite; no rank's last micro-batch .*\n  fix: .*"
-                    ),
-                )
+                said = r"step 9: the gradient is not finite; no rank's last micro-batch .*\n  fix: .*"
+                job = broken("nonfinite", ranks, "optim.nonfinite=skip --steps 20")
+                self.expect_one_error(job, 70, re.compile(said))
                 self.assertEqual(
-                    re.findall(r"step (\d+): the gradient is not finite; its update is skipped\n", ended.out),
+                    re.findall(
+                        r"step (\d+): the gradient is not finite; its update is skipped\n", job.ended.out
+                    ),
                     [str(step) for step in range(9)],
                 )
 

@@ -1,32 +1,19 @@
-"""Ranks that hang or die on GPUs while the others' GPUs wait for them in NCCL, in a replayed graph or without one: one message that names rank and
-step, exit 75, and all processes gone within 10 s. Skipped (77) with fewer than two GPUs."""
+"""Ranks that hang or die on GPUs while the others' GPUs wait for them in NCCL, in a replayed graph or without
+one: one message that names rank and step, exit 75, and all processes gone within 10 s. Skipped (77) with
+fewer than two GPUs."""
 
 import os
 import re
 import time
 
 import support
+from support import Run
 
 STEP = 5  # a replay of the graph that the third step captured
-SETTINGS = (
-    "model.width=128",
-    "model.context=128",
-    "batch.sequence=128",
-    "precision.dtype=bf16",
-    "data.validation_fraction=0.2",
+TEXT = (
+    "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 "
+    "--device cuda --threads 1 --steps 8 --watchdog 3"
 )
-FLAGS = [
-    *(part for s in SETTINGS for part in ("--set", s)),
-    "--device",
-    "cuda",
-    "--threads",
-    "1",
-    "--steps",
-    "8",
-    "--watchdog",
-    "3",
-    "--inject",
-]
 CASES = [
     (kind, lesson, graph)
     for kind in ("hang", "kill")
@@ -54,51 +41,53 @@ EXPECTED = {
 }
 
 
-def broken(kind, lesson, graph, out):
-    """A run whose rank 1 breaks in STEP; `seconds` from the end of the step before, when rank 0 wrote its line, until nobody was left."""
-    ended = support.execute(
-        support.run_sh(lesson, 2, *FLAGS, f"{kind}@1,{STEP}", "--graph", graph, "--out", out)
-    )
-    support.comes_true(lambda: not support.processes_with(out), 15)
-    steps = out + "/steps.jsonl"
-    ended.seconds = time.time() - os.path.getmtime(steps) if os.path.exists(steps) else None
-    return ended
+def broken(job):
+    """How it ended, whose rank 1 breaks in STEP; seconds from the end of the step before, when rank 0 wrote
+    its line, until nobody was left."""
+    ended = job.ended
+    support.comes_true(lambda: not support.processes_with(job.out), 15)
+    steps = job.out + "/steps.jsonl"
+    return ended, time.time() - os.path.getmtime(steps) if os.path.exists(steps) else None
 
 
 class LostOnGpus(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
         cls.boards = support.stale_boards()
-        cls.outs = {case: support.new_path("out") for case in CASES}
+        cls.jobs = {
+            (kind, lesson, graph): Run(
+                lesson, 2, f"{TEXT} --inject {kind}@1,{STEP} --graph {graph}", sh=True, save=False
+            )
+            for kind, lesson, graph in CASES
+        }
         cls.ended = support.side_by_side(
-            {case: lambda case=case, out=out: broken(*case, out) for case, out in cls.outs.items()}, at_once=4
+            {case: lambda job=job: broken(job) for case, job in cls.jobs.items()}, at_once=4
         )
 
     def test_the_rank_is_named(self):
-        for case, ended in self.ended.items():
+        for case, (ended, _) in self.ended.items():
             with self.subTest(case=case):
                 message, added = EXPECTED[case[0]]
                 self.expect_one_error(ended, 75, re.compile(message + added))
 
     def test_nobody_is_left_after_10_seconds(self):
-        for case, ended in self.ended.items():
+        for case, (ended, seconds) in self.ended.items():
             with self.subTest(case=case):
-                self.expect_nothing_left(self.outs[case], self.boards)
-                self.assertIsNotNone(ended.seconds, ended)
-                self.assertLess(ended.seconds, 10, ended)
+                self.expect_nothing_left(self.jobs[case].out, self.boards)
+                self.assertIsNotNone(seconds, ended)
+                self.assertLess(seconds, 10, ended)
 
     def test_the_record_says_how_the_run_ended(self):
-        for case, out in self.outs.items():
+        for case, job in self.jobs.items():
             with self.subTest(case=case):
-                record = support.record(out)
-                self.assertEqual((record["device"], record["exit_code"]), ("cuda", 75))
-                self.assertRegex(record["message"], r"\A" + EXPECTED[case[0]][0] + r"\Z")
-                self.assertIn(f"\nrecord: {out}/record.json\n", self.ended[case].out)
+                self.expect_record(job, device="cuda", exit_code=75)
+                self.assertRegex(job.record()["message"], r"\A" + EXPECTED[case[0]][0] + r"\Z")
+                self.assertIn(f"\nrecord: {job.out}/record.json\n", job.ended.out)
 
     def test_steps_before_the_fault_are_kept(self):
-        for case, out in self.outs.items():
-            with self.subTest(case=case), open(out + "/steps.jsonl", encoding="utf-8") as file:
-                self.assertEqual(len(file.readlines()), STEP)
+        for case, job in self.jobs.items():
+            with self.subTest(case=case):
+                self.assertEqual(len(support.steps_of(job.out)), STEP)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a micro-batch. The page of
-the same run finds nothing wrong with itself, in a browser where there is one."""
+"""What a trace shows has names: every operation the one that the plan gives it, and every pass a unit and a
+micro-batch. The page of the same run finds nothing wrong with itself, in a browser where there is one."""
 import collections
 import json
 import os
@@ -9,42 +9,29 @@ import sys
 import unittest
 
 import support
+from support import Run
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "records"))
 from page_browser import CHROMIUM, browse
 
 STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one is followed by an evaluation
-# With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on the page.
-SIX_BLOCKS = ("--set", "model.layers=6")
-SETTINGS = {
-    "03_zero2": SIX_BLOCKS,
-    "04_zero3": SIX_BLOCKS,
-    "05_offload": (*SIX_BLOCKS, "--set", "parameters=sharded"),
-    "06_infinity": (*SIX_BLOCKS, "--set", "parameters=sharded"),
-    "07_pipeline": ("--set", "batch.micro=3"),
-    "08_weight_versions": ("--set", "model.tied=off", "--set", "batch.micro=3"),
+# With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on
+# the page.
+LESSONS = {
+    "00_one_device": "",
+    "01_data_parallel": "",
+    "02_zero1": "",
+    "03_zero2": "model.layers=6",
+    "04_zero3": "model.layers=6",
+    "05_offload": "model.layers=6 parameters=sharded",
+    "06_infinity": "model.layers=6 parameters=sharded",
+    "07_pipeline": "batch.micro=3",
+    "08_weight_versions": "model.tied=off batch.micro=3",
+    "10_tensor_parallel": "",
+    "11_combined": "",
 }
-LESSONS = support.chosen(
-    (
-        "00_one_device",
-        "01_data_parallel",
-        "02_zero1",
-        "03_zero2",
-        "04_zero3",
-        "05_offload",
-        "06_infinity",
-        "07_pipeline",
-        "08_weight_versions",
-        "10_tensor_parallel",
-        "11_combined",
-    ),
-    "04_zero3",
-    "06_infinity",
-    "08_weight_versions",
-    "10_tensor_parallel",
-)
+LESSONS = support.chosen(LESSONS, "04_zero3", "06_infinity", "08_weight_versions", "10_tensor_parallel")
 BROWSED = support.chosen(LESSONS, "06_infinity", "08_weight_versions")  # a browser takes as long as four runs
-UNIT = r"(the embedding|block \d+|the head)"
 PASSES = ("forward", "backward_input", "backward_weights")
 
 
@@ -55,73 +42,48 @@ def events_of(trace, step):
     return [e for e in mine if e is not whole and whole["ts"] <= e["ts"] < whole["ts"] + whole["dur"]], mine
 
 
-class Names(unittest.TestCase):
-    def test_a_page_that_cannot_be_written_is_a_warning(self):
-        for flags, warned in (((), 1), (("--page", "off"), 0)):
-            out = support.new_path("out")
-            os.makedirs(out + "/page.html/in the way")
-            ended = support.run("01_data_parallel", 2, "--steps", "3", "--out", out, *flags)
-            self.assertEqual(ended.code, 0, ended)
-            self.assertEqual(ended.out.count("page.html") + ended.err.count("page.html"), warned, ended)
-            self.assertTrue(support.record(out)["as_predicted"])
-
-    def test_marks_change_no_bit(self):
-        losses = []
-        for page in ("on", "off"):
-            out = support.new_path("out")
-            self.assertEqual(support.run("04_zero3", 2, "--steps", "5", "--page", page, "--out", out).code, 0)
-            losses.append((support.record(out)["steps"]["loss"], os.path.exists(out + "/page.html")))
-        self.assertEqual(losses[0][0], losses[1][0])
-        self.assertEqual([there for _, there in losses], [True, False])
+class Names(support.ProcessTest):
+    def test_marks_change_no_bit_and_a_page_that_cannot_be_written_is_a_warning(self):
+        jobs = {page: Run("04_zero3", 2, f"--steps 5 --page {page}") for page in ("on", "off")}
+        for job in jobs.values():
+            os.makedirs(job.out + "/page.html/in the way")
+        support.together(jobs.values())
+        for page, warned in (("on", 1), ("off", 0)):
+            ended = jobs[page].ended
+            self.assertEqual((ended.code, ended.said.count("page.html")), (0, warned), ended)
+            self.expect_record(jobs[page], as_predicted=True)
+        self.expect_same(jobs["on"], jobs["off"])
 
     def test_of_every_lesson(self):
-        for lesson in LESSONS:
+        for lesson, settings in LESSONS.items():
             with self.subTest(lesson=lesson):
-                self.check(lesson)
+                self.check(lesson, settings)
 
     @unittest.skipUnless(CHROMIUM, "there is no chromium")
     def test_pages_of_meshes(self):
-        last = (
-            "11_combined",
-            4,
-            ("mesh=2x1x2", "model.heads=3", "model.width=48"),
-            "Rank 0: stage 0, tensor rank 0",
-        )
-        meshes = [
-            ("11_combined", 8, ("mesh=2x2x2",), "Rank 0: stage 0, replica 0, tensor rank 0"),
-            ("07_pipeline", 4, ("replicas=2", "states=sharded"), "Rank 0: stage 0, replica 0"),
-            ("04_zero3", 4, ("shard_ranks=2",), "Rank 0: replica 0, shard 0"),
-            last,
-        ]
-        for lesson, ranks, settings, chosen in support.chosen(meshes, last):
+        meshes = {
+            ("11_combined", 8, "mesh=2x2x2"): "Rank 0: stage 0, replica 0, tensor rank 0",
+            ("07_pipeline", 4, "replicas=2 states=sharded"): "Rank 0: stage 0, replica 0",
+            ("04_zero3", 4, "shard_ranks=2"): "Rank 0: replica 0, shard 0",
+            ("11_combined", 4, "mesh=2x1x2 model.heads=3 model.width=48"): "Rank 0: stage 0, tensor rank 0",
+        }
+        for (lesson, ranks, settings), chosen in support.chosen(meshes, [*meshes][-1]).items():
             with self.subTest(lesson=lesson):
-                out = support.new_path("out")
-                ended = support.run(
-                    lesson,
-                    ranks,
-                    "--steps",
-                    "4",
-                    "--out",
-                    out,
-                    *(word for one in ("batch.micro=3", *settings) for word in ("--set", one)),
-                )
-                self.assertEqual(ended.code, 0, ended)
-                texts = browse(pathlib.Path(out, "page.html").read_text(encoding="utf-8"))
+                job = Run(lesson, ranks, f"batch.micro=3 {settings} --steps 4")
+                self.assertEqual(job.ended.code, 0, job.ended)
+                texts = browse(support.read_text(job.out, "page.html"))
                 self.assertEqual(json.loads(texts["selftest"])["faults"], [])
                 self.assertIn(chosen, texts["shared"])
                 self.assertNotIn("is not shown", texts.get("nomarks", ""))
 
-    def check(self, lesson):
+    def check(self, lesson, settings):
         ranks = 0 if lesson == "00_one_device" else 2
-        settings = (*SETTINGS.get(lesson, ()), "--workload", support.WORKLOAD)
-        planned = support.run(lesson, 0, "--plan", "--json", "--world", str(max(1, ranks)), *settings)
+        planned = support.run(lesson, 0, f"{settings} --plan --json --world {max(1, ranks)}")
         self.assertEqual(planned.code, 0, planned)
         plan = json.loads(planned.out)
-        out = support.new_path("out")
-        ended = support.run(lesson, ranks, "--steps", "4", "--trace", "--out", out, *settings)
-        self.assertEqual(ended.code, 0, ended)
-        with open(out + "/trace.json", encoding="utf-8") as file:
-            inside, mine = events_of(json.load(file), STEP)
+        job = Run(lesson, ranks, f"{settings} --steps 4 --trace")
+        self.assertEqual(job.ended.code, 0, job.ended)
+        inside, mine = events_of(support.read_json(job.out, "trace.json"), STEP)
         operations = collections.Counter(
             e["name"] for e in mine if e["cat"] == "train" and e["args"]["step"] == str(STEP)
         )
@@ -131,7 +93,7 @@ class Names(unittest.TestCase):
         self.assertEqual(operations, expected)
         for name in operations:
             self.assertRegex(name, r"\A\w+ of .* \([\d,]+ \w+\)\Z")  # each carries something
-        self.check_page(lesson, out + "/page.html", plan)
+        self.check_page(lesson, support.read_text(job.out, "page.html"), plan)
         if lesson < "07":
             self.check_passes(
                 [e["name"] for e in inside if e["cat"] == "compute"],
@@ -139,8 +101,7 @@ class Names(unittest.TestCase):
                 plan["micro_batches"],
             )
 
-    def check_page(self, lesson, page, plan):
-        text = pathlib.Path(page).read_text(encoding="utf-8")
+    def check_page(self, lesson, text, plan):
         self.assertLess(len(text), 1_000_000)
         data = json.loads(
             re.search(r'<script id="data" type="application/json">(.*?)</script>', text).group(1)

@@ -1,6 +1,5 @@
-"""What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a file; and that text which nobody
-asked for changes no bit of a run."""
-import filecmp
+"""What a run shows: three lines where few were asked for, bars and one sentence else, no escape codes in a
+file; and that text which nobody asked for changes no bit of a run."""
 import json
 import os
 import pty
@@ -9,63 +8,36 @@ import subprocess
 import unittest
 
 import support
+from support import Run, once
 
 LESSON = "01_data_parallel"
-STEPS = ("--steps", "5")
+STEPS = "--steps 5"
 
 
 class Lines(support.ProcessTest):
-    def said(self, lesson, ranks, *flags):
-        ended = support.run(lesson, ranks, *flags)
-        self.assertEqual((ended.code, ended.err), (0, ""), ended)
-        return ended.out
+    def said(self, lesson, ranks, text, **more):
+        return self.expect_well(Run(lesson, ranks, text, **more)).ended.out
 
     def test_brief_is_three_lines(self):
-        out = support.new_path("out")
-        lines = self.said(LESSON, 2, *STEPS, "--brief", "--out", out).splitlines()
-        self.assertEqual(len(lines), 3, lines)
-        self.assertIn(f'{support.record(out)["ranks"][0]["measured_bytes"]["total"]:,}', lines[0])
-        self.assertEqual(
-            len(
-                self.said(
-                    "07_pipeline", 0, "--plan", "--world", "2", "--brief", "--set", "batch.micro=3"
-                ).splitlines()
-            ),
-            3,
-        )
-        started = support.execute(
-            support.run_sh(LESSON, 2, *STEPS, "--brief", "--out", support.new_path("out"))
-        )
-        self.assertEqual((started.code, len(started.out.splitlines())), (0, 3), started)
+        job = Run(LESSON, 2, f"{STEPS} --brief", sh=True)
+        lines = self.expect_well(job).ended.out.splitlines()
+        self.assertIn(f'{job.record()["ranks"][0]["measured_bytes"]["total"]:,}', lines[0])
+        plan = self.said("07_pipeline", 0, "batch.micro=3 --plan --world 2 --brief").splitlines()
+        self.assertEqual((len(lines), len(plan)), (3, 3), lines + plan)
 
     def test_a_plan_says_everywhere_what_a_run_would_refuse(self):
-        plan = ("07_pipeline", 0, "--plan", "--world", "4", "--set", "replicas=2")
+        plan = lambda micro, how="": self.said(
+            "07_pipeline", 0, f"replicas=2 batch.micro={micro} --plan --world 4 {how}"
+        )
         rounded = "12 / (5 x 2) = 1.2, rounded up to 2; a real run of 4 ranks would refuse this batch"
-        uneven, even = ("--set", "batch.micro=5"), ("--set", "batch.micro=6")
-        for how in ((), ("--brief",)):
-            self.assertRegex(self.said(*plan, *uneven, *how), rf"\n  note: .*{re.escape(rounded)}\n")
-        self.assertIn(rounded, json.loads(self.said(*plan, *uneven, "--json"))["notes"][0])
-        self.assertNotIn("notes", json.loads(self.said(*plan, *even, "--json")))
+        for how in ("", "--brief"):
+            self.assertRegex(plan(5, how), rf"\n  note: .*{re.escape(rounded)}\n")
+        self.assertIn(rounded, json.loads(plan(5, "--json"))["notes"][0])
+        self.assertNotIn("notes", json.loads(plan(6, "--json")))
 
     def test_what_never_begins_is_said(self):
-        out = support.new_path("out")
-        said = self.said(
-            LESSON,
-            2,
-            *STEPS,
-            "--save-every",
-            "6",
-            "--checkpoints",
-            support.new_path("none"),
-            "--eval-every",
-            "5",
-            "--set",
-            "verify_replicas=6",
-            "--set",
-            "optim.warmup_steps=10",
-            "--out",
-            out,
-        )
+        keys = "verify_replicas=6 optim.warmup_steps=10"
+        said = self.said(LESSON, 2, f"{keys} {STEPS} --save-every 6 --eval-every 5")
         notes = [line for line in said.splitlines() if line.startswith("  note  ")]
         self.assertEqual(
             notes,
@@ -77,9 +49,10 @@ class Lines(support.ProcessTest):
         )
         self.assertNotIn("a checkpoint every", said)
 
-    # As of two hosts with unlike processors: told before the first step. The copies of lesson 01 may or may not end alike.
+    # As of two hosts with unlike processors: told before the first step. The copies of lesson 01 may or may
+    # not end alike.
     def test_ranks_that_add_in_different_orders_are_named(self):
-        one = [support.program(LESSON), *support.files_of(LESSON), *STEPS, "--out", support.new_path("out")]
+        one = Run(LESSON, 0, STEPS).line
         said = support.execute(
             [*support.mpirun(1), *one, ":", "-n", "1", "env", "ATEN_CPU_CAPABILITY=default", *one]
         ).out
@@ -88,61 +61,39 @@ class Lines(support.ProcessTest):
             r"ranks add in different orders: .*\n  rank 0: CPU (AVX\S+), threads 1 on \S+\n  rank 1: CPU (DEFAULT|NO AVX), threads 1 on \S+\n  fix: .*ATEN_CPU_CAPABILITY",
         )
         self.assertLess(said.index("ranks add in"), said.index("TRAINING"))
-        self.assertNotIn(
-            "ranks add in", self.said(LESSON, 2, "--steps", "2", "--out", support.new_path("out"))
-        )
+        self.assertNotIn("ranks add in", self.expect_well(once(LESSON, 2, STEPS)).ended.out)
 
     def test_brief_beside_what_is_longer_is_refused(self):
-        for other in (("--verbose",), ("--plan", "--json")):
-            self.expect_one_error(
-                support.run(LESSON, 0, "--brief", *other),
-                64,
-                re.compile(rf"--brief: {other[-1]} prints more.*\n  fix: .*"),
-            )
+        self.expect_ends(
+            {
+                f"--brief {text}": (64, re.compile(rf"--brief: {text.split()[-1]} prints more.*\n  fix: .*"))
+                for text in ("--verbose", "--plan --json")
+            },
+            LESSON,
+            0,
+        )
 
     def test_checks_of_replicas_are_counted(self):
-        for lesson, ranks, settings in ((LESSON, 2, ()), ("07_pipeline", 2, ("--set", "batch.micro=3"))):
-            said = self.said(
-                lesson,
-                ranks,
-                *STEPS,
-                "--set",
-                "verify_replicas=2",
-                *settings,
-                "--out",
-                support.new_path("out"),
-            )
+        for lesson, settings in ((LESSON, ""), ("07_pipeline", "batch.micro=3")):
+            said = self.said(lesson, 2, f"verify_replicas=2 {settings} {STEPS}")
             self.assertRegex(said, r"replicas equal bit for bit +2 checks\n")
-        self.assertNotIn(
-            "replicas equal",
-            self.said(LESSON, 2, *STEPS, "--set", "verify_replicas=0", "--out", support.new_path("out")),
-        )
+        self.assertNotIn("replicas equal", self.said(LESSON, 2, f"verify_replicas=0 {STEPS}"))
 
     def test_no_escape_codes_in_a_file(self):
         """mpirun gives each rank a terminal."""
         out = support.new_path("out") + "\x1b[31m"  # nor of names that were given
-        ended = support.run(
-            LESSON,
-            2,
-            *STEPS,
-            "--out",
-            out,
-            "--trace",
-            "--save-every",
-            "1",
-            "--checkpoints",
-            out + "-ck",
-            env=support.environment(TERM="xterm", LC_ALL="C.UTF-8"),
-        )
+        env = support.environment(TERM="xterm", LC_ALL="C.UTF-8")
+        text = f"{STEPS} --trace --save-every 1"
+        ended = Run(LESSON, 2, text, "--out", out, checkpoints=out + "-ck", env=env).ended
         self.assertEqual(ended.code, 0, ended)
-        self.assertNotIn("\x1b", ended.out + ended.err)
+        self.assertNotIn("\x1b", ended.said)
         self.assertTrue(ended.out.isascii(), ended)
 
     def test_the_next_command_runs(self):
-        said = self.said(LESSON, 2, *STEPS, "--out", support.new_path("out"))
+        said = self.expect_well(once(LESSON, 2, STEPS)).ended.out
         words = re.search(r"\nNEXT  .*: lessons/(\w+)/run\.sh -n 2 (.*)\n", said)
         flags = words[2].split()
-        ended = support.run(words[1], 2, *flags[flags.index("--set") :], "--out", support.new_path("out"))
+        ended = support.run(words[1], 2, "", *flags[flags.index("--set") :])
         self.assertEqual(ended.code, 0, ended)
         self.assertIn("compared with ", ended.out)
 
@@ -151,47 +102,34 @@ class Unasked(support.ProcessTest):
     """The text at the end of a run."""
 
     def test_no_bit_of_the_run_depends_on_it(self):
-        late, last = ("05_offload", 2, "update=delayed"), (
-            "08_weight_versions",
-            2,
-            "batch.micro=3 model.tied=off",
-        )
+        late = ("05_offload", "update=delayed")
+        last = ("08_weight_versions", "batch.micro=3 model.tied=off")
         runs = (
-            (LESSON, 2, ""),
-            ("04_zero3", 2, ""),
+            (LESSON, ""),
+            ("04_zero3", ""),
             late,
-            ("07_pipeline", 2, "batch.micro=3"),
+            ("07_pipeline", "batch.micro=3"),
             last,
-            ("10_tensor_parallel", 2, "batch.micro=3"),
+            ("10_tensor_parallel", "batch.micro=3"),
         )
-        for lesson, ranks, settings in support.chosen(runs, late, last):
+        for lesson, settings in support.chosen(runs, late, last):
             with self.subTest(lesson=lesson):
-                runs = [
-                    support.Run(lesson, ranks, settings, *STEPS, *more) for more in ((), ("--sample", "0"))
-                ]
-                texts = [run.job().out for run in runs]
-                self.assertEqual(["it writes: " in text for text in texts], [True, False], texts)
-                self.assertEqual(runs[0].losses(), runs[1].losses())
-                self.assertTrue(filecmp.cmp(runs[0].weights, runs[1].weights, shallow=False))
-                records = [run.record() for run in runs]
-                for key in ("ranks", "as_predicted", "validation_loss"):
-                    self.assertEqual(records[0][key], records[1][key])
+                one, other = (Run(lesson, 2, f"{settings} {STEPS} {more}") for more in ("", "--sample 0"))
+                support.together([one, other])
+                self.assertEqual(["it writes: " in job.ended.out for job in (one, other)], [True, False])
+                self.expect_same(one, other)
+                record = other.record()
+                same = {key: record[key] for key in ("ranks", "as_predicted", "validation_loss")}
+                self.expect_record(one, **same)
 
     def test_not_where_nothing_can_be_said(self):
-        for flags in (
-            ("--set", "data.validation_fraction=0"),
-            ("--memory-cap", "1GB"),
-            ("--verbose",),
-            ("--steps", "0"),
+        for text in (
+            f"data.validation_fraction=0 {STEPS}",
+            f"{STEPS} --memory-cap 1GB",
+            f"{STEPS} --verbose",
+            "--steps 0",
         ):
-            ended = support.run(
-                LESSON,
-                0,
-                *(STEPS if "--steps" not in flags else ()),
-                *flags,
-                "--out",
-                support.new_path("out"),
-            )
+            ended = support.run(LESSON, 0, text)
             self.assertEqual(ended.code, 0, ended)
             self.assertNotIn("it writes: ", ended.out)
 
@@ -200,16 +138,10 @@ class Terminal(unittest.TestCase):
     def shown(self, **variables):
         """On a terminal of 24 lines."""
         main, end = pty.openpty()
-        command = [
-            support.program(LESSON),
-            *support.files_of(LESSON),
-            *STEPS,
-            "--out",
-            support.new_path("out"),
-        ]
-        env = {**support.environment(), "TERM": "xterm", **variables}
+        line = Run(LESSON, 0, STEPS).line
+        env = support.environment(**{"TERM": "xterm", **variables})
         with subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=end, stderr=end, cwd=support.scratch
+            line, env=env, stdin=subprocess.DEVNULL, stdout=end, stderr=end, cwd=support.scratch
         ) as process:
             os.close(end)
             text = b""

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""docs/cluster.md under a real Slurm: its batch script runs, and what starts several worlds is refused. A private cluster of one node
-on 127.0.0.1, whose daemons stand in the foreground and are ended by their process ids. Skipped (77) where Slurm is not
-installed."""
+"""docs/cluster.md under a real Slurm: its batch script runs, and what starts several worlds is refused. A
+private cluster of one node on 127.0.0.1, whose daemons stand in the foreground and are ended by their process
+ids. Skipped (77) where Slurm is not installed."""
 
+import contextlib
 import os
+import pathlib
 import pwd
 import re
 import shutil
@@ -11,8 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import unittest
 
 import support
 
@@ -38,6 +38,10 @@ def why_not():
     return None
 
 
+def read(path):
+    return pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+
+
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
@@ -46,9 +50,8 @@ def free_ports(count):
     return ports
 
 
-def write(path, text, mode=0o600):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+def write(path, content, mode=0o600):
+    pathlib.Path(path).write_bytes(content if isinstance(content, bytes) else content.encode())
     os.chmod(path, mode)
     return path
 
@@ -92,9 +95,7 @@ PartitionName=page Nodes={host} Default=YES State=UP
             0o644,
         )
         write(f"{folder}/cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)
-        with open(f"{folder}/key", "wb") as file:
-            file.write(os.urandom(128))
-        os.chmod(f"{folder}/key", 0o400)
+        write(f"{folder}/key", os.urandom(128), 0o400)
         self.env = support.environment(SLURM_CONF=self.config, STAGECRAFT_PRESET="cpu", PATH=path_with_sbin())
 
     def begin_all(self):
@@ -132,23 +133,11 @@ PartitionName=page Nodes={host} Default=YES State=UP
         self.running.append(process)
 
     def said(self, name):
-        with open(f"{self.folder}/{name}.said", encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return read(f"{self.folder}/{name}.said")
 
     def user(self, *command):
         """What a user starts in the repository."""
-        done = subprocess.run(
-            command,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=support.repository(),
-            timeout=support.DEADLINE,
-            check=False,
-        )
-        return support.Ended(done.returncode, done.stdout, done.stderr)
+        return support.finished(command, env=self.env, cwd=support.repository())
 
     def state(self, job):
         """(state, exit code) of a job."""
@@ -170,12 +159,9 @@ PartitionName=page Nodes={host} Default=YES State=UP
             support.comes_true(lambda: not self.user("squeue", "--noheader").out.strip(), 15)
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             for process in reversed(self.running):
-                if process.poll() is None:
-                    process.send_signal(signal_number)
-                    try:
-                        process.wait(10)
-                    except subprocess.TimeoutExpired:
-                        pass
+                process.send_signal(signal_number)  # nothing, to one that has ended
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
 
 
 class Slurm(support.ProcessTest):
@@ -188,8 +174,7 @@ class Slurm(support.ProcessTest):
         cls.cluster = Cluster(folder)
         cls.addClassCleanup(cls.cluster.end)
         cls.cluster.begin_all()
-        with open(PAGE, encoding="utf-8") as file:
-            scripts = re.findall(r"```text\n(#!/bin/bash\n.*?)```", file.read(), re.S)
+        scripts = re.findall(r"```text\n(#!/bin/bash\n.*?)```", read(PAGE), re.S)
         place = support.repository()
         cls.scripts = [write(f"{place}/{number}.sbatch", text) for number, text in enumerate(scripts)]
 
@@ -199,17 +184,13 @@ class Slurm(support.ProcessTest):
         job = ended.out.strip()
         return job, os.path.join(support.repository(), f"zero3-{job}.log")
 
-    def said(self, log):
-        with open(log, encoding="utf-8", errors="replace") as file:
-            return file.read()
-
     def files(self):
         return support.files_of("04_zero3") + ["--data", os.path.join(support.scratch, "tokens.bin")]
 
     def test_the_script_of_one_node(self):
         job, log = self.submit(self.scripts[0], *self.files(), "--steps", "3", "--brief")
-        self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), self.said(log))
-        self.assertRegex(self.said(log), r"\A(.*as predicted\n){2}loss .*record: \S+\n\Z")
+        self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), read(log))
+        self.assertRegex(read(log), r"\A(.*as predicted\n){2}loss .*record: \S+\n\Z")
         self.assertTrue(
             support.comes_true(lambda: support.stale_boards() <= self.boards),
             support.stale_boards() - self.boards,
@@ -217,20 +198,15 @@ class Slurm(support.ProcessTest):
 
     def test_the_script_that_saves_and_queues_itself_again(self):
         job, log = self.submit(self.scripts[1], *self.files(), "--steps", "100000")
-        self.assertTrue(support.comes_true(lambda: os.path.exists(log) and "\nstep" in self.said(log), 30))
+        self.assertTrue(support.comes_true(lambda: os.path.exists(log) and "\nstep" in read(log), 30))
         self.cluster.user("scancel", "--batch", "--signal=USR1", job)
-        self.assertTrue(support.comes_true(lambda: self.state_is_pending(job), 20), self.said(log))
-        found = re.search(r"interrupted at step (\d+); (\d+) steps are saved", self.said(log))
-        self.assertTrue(found, self.said(log))
-        self.assertTrue(
-            os.path.isdir(
-                os.path.join(support.repository(), f"runs/checkpoints-{job}/step-{int(found[2]):06d}")
-            )
-        )
+        pending = lambda: self.cluster.state(job)[0] == "PENDING"
+        self.assertTrue(support.comes_true(pending, 20), read(log))
+        found = re.search(r"interrupted at step (\d+); (\d+) steps are saved", read(log))
+        self.assertTrue(found, read(log))
+        saved = f"{support.repository()}/runs/checkpoints-{job}/{support.step(int(found[2]))}"
+        self.assertTrue(os.path.isdir(saved))
         self.cluster.user("scancel", job)
-
-    def state_is_pending(self, job):
-        return self.cluster.state(job)[0] == "PENDING"
 
     def test_one_rank_and_a_plan_in_a_job_of_two_tasks(self):
         run = "lessons/04_zero3/run.sh --preset cpu --no-build"
@@ -243,7 +219,7 @@ class Slurm(support.ProcessTest):
 """,
         )
         job, log = self.submit(script)
-        self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), self.said(log))
+        self.assertEqual(self.cluster.ends(job), ("COMPLETED", "0"), read(log))
 
     def test_plain_srun_is_refused(self):
         ended = self.cluster.user(
@@ -255,12 +231,10 @@ class Slurm(support.ProcessTest):
             "  fix: srun --mpi=pmix ...\n"
         )
         self.assertIn(said, ended.err)
-        self.assertIn(said.split("\n", maxsplit=1)[0].split("each")[0], self.page())
+        self.assertIn(said.split("\n", maxsplit=1)[0].split("each")[0], read(PAGE))
 
     def test_srun_that_speaks_pmix(self):
-        if "pmix" not in "".join(
-            vars(self.cluster.user("srun", "--mpi=list"))[name] for name in ("out", "err")
-        ):
+        if "pmix" not in self.cluster.user("srun", "--mpi=list").said:
             self.skipTest("this Slurm has no PMIx")
         ended = self.cluster.user(
             "srun", "--ntasks=2", "--mpi=pmix", support.program("04_zero3"), *self.files(), "--steps", "2"
@@ -275,11 +249,7 @@ class Slurm(support.ProcessTest):
         self.assertIn(
             "error: launcher: srun started run.sh 2 times, and each would start a run of its own\n", ended.err
         )
-        self.assertIn("srun started run.sh 2 times, and each would start a run of its own", self.page())
-
-    def page(self):
-        with open(PAGE, encoding="utf-8") as file:
-            return file.read()
+        self.assertIn("srun started run.sh 2 times, and each would start a run of its own", read(PAGE))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Lesson 08 on the real programs: what it refuses, one stage that equals lesson 00, four rules that are four results, and ranks that stop,
-die or compute nonsense while no other rank waits for them."""
+"""Lesson 08 on the real programs: what it refuses, one stage that equals lesson 00, four rules that are four
+results, and ranks that stop, die or compute nonsense while no other rank waits for them."""
 
-import filecmp
 import itertools
 import math
 import os
@@ -9,6 +8,7 @@ import re
 import signal
 
 import support
+from support import Run
 
 LESSON = "08_weight_versions"
 RULES = ("none", "stash", "vertical_sync", "two_buffers")
@@ -25,10 +25,6 @@ OLDER = {
 }
 
 
-def sets(settings):
-    return [part for s in settings.split() for part in ("--set", s)]
-
-
 def learning_rate(update, updates):
     if update < WARM_UP:
         return RATE * (update + 1) / WARM_UP
@@ -37,35 +33,26 @@ def learning_rate(update, updates):
 
 
 class BadInput(support.ProcessTest):
-    GOOD = "--set model.tied=false --set batch.micro=3"
+    GOOD = "model.tied=false batch.micro=3"
     CASES = {  # flags: message
-        "--set model.tied=true": r"model\.tied: the head and the embedding would be one matrix on two stages, .*",
-        "--set model.tied=false --set versions=two_buffers --set batch.micro=12": r"batch\.micro: 1 micro-batches a step are fewer than the 2 stages: .*",
-        f"{GOOD} --set versions=two_buffers --set update_every=1": r"update_every: two versions are enough for an update every 2 micro-batches at least, .*",
-        f"{GOOD} --set precision.dtype=fp16": r"--set precision\.dtype=fp16: precision\.dtype fp16 needs a GPU: .*",
-        f"{GOOD} --set versions=none --set activations=recompute": r"activations: with versions=none backward would recompute with other weights .*",
-        f"{GOOD} --set update_every=3": r"update_every: 3 does not divide the 4 micro-batches of a step",
-        f"{GOOD} --set optim.nonfinite=skip": r"optim\.nonfinite: a stage has made its update before it knows of the others' gradients: .*",
+        "model.tied=true": r"model\.tied: the head and the embedding would be one matrix on two stages, .*",
+        "model.tied=false versions=two_buffers batch.micro=12": r"batch\.micro: 1 micro-batches a step are fewer than the 2 stages: .*",
+        f"{GOOD} versions=two_buffers update_every=1": r"update_every: two versions are enough for an update every 2 micro-batches at least, .*",
+        f"{GOOD} precision.dtype=fp16": r"--set precision\.dtype=fp16: precision\.dtype fp16 needs a GPU: .*",
+        f"{GOOD} versions=none activations=recompute": r"activations: with versions=none backward would recompute with other weights .*",
+        f"{GOOD} update_every=3": r"update_every: 3 does not divide the 4 micro-batches of a step",
+        f"{GOOD} optim.nonfinite=skip": r"optim\.nonfinite: a stage has made its update before it knows of the others' gradients: .*",
         f"{GOOD} --graph on": r"--graph: it is about GPUs, and this is on the CPU",
     }
 
     def test_each_is_refused_with_one_message(self):
-        out = support.new_path("out")
-        jobs = {
-            flags: lambda flags=flags: support.run(LESSON, 2, *flags.split(), "--out", out)
-            for flags in self.CASES
-        }
-        for flags, ended in support.side_by_side(jobs, at_once=2).items():
-            with self.subTest(flags=flags):
-                self.expect_one_error(ended, 64, re.compile(self.CASES[flags] + r"\n  fix: .*"))
-                self.assertEqual(ended.out, "")
-        self.assertFalse(os.path.exists(out))
+        cases = {text: (64, re.compile(said + r"\n  fix: .*")) for text, said in self.CASES.items()}
+        self.expect_ends(cases, LESSON, 2, at_once=2, silent=True)
 
     # As on GPUs, which may be planned for from anywhere: there the lesson itself says why.
     def test_fp16_has_one_scale_for_a_step(self):
-        plan = ["--plan", "--world", "2", "--device", "cuda", "--set", "precision.dtype=fp16"]
         self.expect_one_error(
-            support.run(LESSON, 0, *sets(MODEL), *plan),
+            Run(LESSON, 0, f"{MODEL} precision.dtype=fp16 --plan --world 2 --device cuda"),
             64,
             re.compile(
                 r"precision\.dtype: fp16 needs one loss scale for a whole step, .*\n  fix: bf16 or fp32"
@@ -74,73 +61,48 @@ class BadInput(support.ProcessTest):
 
 
 class OneStage(support.ProcessTest):
-    # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the same rows in the same order.
+    # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the
+    # same rows in the same order.
     def test_is_lesson_00_with_small_batches(self):
         cases = support.chosen(
             [("none", 1), ("stash", 1), ("vertical_sync", 1), ("stash", 2)], ("stash", 1), ("stash", 2)
         )
-        runs = {
-            (rule, every): support.Run(
-                LESSON, 1, f"{TRAIN} versions={rule} update_every={every}", "--steps", "10"
-            )
+        jobs = {
+            (rule, every): Run(LESSON, 1, f"{TRAIN} versions={rule} update_every={every} --steps 10")
             for rule, every in cases
         }
         zeros = {
-            every: support.Run(
-                "00_one_device", 0, f"{TRAIN} batch.global={3 * every}", "--steps", str(10 * 4 // every)
-            )
+            every: Run("00_one_device", 0, f"{TRAIN} batch.global={3 * every} --steps {10 * 4 // every}")
             for every in (1, 2)
         }
-        jobs = {name: run.job for name, run in {**runs, **zeros}.items()}
-        for name, ended in support.side_by_side(jobs, at_once=2).items():
-            with self.subTest(name=name):
-                self.assertEqual((ended.code, ended.err), (0, ""), ended)
-        for (rule, every), run in runs.items():
+        self.expect_all_well({**jobs, **zeros})
+        for (rule, every), job in jobs.items():
             with self.subTest(rule=rule, every=every):
-                self.assertTrue(filecmp.cmp(run.weights, zeros[every].weights, shallow=False))
+                self.expect_same_file(job.weights, zeros[every].weights)
                 updates, a_step = zeros[every].losses(), 4 // every
-                for step, (loss, norm) in enumerate(run.losses()):
+                for step, (loss, norm) in enumerate(job.losses()):
                     of_step = updates[step * a_step : (step + 1) * a_step]
                     self.assertAlmostEqual(loss, sum(part for part, _ in of_step) / a_step, places=12)
                     self.assertEqual(norm, of_step[-1][1])
-        self.assertFalse(
-            filecmp.cmp(zeros[1].weights, zeros[2].weights, shallow=False), "the comparison could not fail"
-        )
+        self.expect_other_file(zeros[1].weights, zeros[2].weights)
 
 
 class Rules(support.ProcessTest):
     @classmethod
     def setUpClass(cls):
-        steps = ["--steps", str(STEPS)]
-        cls.runs = {rule: support.Run(LESSON, STAGES, f"{TRAIN} versions={rule}", *steps) for rule in RULES}
+        run = lambda rule, late="": Run(LESSON, STAGES, f"{TRAIN} versions={rule} --steps {STEPS} {late}")
+        cls.runs = {rule: run(rule) for rule in RULES}
         # The same again, but every message is late.
-        late = support.chosen(RULES, "stash")
-        cls.again = {
-            rule: support.Run(LESSON, STAGES, f"{TRAIN} versions={rule}", *steps, "--link-ms", "2")
-            for rule in late
-        }
-        jobs = {
-            (name, rule): run.job
-            for name, runs in (("runs", cls.runs), ("again", cls.again))
-            for rule, run in runs.items()
-        }
-        cls.ended = support.side_by_side(jobs, at_once=2)
-
-    def test_all_end_well(self):
-        for name, ended in self.ended.items():
-            with self.subTest(name=name):
-                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+        cls.again = {rule: run(rule, "--link-ms 2") for rule in support.chosen(RULES, "stash")}
+        support.together([*cls.runs.values(), *cls.again.values()])
 
     def test_four_rules_are_four_results(self):
+        self.expect_all_well(self.runs)
         for a, b in itertools.combinations(RULES, 2):
-            with self.subTest(a=a, b=b):
-                self.assertFalse(filecmp.cmp(self.runs[a].weights, self.runs[b].weights, shallow=False))
+            self.expect_other_file(self.runs[a].weights, self.runs[b].weights)
 
     def test_a_rule_gives_the_same_bits_however_late_messages_are(self):
-        for rule in self.again:
-            with self.subTest(rule=rule):
-                self.assertTrue(filecmp.cmp(self.runs[rule].weights, self.again[rule].weights, shallow=False))
-                self.assertEqual(self.runs[rule].losses(), self.again[rule].losses())
+        self.expect_references({rule: (job, self.runs[rule]) for rule, job in self.again.items()})
 
     def test_the_record_has_every_step_once(self):
         for rule, run in self.runs.items():
@@ -173,63 +135,29 @@ class Rules(support.ProcessTest):
                     [bytes_of.get("stash", 0) / bytes_of["parameters"] for bytes_of in held], OLDER[rule]
                 )
                 versions = ", ".join(str(1 + older) for older in OLDER[rule])
-                planned = support.run(
-                    LESSON, 0, "--plan", "--world", str(STAGES), *sets(f"{TRAIN} versions={rule}")
-                )
+                planned = support.run(LESSON, 0, f"{TRAIN} versions={rule} --plan --world {STAGES}")
                 self.assertIn(f"\nversions of the weights, by stage: {versions}\n", planned.out)
 
 
 class Faults(support.ProcessTest):
-    SLOW = (
-        r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"
-    )
-    WAITS = r"rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
-    AT = r"; last operation \d+ \(.*\), train step \d+, stage {0}, action \d+: \S+"
-
-    def struck_rank(self, number, rank):
-        return self.struck(number, rank, LESSON, STAGES, *sets(MODEL), "--watchdog", "5")
-
     # No stage waits for the others between updates; but each waits for the next message sooner or later.
     def test_a_stopped_rank_is_named(self):
-        stopped = r"\n  rank 0: process \d+ has stopped \(no heartbeat for \d+\.\d s\)"
-        self.expect_one_error(
-            self.struck_rank(signal.SIGSTOP, 0),
-            75,
-            re.compile("lost rank 0: " + self.WAITS + stopped + self.AT.format(0) + self.SLOW),
-        )
+        self.expect_struck(signal.SIGSTOP, 0, LESSON, STAGES, MODEL, at=r"stage 0, action \d+: \S+")
 
     def test_a_killed_rank_is_named(self):
-        self.expect_one_error(
-            self.struck_rank(signal.SIGKILL, 2),
-            75,
-            re.compile(
-                r"lost rank 2: noticed by rank \d\n  rank 2: process \d+ is gone"
-                + self.AT.format(2)
-                + r"\n  fix: look above for its own last words; .*\n  killed with SIGKILL; .*"
-            ),
-        )
+        self.expect_struck(signal.SIGKILL, 2, LESSON, STAGES, MODEL, at=r"stage 2, action \d+: \S+")
 
     def test_a_rank_that_hangs_is_named(self):
-        flags = [
-            "--steps",
-            "8",
-            "--watchdog",
-            "5",
-            "--inject",
-            f"hang@{STAGES - 1},4",
-            "--out",
-            support.new_path("out"),
-        ]
-        job = support.start(
-            support.mpirun(STAGES)
-            + [support.program(LESSON), *support.files_of(LESSON), *sets(MODEL), *flags]
-        )
-        alive = rf"\n  rank {STAGES - 1}: process \d+ is alive, but does not come to the next operation"
+        last = STAGES - 1
+        job = Run(LESSON, STAGES, f"{MODEL} --steps 8 --watchdog 5 --inject hang@{last},4")
         self.expect_one_error(
-            support.end_struck(job),
+            support.end_struck(support.start(job.line)),
             75,
             re.compile(
-                f"lost rank {STAGES - 1}: " + self.WAITS + alive + self.AT.format(STAGES - 1) + self.SLOW
+                rf"lost rank {last}: rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
+                rf"\n  rank {last}: process \d+ is alive, but does not come to the next operation"
+                rf"; last operation \d+ \(.*\), train step \d+, stage {last}, action \d+: \S+"
+                r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"
             ),
         )
 
@@ -239,38 +167,33 @@ class NotFinite(support.ProcessTest):
     def test_it_ends_on_all_ranks(self):
         cases = support.chosen(
             [
-                (4, "none", "0,3"),
-                (4, "stash", "0,3"),
-                (4, "two_buffers", "2,3"),
-                (3, "vertical_sync", "2,7"),
-                (1, "stash", "0,3"),
+                (4, "none", 0, 3),
+                (4, "stash", 0, 3),
+                (4, "two_buffers", 2, 3),
+                (3, "vertical_sync", 2, 7),
+                (1, "stash", 0, 3),
             ],
-            (3, "vertical_sync", "2,7"),
-            (1, "stash", "0,3"),
+            (3, "vertical_sync", 2, 7),
+            (1, "stash", 0, 3),
         )
         boards = support.stale_boards()
-        runs = {
-            case: support.Run(
-                LESSON, case[0], f"{MODEL} versions={case[1]}", "--steps", "8", "--inject", "nan@" + case[2]
-            )
-            for case in cases
-        }
-        for case, ended in support.side_by_side(
-            {case: run.job for case, run in runs.items()}, at_once=2
-        ).items():
-            with self.subTest(case=case):
-                step = int(case[2][2:])
-                self.expect_one_error(
-                    ended,
+        jobs = self.expect_ends(
+            {
+                (LESSON, ranks, f"{MODEL} versions={rule} --steps 8 --inject nan@{rank},{step}"): (
                     70,
                     re.compile(
                         rf"step {step}: the (?:gradient|loss) is not finite.*\n  fix: a smaller optim\.lr, .*"
                     ),
+                    {"exit_code": 70},
                 )
-                self.assertEqual(len(runs[case].losses()), step)
-                self.assertEqual(runs[case].record()["exit_code"], 70)
-                self.assertFalse(os.path.exists(runs[case].weights))
-                self.expect_nothing_left(runs[case].out, boards)
+                for ranks, rule, rank, step in cases
+            },
+            at_once=2,
+        )
+        self.assertEqual([len(job.losses()) for job in jobs.values()], [case[-1] for case in cases])
+        for job in jobs.values():
+            self.assertFalse(os.path.exists(job.weights))
+            self.expect_nothing_left(job.out, boards)
 
 
 if __name__ == "__main__":

@@ -1,106 +1,126 @@
-"""Lessons 02-04 on the real programs: 20 steps over MPI end in the bytes of lesson 00's file with the same order of sums; the sharded
-strategies run under a cap that stops data parallelism."""
+"""Lessons 01-04 on the real programs: 20 steps over MPI end in the bytes of lesson 00's file with the same
+order of sums; the sharded strategies run under a cap that stops data parallelism."""
 
-import filecmp
 import json
 import re
 
 import support
+from support import Run, once
 
-STEPS = ["--steps", "20"]
+STEPS = "--steps 20"
+DATA_PARALLEL = ("01_data_parallel", "step", "bucket=tensor overlap=on")  # in ordinary runs, too
 AS_SHIPPED = [("02_zero1", "step", ""), ("03_zero2", "micro_batch", ""), ("04_zero3", "micro_batch", "")]
-# ranks: (lesson, order of sums, settings); zero_test.cpp has every pair of settings on threads
-SETTINGS = support.chosen(
-    {
-        1: AS_SHIPPED,
-        2: AS_SHIPPED + [("03_zero2", "micro_batch", "overlap=off")],
-        3: AS_SHIPPED
-        + [
-            ("02_zero1", "step", "overlap=off activations=recompute"),
-            ("03_zero2", "micro_batch", "bucket=5000 activations=recompute_gelu"),
-            ("04_zero3", "micro_batch", "prefetch=2 activations=recompute"),
-            ("04_zero3", "micro_batch", "reshard_after_forward=off model.tied=off"),
-        ],
-        4: AS_SHIPPED + [("04_zero3", "micro_batch", "persist_below=1000 prefetch=0")],
-    },
-    2,
-)
+# ranks: (lesson, order of sums, settings); data_parallel_test.cpp and zero_test.cpp have every pair of
+# settings on threads. Of lesson 01 together every bucket with overlap and without. Three ranks' sums have an
+# order.
+SETTINGS = {
+    1: AS_SHIPPED,
+    2: AS_SHIPPED
+    + [("03_zero2", "micro_batch", "overlap=off")]
+    + [
+        ("01_data_parallel", "step", settings)
+        for settings in (
+            "bucket=unit overlap=on",
+            "bucket=tensor overlap=off",
+            "bucket=model overlap=on",
+            "bucket=5000 overlap=off",
+        )
+    ],
+    3: AS_SHIPPED
+    + [
+        ("02_zero1", "step", "overlap=off activations=recompute"),
+        ("03_zero2", "micro_batch", "bucket=5000 activations=recompute_gelu"),
+        ("04_zero3", "micro_batch", "prefetch=2 activations=recompute"),
+        ("04_zero3", "micro_batch", "reshard_after_forward=off model.tied=off"),
+        DATA_PARALLEL,
+        ("01_data_parallel", "step", "bucket=unit overlap=off"),
+        ("01_data_parallel", "step", "bucket=5000 overlap=on activations=recompute"),
+    ],
+    4: AS_SHIPPED
+    + [
+        ("04_zero3", "micro_batch", "persist_below=1000 prefetch=0"),
+        ("01_data_parallel", "step", "bucket=model overlap=off"),
+        ("01_data_parallel", "step", "bucket=5000 overlap=on"),
+        ("01_data_parallel", "step", "bucket=unit overlap=on activations=recompute_gelu"),
+    ],
+}
+FEW = {
+    2: support.chosen(SETTINGS[2], *AS_SHIPPED, SETTINGS[2][3]),
+    3: support.chosen(SETTINGS[3], DATA_PARALLEL),
+}
+SETTINGS = support.chosen({**SETTINGS, **FEW}, 2, 3)
 
 
-def of_model(settings):
-    return " ".join(s for s in settings.split() if "model." in s)
+def trained(lesson, world, settings=""):
+    return once(lesson, world, f"{settings} {STEPS}")
+
+
+def reference(world, order, settings):
+    model = " ".join(s for s in settings.split() if "model." in s)
+    return once("00_one_device", 0, f"{model} --virtual-ranks {world} --reduce-every {order} {STEPS}")
 
 
 class Zero(support.ProcessTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.references, cls.runs = {}, {}
-        for world, rows in SETTINGS.items():
-            for lesson, order, settings in rows:
-                key = (world, order, of_model(settings))
-                cls.references[key] = support.Run(
-                    "00_one_device",
-                    0,
-                    of_model(settings),
-                    "--virtual-ranks",
-                    str(world),
-                    "--reduce-every",
-                    order,
-                    *STEPS,
+    def test_files_and_losses_are_lesson_00s(self):
+        self.expect_references(
+            {
+                (lesson, world, settings): (
+                    trained(lesson, world, settings),
+                    reference(world, order, settings),
                 )
-                cls.runs[world, lesson, settings] = (support.Run(lesson, world, settings, *STEPS), key)
-        jobs = {name: run.job for name, (run, _) in cls.runs.items()}
-        cls.ended = support.side_by_side(
-            {**jobs, **{key: run.job for key, run in cls.references.items()}}, at_once=2
+                for world, rows in SETTINGS.items()
+                for lesson, order, settings in rows
+            }
         )
-
-    def test_all_end_well_and_as_predicted(self):
-        for name, ended in self.ended.items():
-            with self.subTest(name=name):
-                self.assertEqual((ended.code, ended.err), (0, ""), ended)
-        for name, (run, _) in self.runs.items():
-            with self.subTest(name=name):
-                self.assertTrue(run.record()["as_predicted"])
-
-    def test_files_and_losses_are_equal(self):
-        for name, (run, key) in self.runs.items():
-            with self.subTest(name=name):
-                self.assertTrue(filecmp.cmp(run.weights, self.references[key].weights, shallow=False))
-                self.assertEqual(run.losses(), self.references[key].losses())
 
     def test_another_order_is_another_file(self):
-        one, other = self.references[2, "step", ""], self.references[2, "micro_batch", ""]
-        self.assertFalse(
-            filecmp.cmp(one.weights, other.weights, shallow=False), "the comparison could not fail"
-        )
+        orders = [reference(2, "step", ""), reference(2, "micro_batch", ""), reference(3, "step", "")]
+        if support.all_settings():
+            orders.append(reference(4, "step", ""))
+        support.together(orders)
+        for one, other in zip(orders, orders[1:]):
+            self.expect_other_file(one.weights, other.weights)
 
-    # What 04 wrote is what 02 goes on from, and the other way round.
+    @support.in_all_settings  # screen_test.py counts the checks
+    def test_every_step_checked_its_replicas(self):
+        self.expect_well(Run("01_data_parallel", 2, "verify_replicas=1 --steps 3"))
+
+    # What one lesson wrote another one goes on from, on any world; a step is too small to change a bit.
     def test_a_run_goes_on_from_a_file_of_another_lesson(self):
-        trained = self.runs[2, "04_zero3", ""][0]
-        still = ["--set", "optim.lr=1e-30", "--steps", "1", "--init", trained.weights]
+        file = self.expect_well(trained("04_zero3", 2)).weights
         for lesson, settings in support.chosen(
             [("02_zero1", ""), ("03_zero2", ""), ("04_zero3", "persist_below=1000"), ("04_zero3", "")],
             ("02_zero1", ""),
             ("04_zero3", "persist_below=1000"),
         ):
-            run = support.Run(lesson, 3, settings, *still)
-            ended = run.job()
-            self.assertEqual((ended.code, ended.err), (0, ""), ended)
-            self.assertTrue(
-                filecmp.cmp(run.weights, trained.weights, shallow=False), "a step too small to change a bit"
-            )
+            job = self.expect_well(Run(lesson, 3, f"{settings} optim.lr=1e-30 --steps 1 --init {file}"))
+            self.expect_same_file(job.weights, file)
+
+    # A file holds what the run ended with: its evaluation, and the first loss of a run that goes on from it.
+    def test_a_run_goes_on_from_what_it_ended_with(self):
+        before = self.expect_well(trained("01_data_parallel", 3, DATA_PARALLEL[2]))
+        still = f"optim.lr=1e-30 --steps 1 --init {before.weights}"
+        one = Run("00_one_device", 0, f"{still} --virtual-ranks 3")
+        two = Run("01_data_parallel", 3, f"bucket=model {still}")
+        for job in (one, two):
+            self.expect_same_file(self.expect_well(job).weights, before.weights)
+        ended_with, *found = (job.record()["validation_loss"] for job in (before, one, two))
+        self.assertEqual(found[1], ended_with)
+        self.assertAlmostEqual(found[0], ended_with, places=6)  # one rank adds in another order
+        self.assertEqual(one.losses(), two.losses())
+        self.assertLess(
+            one.losses()[0][0],
+            before.losses()[0][0] - 1,
+            "the first loss of a trained model on the first step's rows",
+        )
 
     # The table's numbers are those of the two records.
     def test_compare_with_the_record_of_another_lesson(self):
-        one = self.runs[2, "02_zero1", ""][0]
-        out = support.new_path("out")
-        ended = support.run("04_zero3", 2, *STEPS, "--compare", one.out + "/record.json", "--out", out)
-        self.assertEqual((ended.code, ended.err), (0, ""), ended)
-        text = ended.out[ended.out.index("compared with " + one.out) :]
-        before, now = (
-            one.record()["ranks"][0]["measured_bytes"],
-            support.record(out)["ranks"][0]["measured_bytes"],
-        )
+        one = self.expect_well(trained("02_zero1", 2))
+        compare = f"--compare {one.out}/record.json"
+        job = self.expect_well(Run("04_zero3", 2, f"{STEPS} {compare}"))
+        text = job.ended.out[job.ended.out.index("compared with " + one.out) :]
+        before, now = (run.record()["ranks"][0]["measured_bytes"] for run in (one, job))
         for purpose in ("parameters", "gradients", "momentum", "total"):
             self.assertRegex(
                 text,
@@ -109,79 +129,58 @@ class Zero(support.ProcessTest):
         self.assertRegex(text, r"\n  reduce_scatter +4 +[\d,]+ +24 +[\d,]+\n")
         self.assertRegex(text, r"\n  step 19 +[\d.]+ +[\d.]+ +\d\.\d\de-\d\d\n")
         self.assertIn("times are compared from 25 steps on; 02_zero1 has 20, 04_zero3 has 20\n", text)
-        other = support.run(
-            "04_zero3",
-            2,
-            "--steps",
-            "21",
-            "--compare",
-            one.out + "/record.json",
-            "--out",
-            support.new_path("out"),
+        other = ("04_zero3", 2, f"--steps 21 {compare}")
+        found = self.expect_ends(
+            {
+                other: (
+                    64,
+                    f"{compare}: it did other work: steps is 21 here and 20 there\n"
+                    "  fix: runs are compared that train the same; --set the keys, or use that run's --workload",
+                ),
+                ("04_zero3", 0, f"--plan {compare}"): (
+                    64,
+                    "--compare: it belongs to a run; --plan only predicts one\n  fix: leave one of them out",
+                ),
+            }
         )
-        self.expect_one_error(
-            other,
-            64,
-            f"--compare {one.out}/record.json: it did other work: steps is 21 here and 20 there\n"
-            "  fix: runs are compared that train the same; --set the keys, or use that run's --workload",
-        )
-        self.assertNotIn("step 1/", other.out)
-        plan = support.run("04_zero3", 0, "--plan", "--compare", one.out + "/record.json")
-        self.expect_one_error(
-            plan, 64, "--compare: it belongs to a run; --plan only predicts one\n  fix: leave one of them out"
-        )
+        self.assertNotIn("step 1/", found[other].ended.out)
 
     # optim.nonfinite: stop, the default, and skip.
     def test_a_gradient_that_is_not_finite(self):
-        poisoned = ["--steps", "4", "--inject", "nan@1,2"]
-        runs = {
-            (lesson, how): support.Run(lesson, ranks, f"optim.nonfinite={how}", *poisoned)
-            for lesson, ranks in (("02_zero1", 2), ("03_zero2", 3), ("04_zero3", 3))
-            for how in ("stop", "skip")
-            if how == "skip" or lesson == "04_zero3" or support.all_settings()
-        }
-        for (lesson, how), ended in support.side_by_side(
-            {key: run.job for key, run in runs.items()}, at_once=2
-        ).items():
-            run = runs[lesson, how]
-            with self.subTest(lesson=lesson, how=how):
-                if how == "stop":
-                    message = "step 2: the gradient is not finite, first seen in unit 3; it came from rank 1's own micro-batches\n  fix: "
-                    self.expect_one_error(ended, 70, re.compile(re.escape(message) + ".*"))
-                    self.assertEqual(len(run.losses()), 2)
-                    continue
-                self.assertEqual((ended.code, ended.err), (0, ""), ended)
-                self.assertIn("\nstep 2: the gradient is not finite; its update is skipped\n", ended.out)
-                self.assertEqual(run.record()["skipped_updates"], 1)
-                self.assertEqual([norm is None for _, norm in run.losses()], [False, False, True, False])
+        said = "step 2: the gradient is not finite"
+        stops = re.compile(
+            said + r", first seen in unit 3; it came from rank 1's own micro-batches\n  fix: .*"
+        )
+        stop = (70, stops)
+        skip = (0, (f"\n{said}; its update is skipped\n",), {"skipped_updates": 1})
+        lessons = {"02_zero1": 2, "03_zero2": 3, "04_zero3": 3}
+        jobs = self.expect_ends(
+            {
+                (lesson, ranks, f"optim.nonfinite={how} --steps 4 --inject nan@1,2"): ends
+                for lesson, ranks in lessons.items()
+                for how, ends in (("stop", stop), ("skip", skip))
+                if how == "skip" or lesson == "04_zero3" or support.all_settings()
+            },
+            at_once=2,
+        )
+        for (_, _, text), job in jobs.items():
+            none = [norm is None for _, norm in job.losses()]
+            self.assertEqual(none, [False] * 2 if "stop" in text else [False, False, True, False])
 
     def test_a_cap_that_stops_01_lets_04_run(self):
-        more = ["--set", "model.layers=8", "--steps", "2"]
-        plans = {
-            lesson: support.run(lesson, 0, *more, "--plan", "--json", "--world", "2")
-            for lesson in ("01_data_parallel", "04_zero3")
-        }
-        peak = {
-            lesson: max(rank["bytes"]["device"] for rank in json.loads(plan.out)["ranks"])
-            for lesson, plan in plans.items()
-        }
-        self.assertLess(peak["04_zero3"], 0.9 * peak["01_data_parallel"])
-        cap = str((peak["01_data_parallel"] + peak["04_zero3"]) // 2)
-        fits = support.run(
-            "04_zero3", 2, *more, "--memory-cap", cap, "--out", (out := support.new_path("out"))
-        )
-        self.assertEqual((fits.code, fits.err), (0, ""), fits)
-        self.assertEqual(
-            max(rank["measured_bytes"]["total"] for rank in support.record(out)["ranks"]), peak["04_zero3"]
-        )
-        stopped = support.run(
-            "01_data_parallel", 2, *more, "--memory-cap", cap, "--out", support.new_path("out")
-        )
-        self.assertEqual(stopped.code, 69, stopped)
-        self.assertEqual(len(stopped.errors), 1, stopped)
-        self.expect_changes_fit(stopped.errors[0], int(cap), more)
+        more = "model.layers=8 --steps 2"
+        lessons = ("01_data_parallel", "04_zero3")
+        plans = [support.run(lesson, 0, f"{more} --plan --json --world 2").out for lesson in lessons]
+        high, low = (max(rank["bytes"]["device"] for rank in json.loads(plan)["ranks"]) for plan in plans)
+        self.assertLess(low, 0.9 * high)
+        cap = (high + low) // 2
+        fits = self.expect_well(Run("04_zero3", 2, f"{more} --memory-cap {cap}"))
+        self.assertEqual(max(rank["measured_bytes"]["total"] for rank in fits.record()["ranks"]), low)
+        stopped = self.expect_one_error(Run("01_data_parallel", 2, f"{more} --memory-cap {cap}"), 69, ())
+        self.expect_changes_fit(stopped.ended.errors[0], cap, more)
 
-    # Every change that the message offers is tried: the plan with it holds what the message says, below the cap.
+    # Every change that the message offers is tried: the plan with it holds what the message says, below the
+    # cap.
     def expect_changes_fit(self, said, cap, flags):
         changes = re.findall(r"^  (.+?) +([\d.]+ [kM]B)$", said[said.index("  fix: ") :], re.M)
         self.assertGreater(len(changes), 1, said)
@@ -191,10 +190,8 @@ class Zero(support.ProcessTest):
             other = re.match(r"ZeRO-\d \(lesson (\d\d)\) -n (\d+)(.*)\Z", what)
             lesson = lessons[other.group(1)] if other else "01_data_parallel"
             named.append(lesson)
-            changed = (other.group(3) if other else what).split()
-            ended = support.run(
-                lesson, 0, *flags, "--plan", "--world", other.group(2) if other else "2", *changed
-            )
+            world, changed = other.group(2, 3) if other else (2, what)
+            ended = support.run(lesson, 0, f"{flags} --plan --world {world} {changed}")
             self.assertEqual(ended.code, 0, ended)
             found = re.search(r"\n  total +([\d.]+ [kM]B) +([\d,]+)\n", ended.out)
             self.assertEqual(found.group(1), holds, what)
