@@ -9,7 +9,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::error_of;
+using test::error_of, test::expect_answers, test::expect_numbers, test::expect_texts;
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
@@ -190,12 +190,14 @@ TEST(Partition, WorkedFormulas) {
   profile.layers = {{"a", 1, 2, 30, 5, 40, true}, {"b", 2, 4, 50, 7, 60, true}};
   profile.bandwidth = 10;
   const Stage both{0, 1, 2};
-  EXPECT_DOUBLE_EQ(stage_time(profile, both, Reduction::parameter_server), (9 + 4 * 0.5 * 100 / 10) / 2);
-  EXPECT_DOUBLE_EQ(stage_time(profile, both, Reduction::ring), (9 + 2 * 0.5 * 100 / 10) / 2);
-  EXPECT_DOUBLE_EQ(stage_memory(profile, both, 4), 2 * (12 + 100));
-  EXPECT_DOUBLE_EQ(stage_memory(profile, both, 5), 3 * (12 + 100));
-  EXPECT_DOUBLE_EQ(bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring),
-                   6);  // 2 * 30 / 10 = 6 = the second stage
+  expect_numbers({
+      {stage_time(profile, both, Reduction::parameter_server), (9 + 4 * 0.5 * 100 / 10) / 2},
+      {stage_time(profile, both, Reduction::ring), (9 + 2 * 0.5 * 100 / 10) / 2},
+      {stage_memory(profile, both, 4), 2 * (12 + 100)},
+      {stage_memory(profile, both, 5), 3 * (12 + 100)},
+      {bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring),
+       6},  // 2 * 30 / 10 = 6 = the second stage
+  });
   profile.layers[0].output_bytes = 31;
   EXPECT_DOUBLE_EQ(bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring), 6.2);
 }
@@ -237,11 +239,11 @@ TEST(Partition, ProfilesCountOperationsAndBytes) {
   ASSERT_TRUE(gpt2_from_name("gpt2_124m", shape));
   const Profile profile = gpt2_profile(shape, 3, 5, 10);
   const Layer& block = profile.layers[1];
-  EXPECT_DOUBLE_EQ(block.forward, (24.0 * 768 * 768 + 2 * 5 * 768) * 15 / 10);
-  EXPECT_DOUBLE_EQ(block.backward, 2 * block.forward);
-  EXPECT_DOUBLE_EQ(block.output_bytes, 2 * 15 * 768.0);
-  EXPECT_DOUBLE_EQ(block.saved_bytes, 34 * 15 * 768.0);
-  EXPECT_DOUBLE_EQ(block.parameter_bytes, 2 * (12.0 * 768 * 768 + 13 * 768));
+  expect_numbers({{block.forward, (24.0 * 768 * 768 + 2 * 5 * 768) * 15 / 10},
+                  {block.backward, 2 * block.forward},
+                  {block.output_bytes, 2 * 15 * 768.0},
+                  {block.saved_bytes, 34 * 15 * 768.0},
+                  {block.parameter_bytes, 2 * (12.0 * 768 * 768 + 13 * 768)}});
   const Layer& head = profile.layers.back();
   EXPECT_DOUBLE_EQ(head.forward, 2.0 * 50304 * 768 * 15 / 10);
   EXPECT_DOUBLE_EQ(head.saved_bytes, 2 * 15 * 768.0);
@@ -291,10 +293,11 @@ TEST(Partition, RefusesBadInput) {
   EXPECT_EQ(refuse(), "profile p: a number is negative or not finite | give 0 or more");
   profile.memory = 0;
   const auto usage = [](const std::function<void()>& body) { return error_of(body, ExitCode::usage); };
-  EXPECT_EQ(usage([&] { optimal_partition(profile, 65, Reduction::ring); }),
-            "ranks: 65 is out of range | choose 1 to 64");
-  EXPECT_EQ(usage([&] { uniform_partition(profile, 3); }), "stages: 3 is out of range | choose 1 to 2");
-  EXPECT_EQ(usage([&] { balanced_partition(profile, 0); }), "stages: 0 is out of range | choose 1 to 2");
+  expect_texts(
+      {{usage([&] { optimal_partition(profile, 65, Reduction::ring); }),
+        "ranks: 65 is out of range | choose 1 to 64"},
+       {usage([&] { uniform_partition(profile, 3); }), "stages: 3 is out of range | choose 1 to 2"},
+       {usage([&] { balanced_partition(profile, 0); }), "stages: 0 is out of range | choose 1 to 2"}});
 }
 
 TEST(CostFiles, ReadBackEqual) {
@@ -324,23 +327,23 @@ TEST(CostFiles, ErrorsNameTheKey) {
   const auto costs = [](const std::string& text) {
     return error_of([&] { costs_from_json(text, "c.json"); });
   };
-  EXPECT_EQ(costs("{}"), "c.json: \"times\" is missing" + fix);
-  EXPECT_EQ(costs("{\"times\": [{}]}"), "c.json: \"times[0].forward\" is missing" + fix);
-  EXPECT_EQ(costs("{\"times\": [{\"forward\": -1}]}"),
-            "c.json: \"times[0].forward\" must be a number from 0, not -1" + fix);
-  EXPECT_EQ(costs("{\"times\": [], \"speed\": 1}"), "c.json: \"speed\" is not a key of it" + fix);
-  EXPECT_EQ(costs("{\"times\": [], \"bytes\": [{\"weights\": 1, \"activations\": \"x\"}]}"),
-            "c.json: \"bytes[0].activations\" must be a number from 0, not \"x\"" + fix);
+  expect_answers(costs, {{"{}", "c.json: \"times\" is missing" + fix},
+                         {"{\"times\": [{}]}", "c.json: \"times[0].forward\" is missing" + fix},
+                         {"{\"times\": [{\"forward\": -1}]}",
+                          "c.json: \"times[0].forward\" must be a number from 0, not -1" + fix},
+                         {"{\"times\": [], \"speed\": 1}", "c.json: \"speed\" is not a key of it" + fix},
+                         {"{\"times\": [], \"bytes\": [{\"weights\": 1, \"activations\": \"x\"}]}",
+                          "c.json: \"bytes[0].activations\" must be a number from 0, not \"x\"" + fix}});
   const auto profile = [](const std::string& text) {
     return error_of([&] { profile_from_json(text, "p.json"); });
   };
-  EXPECT_EQ(profile("{\"profile\": \"x\", \"layers\": [{\"name\": \"a\", \"forward\": 1, \"backward\": 2, "
-                    "\"block\": 1}]}"),
-            "p.json: \"layers[0].block\" must be true or false, not 1" + fix);
-  EXPECT_EQ(error_of([] { read_costs("no.json"); }, ExitCode::usage),
-            "no.json: cannot be read | check the name");
-  EXPECT_EQ(error_of([] { read_profile("no.json"); }, ExitCode::usage),
-            "no.json: cannot be read | check the name");
+  expect_texts(
+      {{profile("{\"profile\": \"x\", \"layers\": [{\"name\": \"a\", \"forward\": 1, \"backward\": 2, "
+                "\"block\": 1}]}"),
+        "p.json: \"layers[0].block\" must be true or false, not 1" + fix},
+       {error_of([] { read_costs("no.json"); }, ExitCode::usage), "no.json: cannot be read | check the name"},
+       {error_of([] { read_profile("no.json"); }, ExitCode::usage),
+        "no.json: cannot be read | check the name"}});
 }
 
 }  // namespace

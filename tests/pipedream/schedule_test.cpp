@@ -6,7 +6,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::error_of;
+using test::error_of, test::expect_texts;
 using test::written;
 
 TEST(ActionText, IsShortAndReadsBack) {
@@ -131,10 +131,10 @@ TEST(Messages, AreNeededBetweenStagesOnly) {
 
 TEST(PlaceMessages, PostsReceivesOneActionAhead) {
   const Schedule s = generate({.family = Family::one_f_one_b, .stages = 3, .microbatches = 3});
-  EXPECT_EQ(to_text(s.actions[0]), "F0 SA0 F1 SA1 RG0 F2 SA2 RG1 B0 RG2 B1 B2 step@1");
-  EXPECT_EQ(to_text(s.actions[1]),
-            "RA0 RA1 F0 SA0 RA2 RG0 F1 SA1 B0 SG0 RG1 F2 SA2 RG2 B1 SG1 B2 SG2 step@1");
-  EXPECT_EQ(to_text(s.actions[2]), "RA0 RA1 F0 B0 SG0 F1 RA2 B1 SG1 F2 B2 SG2 step@1");
+  expect_texts(
+      {{to_text(s.actions[0]), "F0 SA0 F1 SA1 RG0 F2 SA2 RG1 B0 RG2 B1 B2 step@1"},
+       {to_text(s.actions[1]), "RA0 RA1 F0 SA0 RA2 RG0 F1 SA1 B0 SG0 RG1 F2 SA2 RG2 B1 SG1 B2 SG2 step@1"},
+       {to_text(s.actions[2]), "RA0 RA1 F0 B0 SG0 F1 RA2 B1 SG1 F2 B2 SG2 step@1"}});
 }
 
 TEST(PlaceMessages, IsIndependentOfMessagesAlreadyThere) {
@@ -175,15 +175,15 @@ TEST(Shape, NamesWhatIsOutOfRange) {
     spoil(s);
     return error_of([&] { require_shape(s); });
   };
-  EXPECT_EQ(refuse([](Schedule&) {}), "nothing thrown");
-  EXPECT_EQ(refuse([](Schedule& s) { s.stages = 0; }), "stages: 0 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse([](Schedule& s) { s.microbatches = 1 << 21; }),
-            "microbatches: 2097152 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse([](Schedule& s) { s.chunks = 65; }), "chunks: 65 is out of range | choose 1 to 64");
-  EXPECT_EQ(refuse([](Schedule& s) { s.microbatches = 1 << 20, s.chunks = 64; }),
-            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304");
-  EXPECT_EQ(refuse([](Schedule& s) { s.stages = 3; }),
-            "actions: there are 2 lists for 3 stages | write one list a stage");
+  expect_texts({{refuse([](Schedule&) {}), "nothing thrown"},
+                {refuse([](Schedule& s) { s.stages = 0; }), "stages: 0 is out of range | choose 1 to 1024"},
+                {refuse([](Schedule& s) { s.microbatches = 1 << 21; }),
+                 "microbatches: 2097152 is out of range | choose 1 to 1048576"},
+                {refuse([](Schedule& s) { s.chunks = 65; }), "chunks: 65 is out of range | choose 1 to 64"},
+                {refuse([](Schedule& s) { s.microbatches = 1 << 20, s.chunks = 64; }),
+                 "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304"},
+                {refuse([](Schedule& s) { s.stages = 3; }),
+                 "actions: there are 2 lists for 3 stages | write one list a stage"}});
   const std::vector<Action> bad = {
       {0, Kind::forward, 0, 0, 0},              // in the list of stage 1
       {1, Kind::forward, 2, 0, 0},              // microbatch

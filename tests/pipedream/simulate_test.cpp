@@ -10,7 +10,7 @@ namespace sc::pipedream {
 namespace {
 
 using test::describe;
-using test::error_of;
+using test::error_of, test::expect_numbers, test::expect_texts;
 using test::every_schedule;
 using test::written;
 
@@ -156,19 +156,19 @@ TEST(Simulate, ALinkTakesLatencyAndBytesOverBandwidth) {
   costs.latency = 0.5;
   const Timeline timeline = simulate(s, costs);
   const auto span = [&](std::size_t stage, std::size_t index) { return timeline.spans[stage][index]; };
-  EXPECT_DOUBLE_EQ(span(0, 1).start, 1);  // SA0
-  EXPECT_DOUBLE_EQ(span(0, 1).end, 4.5);
-  EXPECT_DOUBLE_EQ(span(0, 3).start, 4);  // SA1: ready at 2, the link is free at 4
-  EXPECT_DOUBLE_EQ(span(0, 3).end, 7.5);
-  EXPECT_DOUBLE_EQ(span(1, 0).start, 0);  // RA0: posted at once
-  EXPECT_DOUBLE_EQ(span(1, 0).end, 4.5);
-  EXPECT_DOUBLE_EQ(span(1, 2).start, 4.5);  // F0
-  EXPECT_DOUBLE_EQ(span(1, 4).start, 7.5);  // SG0: the other direction is free
-  EXPECT_DOUBLE_EQ(span(1, 4).end, 11);
-  EXPECT_DOUBLE_EQ(span(0, 6).start, 11);   // B0
-  EXPECT_DOUBLE_EQ(span(1, 5).start, 7.5);  // F1: arrives when B0 ends
-  EXPECT_DOUBLE_EQ(span(0, 7).start, 14);   // B1: its gradient was ready at 10.5
-  EXPECT_DOUBLE_EQ(timeline.makespan, 16);
+  expect_numbers({{span(0, 1).start, 1},  // SA0
+                  {span(0, 1).end, 4.5},
+                  {span(0, 3).start, 4},  // SA1: ready at 2, the link is free at 4
+                  {span(0, 3).end, 7.5},
+                  {span(1, 0).start, 0},  // RA0: posted at once
+                  {span(1, 0).end, 4.5},
+                  {span(1, 2).start, 4.5},  // F0
+                  {span(1, 4).start, 7.5},  // SG0: the other direction is free
+                  {span(1, 4).end, 11},
+                  {span(0, 6).start, 11},   // B0
+                  {span(1, 5).start, 7.5},  // F1: arrives when B0 ends
+                  {span(0, 7).start, 14},   // B1: its gradient was ready at 10.5
+                  {timeline.makespan, 16}});
 }
 
 TEST(Simulate, AMessageWaitsForItsReceive) {
@@ -187,12 +187,12 @@ TEST(Simulate, UnevenStages) {
   costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
   const Timeline timeline =
       simulate(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3}), costs);
-  EXPECT_DOUBLE_EQ(timeline.makespan,
-                   1 + 3 * 9 + 2);  // stage 1 never waits; around it one forward and one backward
-  EXPECT_DOUBLE_EQ(timeline.stages[1].busy, 27);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].busy, 9);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].idle_share, 1 - 9.0 / 30);
-  EXPECT_DOUBLE_EQ(timeline.utilization, 36.0 / 60);
+  expect_numbers(
+      {{timeline.makespan, 1 + 3 * 9 + 2},  // stage 1 never waits; around it one forward and one backward
+       {timeline.stages[1].busy, 27},
+       {timeline.stages[0].busy, 9},
+       {timeline.stages[0].idle_share, 1 - 9.0 / 30},
+       {timeline.utilization, 36.0 / 60}});
 }
 
 // Where messages take time, and where a stage before the last one is the slowest: it waits before its first
@@ -224,10 +224,10 @@ TEST(Simulate, ChunksShareAStagesTimeAndSplitBackwardIsItsTwoHalves) {
   EXPECT_DOUBLE_EQ(chunks.stages[0].busy, 6);
   EXPECT_DOUBLE_EQ(chunks.spans[0][0].end, 0.5);
   const Timeline split = simulate(written({"F0 I0 W0 step@1"}, 1), equal_stages({1, 2, 4, 8}));
-  EXPECT_DOUBLE_EQ(split.spans[0][1].end, 3);
-  EXPECT_DOUBLE_EQ(split.spans[0][2].end, 7);
-  EXPECT_DOUBLE_EQ(split.makespan, 15);
-  EXPECT_DOUBLE_EQ(split.stages[0].busy, 15);
+  expect_numbers({{split.spans[0][1].end, 3},
+                  {split.spans[0][2].end, 7},
+                  {split.makespan, 15},
+                  {split.stages[0].busy, 15}});
 }
 
 TEST(Simulate, BytesAreCountsTimesSizes) {
@@ -236,11 +236,11 @@ TEST(Simulate, BytesAreCountsTimesSizes) {
   costs.message_bytes = 7;
   const Timeline timeline =
       simulate(generate({.family = Family::pipedream, .stages = 2, .microbatches = 8}), costs);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].activation_bytes, 2 * 10);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].weight_bytes, 2 * 100);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].activation_bytes, 1 * 20);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].weight_bytes, 1 * 200);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].receive_bytes, 2 * 7);
+  expect_numbers({{timeline.stages[0].activation_bytes, 2 * 10},
+                  {timeline.stages[0].weight_bytes, 2 * 100},
+                  {timeline.stages[1].activation_bytes, 1 * 20},
+                  {timeline.stages[1].weight_bytes, 1 * 200},
+                  {timeline.stages[1].receive_bytes, 2 * 7}});
   const Timeline chunks =
       simulate(generate({.family = Family::interleaved, .stages = 2, .microbatches = 4, .chunks = 2}), costs);
   EXPECT_DOUBLE_EQ(chunks.stages[0].activation_bytes, 5 * 10 / 2.0);
@@ -275,11 +275,11 @@ TEST(Simulate, RefusesWhatCannotBeClocked) {
   EXPECT_EQ(refuse([](Costs& c) { c.bytes.clear(); }),
             "costs, bytes: 0 entries for 2 stages | give one entry for all stages, or one a stage");
   const std::string number = ": a number is negative or not finite | give 0 or more";
-  EXPECT_EQ(refuse([](Costs& c) { c.times[0].backward_weights = -1; }), "costs, times" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.times[0].step = std::nan(""); }), "costs, times" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.bytes[0].weights = std::numeric_limits<double>::infinity(); }),
-            "costs, bytes" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.bandwidth = -2; }), "costs, link" + number);
+  expect_texts({{refuse([](Costs& c) { c.times[0].backward_weights = -1; }), "costs, times" + number},
+                {refuse([](Costs& c) { c.times[0].step = std::nan(""); }), "costs, times" + number},
+                {refuse([](Costs& c) { c.bytes[0].weights = std::numeric_limits<double>::infinity(); }),
+                 "costs, bytes" + number},
+                {refuse([](Costs& c) { c.bandwidth = -2; }), "costs, link" + number}});
 }
 
 TEST(Formulas, AreSilentWhereNoneIsKnown) {
@@ -308,14 +308,14 @@ TEST(Formulas, BubbleFractionsOfThePapers) {
 }
 
 TEST(Formulas, BytesSent) {
-  EXPECT_DOUBLE_EQ(pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0);  // 8.4 MB each way, formulas.md 5.6
-  EXPECT_DOUBLE_EQ(pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 4), 3 * 450.0);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 1), 0);
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(1, 100, 4), 4 * 75.0);  // one gather, one reduce-scatter
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 4), 8 * 75.0);  // one gather, three reduce-scatters
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 1), 0);
+  expect_numbers({{pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0},  // 8.4 MB each way, formulas.md 5.6
+                  {pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0},
+                  {zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75},
+                  {zero3_most_bytes(3, 100, 4), 3 * 450.0},
+                  {zero3_most_bytes(3, 100, 1), 0},
+                  {zero3_least_bytes(1, 100, 4), 4 * 75.0},  // one gather, one reduce-scatter
+                  {zero3_least_bytes(3, 100, 4), 8 * 75.0},  // one gather, three reduce-scatters
+                  {zero3_least_bytes(3, 100, 1), 0}});
 }
 
 }  // namespace

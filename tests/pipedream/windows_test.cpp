@@ -8,7 +8,7 @@ namespace sc::pipedream {
 namespace {
 
 using test::describe;
-using test::error_of;
+using test::error_of, test::expect_texts;
 
 /// Every asynchronous rule, up to `most` stages, with every divisor of M as update_every.
 std::vector<GenerateOptions> every_rule(int most) {
@@ -115,19 +115,19 @@ TEST(Windows, RefuseWhatHasAnEndOrDoesNotFillThePipeline) {
   const auto refuse = [](const GenerateOptions& o) {
     return error_of([&] { Windows w(o); }, ExitCode::usage);
   };
-  EXPECT_EQ(refuse({.family = Family::gpipe}).substr(0, 7), "family:");
-  EXPECT_EQ(
-      refuse({.family = Family::pipedream, .stages = 4, .microbatches = 3}),
-      "microbatches: 3 a batch are fewer than the 4 stages: a batch would not fill the pipeline | choose at "
-      "least 4 microbatches a batch");
-  EXPECT_EQ(refuse({.family = Family::pipedream, .stages = 2, .microbatches = 4, .update_every = 3}),
-            "update_every: 3 does not divide the 4 microbatches of a batch | choose a divisor");
-  EXPECT_EQ(
-      refuse({.family = Family::two_bw, .stages = 2, .microbatches = 4, .update_every = 1}).substr(0, 13),
-      "microbatches:");
-  EXPECT_EQ(
-      error_of([] { generate({.family = Family::gpipe, .update_every = 2}); }, ExitCode::usage).substr(0, 13),
-      "update_every:");
+  expect_texts(
+      {{refuse({.family = Family::gpipe}).substr(0, 7), "family:"},
+       {refuse({.family = Family::pipedream, .stages = 4, .microbatches = 3}),
+        "microbatches: 3 a batch are fewer than the 4 stages: a batch would not fill the pipeline | choose "
+        "at "
+        "least 4 microbatches a batch"},
+       {refuse({.family = Family::pipedream, .stages = 2, .microbatches = 4, .update_every = 3}),
+        "update_every: 3 does not divide the 4 microbatches of a batch | choose a divisor"},
+       {refuse({.family = Family::two_bw, .stages = 2, .microbatches = 4, .update_every = 1}).substr(0, 13),
+        "microbatches:"},
+       {error_of([] { generate({.family = Family::gpipe, .update_every = 2}); }, ExitCode::usage)
+            .substr(0, 13),
+        "update_every:"}});
 }
 
 }  // namespace

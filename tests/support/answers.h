@@ -1,0 +1,43 @@
+// Tables of texts: what a test asks, and what must come back. The standard library and GoogleTest alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sc::test {
+
+/// A question, or a text that was found, and what is expected of it.
+using Answers = std::vector<std::pair<std::string, std::string>>;
+
+/// ask(question) is the answer, of each.
+template <class Ask>
+void expect_answers(const Ask& ask, const Answers& rows) {
+  for (const auto& [question, answer] : rows) EXPECT_EQ(ask(question), answer) << question;
+}
+
+/// ask(question) has the answer in it, of each.
+template <class Ask>
+void expect_in_answers(const Ask& ask, const Answers& rows) {
+  for (const auto& [question, part] : rows)
+    EXPECT_PRED_FORMAT2(::testing::IsSubstring, part, ask(question)) << question;
+}
+
+/// Each text that was found is the one expected.
+inline void expect_texts(const Answers& rows) {
+  expect_answers([](const std::string& found) { return found; }, rows);
+}
+
+/// Each number that was found is the one expected, but for a few roundings.
+inline void expect_numbers(const std::vector<std::pair<double, double>>& rows) {
+  for (const auto& [found, expected] : rows) EXPECT_DOUBLE_EQ(found, expected);
+}
+
+/// All of `parts` are in `text`.
+inline void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_PRED_FORMAT2(::testing::IsSubstring, part, text);
+}
+
+}  // namespace sc::test
