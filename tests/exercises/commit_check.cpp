@@ -184,13 +184,12 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"commit",
-       "write under a hidden name beside it, flush each file and then the directory;\n        "
-       "give it the name in one step (rename, or exchange where an old one stands),\n        "
-       "flush the parent, and remove what is hidden last",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "commit",
+    "write under a hidden name beside it, flush each file and then the directory;\n        "
+    "give it the name in one step (rename, or exchange where an old one stands),\n        "
+    "flush the parent, and remove what is hidden last",
+    check};
+
+}  // namespace sc::exercise

@@ -66,9 +66,8 @@ class Seen : public Results {
 };
 
 std::vector<Rank01> train_world(World& world, const Workload& workload) {
-  std::vector<Rank01> ranks(static_cast<std::size_t>(world.size()));
-  world.run([&](RecordingCommunicator& comm) {
-    Rank01& seen = ranks[static_cast<std::size_t>(comm.rank())];
+  return world.each([&](RecordingCommunicator& comm) {
+    Rank01 seen;
     TinyGpt model(workload, comm.size());
     model.observe({.forward =
                        [&](const Batch& batch, double scale) {
@@ -81,8 +80,8 @@ std::vector<Rank01> train_world(World& world, const Workload& workload) {
     Seen results(seen);
     train(comm, data, model, results);
     seen.end = model.params().clone();
+    return seen;
   });
-  return ranks;
 }
 
 /// Lesson 00 in the order of a world of that many ranks.
@@ -243,11 +242,10 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"convert",
-       "one point at a time, in the list's order; lessons/01_data_parallel/data_parallel.cpp does all five",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "convert",
+    "one point at a time, in the list's order; lessons/01_data_parallel/data_parallel.cpp does all five",
+    check};
+
+}  // namespace sc::exercise

@@ -66,11 +66,10 @@ std::int64_t operations(const CommPlan& plan) {
 
 void check_world(int ranks) {
   World world(ranks);
-  std::vector<std::unique_ptr<MadeUpStep>> steps(static_cast<std::size_t>(ranks));
-  world.run([&](RecordingCommunicator& comm) {
-    auto& mine = steps[static_cast<std::size_t>(comm.rank())];
-    mine = std::make_unique<MadeUpStep>(comm);
+  const auto steps = world.each([](RecordingCommunicator& comm) {
+    auto mine = std::make_unique<MadeUpStep>(comm);
     reduce_update_publish(*mine, comm);
+    return mine;
   });
   CommPlan target;
   for (const std::int64_t n : kUnits) {
@@ -95,11 +94,9 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"halve",
-       "an all-reduce is a reduce-scatter and an all-gather; which of the two does update() not need?",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "halve", "an all-reduce is a reduce-scatter and an all-gather; which of the two does update() not need?",
+    check};
+
+}  // namespace sc::exercise

@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -10,7 +9,6 @@
 #include "lessons/10_tensor_parallel/exercise/loss_in_parts.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
-#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {
@@ -215,11 +213,6 @@ void check_messages(const CommPlan& issued, const Rows& rows, const std::string&
           where + "right, but it gathers " + std::string(name_of(gather.dtype)) + "; f32 is enough");
 }
 
-std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
-
 VocabPart part_of(const Rows& rows, int rank) {
   VocabPart part{at::empty({rows.size(), kWidth}, at::kFloat), rows.columns(rank), Rows::first(rank)};
   auto* logits = part.logits.mutable_data_ptr<float>();
@@ -228,47 +221,42 @@ VocabPart part_of(const Rows& rows, int rank) {
   return part;
 }
 
-void check_rows(const Rows& rows, bool watched) {
-  const auto world =
-      watched ? std::make_unique<World>(rows.ranks()) : std::make_unique<World>(rows.ranks(), delayed);
-  std::vector<at::Tensor> gradients(static_cast<std::size_t>(rows.ranks()));
-  std::vector<LossPart> losses(gradients.size());
-  world->run([&](RecordingCommunicator& comm) {
-    const auto me = static_cast<std::size_t>(comm.rank());
+void check_rows(const Rows& rows, bool delays) {
+  World world(rows.ranks(), delays);
+  const auto found = world.each([&](RecordingCommunicator& comm) {
     at::Tensor targets = at::empty({rows.size()}, at::kLong);
     for (std::int64_t row = 0; row < rows.size(); ++row)
       targets.mutable_data_ptr<std::int64_t>()[row] = rows.target(row);
     VocabPart part = part_of(rows, static_cast<int>(comm.rank()));
-    gradients[me] = part.logits;
-    losses[me] = loss_in_parts(part, targets, kScale, comm);
+    const at::Tensor gradients = part.logits;
+    return std::pair(gradients, loss_in_parts(part, targets, kScale, comm));
   });
   for (int r = 0; r < rows.ranks(); ++r) {
-    const auto me = static_cast<std::size_t>(r);
+    const auto& [gradients, loss] = found[static_cast<std::size_t>(r)];
     const std::string where =
-        rows.text() + (watched ? "" : ", with random delays") + ", rank " + std::to_string(r) + ": ";
-    check_loss(rows, r, losses[me], where);
+        rows.text() + (delays ? ", with random delays" : "") + ", rank " + std::to_string(r) + ": ";
+    check_loss(rows, r, loss, where);
     for (std::int64_t row = 0; row < rows.size(); ++row)
-      check_row(rows, r, row, gradients[me].const_data_ptr<float>() + row * kWidth, where);
-    if (rows.ranks() > 1) check_messages(world->issued(r), rows, where);
+      check_row(rows, r, row, gradients.const_data_ptr<float>() + row * kWidth, where);
+    if (rows.ranks() > 1) check_messages(world.issued(r), rows, where);
   }
 }
 
 std::string check() {
   for (const int ranks : {2, 3, 4, 1})
-    for (const double factor : {1, 40}) check_rows({ranks, factor}, true);
-  for (int turn = 0; turn < 3; ++turn) check_rows({4, 40}, false);
+    for (const double factor : {1, 40}) check_rows({ranks, factor}, false);
+  for (int turn = 0; turn < 3; ++turn) check_rows({4, 40}, true);
   return "1 to 4 ranks, one of them without a token: the whole softmax's loss and gradient, also of logits "
          "scaled by "
          "40, for one all_gather of two numbers per row and rank";
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"loss_in_parts",
-                              "with m the maximum of a rank's own logits, s the sum of exp(logit - m) and M "
-                              "the largest m of all ranks, the whole "
-                              "sum is that of s exp(m - M); a rank without tokens has m = -inf and s = 0",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"loss_in_parts",
+                         "with m the maximum of a rank's own logits, s the sum of exp(logit - m) and M "
+                         "the largest m of all ranks, the whole "
+                         "sum is that of s exp(m - M); a rank without tokens has m = -inf and s = 0",
+                         check};
+
+}  // namespace sc::exercise

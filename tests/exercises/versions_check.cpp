@@ -68,12 +68,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"versions",
-       "count the updates that the stage has made when the forward begins; vertical_sync: those of stage 0; "
-       "two_buffers: those of stage 0 when the step's first forward begins",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "versions",
+    "count the updates that the stage has made when the forward begins; vertical_sync: those of stage 0; "
+    "two_buffers: those of stage 0 when the step's first forward begins",
+    check};
+
+}  // namespace sc::exercise

@@ -270,12 +270,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"which_update",
-                              "step t follows t updates, and a delayed forward does without the last one. "
-                              "Each step fetches every unit once: count the "
-                              "fetches up to the last forward that needs the old parameters",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"which_update",
+                         "step t follows t updates, and a delayed forward does without the last one. "
+                         "Each step fetches every unit once: count the "
+                         "fetches up to the last forward that needs the old parameters",
+                         check};
+
+}  // namespace sc::exercise

@@ -44,7 +44,8 @@ class Disk {
 std::vector<std::int64_t> pieces_of(const WindowCase& window) {
   const RunShape rank = shape();
   std::vector<std::int64_t> elements;
-  for (const Piece& piece : cut_pieces(ParamLayout(rank.workload.model, rank.world), rank.rank, window.piece))
+  for (const Piece& piece :
+       cut_pieces(ParamLayout(rank.workload.model, rank.mesh.world()), rank.rank, window.piece))
     elements.push_back(piece.range.size());
   return elements;
 }

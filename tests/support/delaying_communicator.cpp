@@ -1,5 +1,6 @@
 #include "tests/support/delaying_communicator.h"
 
+#include <atomic>
 #include <utility>
 
 #include "common/comm/completion.h"
@@ -98,6 +99,11 @@ Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, 
   }
   return worker_->post(std::move(apart),
                        [this, op, in, out, peer] { return inner_->issue(op, in, out, peer); });
+}
+
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
+  static std::atomic<std::uint64_t> seed = 1;
+  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
 }
 
 }  // namespace sc

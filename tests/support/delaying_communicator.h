@@ -47,4 +47,7 @@ class DelayingCommunicator : public Communicator {
   std::unique_ptr<DelayingWorker> worker_;  // after inner_: ends first
 };
 
+/// Random delays, other ones on every rank and every time.
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm);
+
 }  // namespace sc

@@ -10,7 +10,6 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <functional>
@@ -289,11 +288,7 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
 
 /// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
-/// A Wrap: random delays, other ones on every rank and every time.
-inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
+using sc::delayed;  // a Wrap
 template <Lesson S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
