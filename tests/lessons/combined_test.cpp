@@ -123,24 +123,6 @@ TEST(Combined, WithoutAMeshTensorRanksComeFirst) {
   EXPECT_EQ(of(12), (std::vector<std::int64_t>{2, 3, 2}));
 }
 
-// What every tensor rank has is compared among them.
-TEST(Combined, CopiesOfATensorGroupThatPartAreNamed) {
-  const auto spoil = [](Strategy& strategy, Communicator& comm, const StepScalars& /*scalars*/,
-                        std::int64_t /*done*/) {
-    if (comm.rank() != Rank{1}) return;
-    for (const StateSlice& slice : strategy.state())
-      if (slice.purpose == Purpose::parameters && slice.segment == Segment::whole && slice.unit == 2)
-        slice.write({0, 1}, at::full({1}, 7.0, at::kFloat));
-  };
-  try {
-    (void)test::run_local<Combined>(2, five_heads(1), {.mesh = "1x1x2", .verify_replicas = 2}, kCombinedSteps,
-                                    {}, {}, {.between = spoil});
-    ADD_FAILURE() << "nobody noticed";
-  } catch (const ClaimError& error) {
-    EXPECT_STREQ(error.what(), "step 1: two copies of unit 2 differ: they must stay equal to the bit");
-  }
-}
-
 TEST(Combined, DelaysChangeNothing) {
   for (int again = 0; again < 3; ++again)
     expect_combined_equals(five_heads(2), {2, 2, 2}, {.warmup = again % 2}, test::delayed);

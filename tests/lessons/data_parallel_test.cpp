@@ -153,56 +153,15 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
   EXPECT_EQ(bytes_to_convert(w), std::vector<std::int64_t>{4 * largest});
 }
 
-/// Two ranks; `ask` sees each rank's lesson, which it may have seeded by its rank.
-void with_lessons(std::int64_t verify_replicas, bool seeded_by_rank,
-                  const std::function<void(DataParallel&, RecordingCommunicator&)>& ask) {
-  LocalWorld world(2);
-  std::vector<std::unique_ptr<Communicator>> comms;
-  for (int r = 0; r < 2; ++r) comms.push_back(world.communicator(Rank{r}));
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([&, r] {
-      const c10::InferenceMode inference;
-      Workload w = odd_workload();
-      if (seeded_by_rank) w.seed += static_cast<std::uint64_t>(r);
-      const RunShape shape = test::shape_for(w, 2, r, CommBackend::local);
-      RecordingCommunicator comm(*comms[static_cast<std::size_t>(r)]);
-      Ledger ledger(at::kCPU);
-      const StepScalars scalars = test::step_scalars(0, 0);
-      test::Beside beside;
-      RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-      DataParallelOptions options;
-      options.verify_replicas = verify_replicas;
-      DataParallel lesson(context, options);
-      comm.set_phase("check");
-      ask(lesson, comm);
-    });
-  }
-}
-
 TEST(DataParallel, ComparesReplicasEveryFewSteps) {
   for (const std::int64_t every : {0, 1, 3}) {
-    with_lessons(every, false, [&](DataParallel& lesson, RecordingCommunicator& comm) {
-      for (std::int64_t step = 0; step < 9; ++step) {
-        comm.set_step(step);
-        lesson.after_step(step);
+    for (const test::RankResult& rank :
+         test::run_local<DataParallel>(2, odd_workload(), {.verify_replicas = every}, 9))
+      for (std::size_t step = 0; step < 9; ++step) {
         const bool due = every == 1 || (every == 3 && (step == 2 || step == 5 || step == 8));
-        EXPECT_EQ(comm.recorded("check", step).count.size(), due ? 1U : 0U) << every << ", step " << step;
+        EXPECT_EQ(rank.checked[step].count.size(), due ? 1U : 0U) << every << ", step " << step;
       }
-    });
   }
-}
-
-TEST(DataParallel, NamesTheReplicaThatDiffers) {
-  with_lessons(1, true, [](DataParallel& lesson, RecordingCommunicator&) {
-    std::string text;
-    try {
-      lesson.after_step(4);
-    } catch (const ClaimError& error) {
-      text = error.what();
-    }
-    EXPECT_EQ(text.find("step 4: rank 1's parameters differ from rank 0's"), 0U) << text;
-  });
 }
 
 TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {

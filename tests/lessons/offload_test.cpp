@@ -11,7 +11,6 @@
 #include <limits>
 #include <thread>
 
-#include "common/base/check.h"
 #include "common/comm/forwarding_communicator.h"
 #include "common/model/unit_views.h"
 #include "lessons/00_one_device/reference_order.h"
@@ -34,6 +33,15 @@ void expect_offload_equals(const test::RankResult& expected, int world, const Wo
 
 constexpr ParametersOn kParameters[] = {ParametersOn::whole, ParametersOn::sharded};
 
+/// With parameters on every rank, and in slices.
+void expect_both_equal(const test::RankResult& expected, int world, const Workload& w, OffloadOptions options,
+                       const test::Wrap& wrap = {}) {
+  for (const ParametersOn parameters : kParameters) {
+    options.parameters = parameters;
+    expect_offload_equals(expected, world, w, options, wrap);
+  }
+}
+
 class OffloadWorlds : public ::testing::TestWithParam<int> {};
 
 TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
@@ -41,9 +49,8 @@ TEST_P(OffloadWorlds, ExactUpdatesEndInTheSameBits) {
   for (const std::int64_t micro : {1, 3}) {
     const Workload w = offloaded_workload(micro, world);
     const test::RankResult expected = offloaded_reference(w, world);
-    for (const ParametersOn parameters : kParameters)
-      for (const std::int64_t piece : {64, 999, 4'000'000})
-        expect_offload_equals(expected, world, w, {{.parameters = parameters, .piece = piece}});
+    for (const std::int64_t piece : {64, 999, 4'000'000})
+      expect_both_equal(expected, world, w, {{.piece = piece}});
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, OffloadWorlds, ::testing::Values(1, 2, 3));
@@ -64,8 +71,7 @@ TEST(Offload, ThreadsPrefetchAndOverlapChangeNoBit) {
 TEST(Offload, EveryModelEndsInTheSameBits) {
   test::for_each_model([](const Workload& w) {
     const test::RankResult expected = offloaded_reference(w, 2);
-    for (const ParametersOn parameters : kParameters)
-      expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 700}});
+    expect_both_equal(expected, 2, w, {{.piece = 700}});
   });
 }
 
@@ -73,8 +79,7 @@ TEST(Offload, AClipThatAlwaysActs) {
   Workload w = offloaded_workload(3, 2);
   w.optim.clip = 1e-3;
   const test::RankResult expected = offloaded_reference(w, 2);
-  for (const ParametersOn parameters : kParameters)
-    expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
+  expect_both_equal(expected, 2, w, {{.piece = 300}});
 }
 
 TEST(Offload, SixteenBitsBesideFp32) {
@@ -82,8 +87,7 @@ TEST(Offload, SixteenBitsBesideFp32) {
     Workload w = offloaded_workload(3, 2);
     w.precision = {.dtype = DType::bf16, .grad_dtype = grad, .reduce_dtype = grad};
     const test::RankResult expected = offloaded_reference(w, 2);
-    for (const ParametersOn parameters : kParameters)
-      expect_offload_equals(expected, 2, w, {{.parameters = parameters, .piece = 300}});
+    expect_both_equal(expected, 2, w, {{.piece = 300}});
   }
 }
 
@@ -95,10 +99,8 @@ TEST_P(OffloadWorlds, ResidentUnitsEndInTheSameBits) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       w.precision.dtype = dtype;
       const test::RankResult expected = offloaded_reference(w, world);
-      for (const ParametersOn parameters : kParameters)
-        for (const std::int64_t resident : {1, 3, 4})
-          expect_offload_equals(expected, world, w,
-                                {{.parameters = parameters, .resident = resident, .piece = 300}});
+      for (const std::int64_t resident : {1, 3, 4})
+        expect_both_equal(expected, world, w, {{.resident = resident, .piece = 300}});
       expect_offload_equals(expected, world, w, {{.resident = 2, .piece = 600}}, test::delayed);
     }
   }
@@ -170,11 +172,7 @@ TEST(Offload, AGuessIsWhatAGoodStepSays) {
   for (const bool scaled : {false, true}) {
     Ledger ledger(at::kCPU);
     test::Beside beside;
-    StepScalars scalars = test::step_scalars(0.01, 4);
-    if (scaled) {
-      scalars.loss_scale = at::full({}, 1024.0, at::kFloat);
-      scalars.scaler_state = at::zeros({2}, at::kLong);
-    }
+    const StepScalars scalars = test::step_scalars(0.01, 4, scaled);
     RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
     UpdateScalars sent(at::zeros({4}, at::kDouble), at::zeros({16}, at::kDouble));
     const LandedScalars guess = sent.send_guess(context, 0);
@@ -206,7 +204,6 @@ class AtTheNorm final : public ForwardingCommunicator {
 /// How many pieces the host has updated when the norm is not yet known, of a step's; it has `patience` to do
 /// so.
 std::int64_t updated_before_the_norm(const Workload& w, std::chrono::milliseconds patience) {
-  c10::InferenceMode inference;
   LocalWorld world(1);
   std::vector<StateSlice> moments;
   std::int64_t updated = 0;
@@ -219,17 +216,12 @@ std::int64_t updated_before_the_norm(const Workload& w, std::chrono::millisecond
       });
     } while (updated < static_cast<std::int64_t>(moments.size()) && std::chrono::steady_clock::now() < until);
   });
-  Ledger ledger(at::kCPU);
-  test::Beside beside;
-  const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
-  const StepScalars scalars = test::step_scalars(0.01, 0);
-  RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-  Offload strategy(context, {{.piece = 4'000'000}});
-  for (StateSlice& slice : strategy.state())
+  test::Alone<Offload> rank(comm, test::shape_for(w, 1, 0, CommBackend::local), {{.piece = 4'000'000}}, 0.01);
+  for (StateSlice& slice : rank.lesson.state())
     if (slice.purpose == Purpose::momentum) moments.push_back(std::move(slice));
   EXPECT_EQ(moments.size(), 5U);
-  strategy.train_step(test::made_up_step(shape, 0));
-  strategy.quiet();
+  rank.lesson.train_step(test::made_up_step(rank.shape, 0));
+  rank.lesson.quiet();
   return updated;
 }
 
@@ -248,9 +240,7 @@ TEST(Offload, DelaysChangeNothing) {
   for (const std::int64_t micro : {1, 3}) {
     const Workload w = offloaded_workload(micro, 3);
     const test::RankResult expected = offloaded_reference(w, 3);
-    for (int k = 0; k < 5; ++k)
-      for (const ParametersOn parameters : kParameters)
-        expect_offload_equals(expected, 3, w, {{.parameters = parameters, .piece = 600}}, test::delayed);
+    for (int k = 0; k < 5; ++k) expect_both_equal(expected, 3, w, {{.piece = 600}}, test::delayed);
   }
 }
 
@@ -423,13 +413,8 @@ class DelayedDirectly final : public Strategy {
 constexpr std::int64_t kDelayedSteps = 7;
 
 void expect_equals_direct(const std::vector<test::RankResult>& found, const test::RankResult& direct) {
-  for (const test::RankResult& rank : found) {
-    EXPECT_TRUE(test::bit_equal(rank, direct));
-    EXPECT_EQ(rank.losses, direct.losses);
-    EXPECT_EQ(rank.norms, direct.norms);
-    EXPECT_EQ(rank.evaluation, direct.evaluation);
-    test::expect_as_planned(rank);
-  }
+  test::expect_equals_reference(found, direct);
+  EXPECT_EQ(found[0].evaluation, direct.evaluation) << "to the bit, too: as many ranks";
 }
 
 TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
@@ -477,20 +462,16 @@ TEST(OffloadDelayed, WithWarmStepsToTheEndItIsExact) {
 }
 
 std::vector<at::Tensor> gradients_after(std::int64_t steps, const OffloadOptions& options) {
-  c10::InferenceMode inference;
   LocalWorld world(1);
   const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
-  Ledger ledger(at::kCPU);
-  test::Beside beside;
-  const RunShape shape = test::shape_for(offloaded_workload(3, 1), 1, 0, CommBackend::local);
-  const StepScalars scalars = test::step_scalars(0.01, 0);
-  RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
-  Offload strategy(context, options);
-  for (std::int64_t step = 0; step < steps; ++step) strategy.train_step(test::made_up_step(shape, step));
+  test::Alone<Offload> rank(*comm, test::shape_for(offloaded_workload(3, 1), 1, 0, CommBackend::local),
+                            options, 0.01);
+  for (std::int64_t step = 0; step < steps; ++step)
+    rank.lesson.train_step(test::made_up_step(rank.shape, step));
   std::vector<at::Tensor> gradients;
-  for (const StateSlice& slice : strategy.state())
+  for (const StateSlice& slice : rank.lesson.state())
     if (slice.purpose == Purpose::gradients) gradients.push_back(slice.copy());
-  strategy.quiet();
+  rank.lesson.quiet();
   return gradients;
 }
 
@@ -506,30 +487,27 @@ TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
   }
 }
 
-std::string offload_refusal(const OffloadOptions& options, DeviceKind device = DeviceKind::cpu) {
-  RunShape shape = test::shape_for(offloaded_workload(1, 1), 1, 0, CommBackend::local);
-  shape.device = device;
-  try {
-    (void)OffloadPlans(options).memory_plan(shape);
-  } catch (const InputError& error) {
-    return error.where() + ": " + error.message();
-  }
-  return "taken";
-}
-
 TEST(Offload, RefusesWhatContradictsItself) {
-  EXPECT_EQ(offload_refusal({}), "taken");
-  EXPECT_EQ(offload_refusal({{.update = UpdateKind::delayed}, false}),
-            "update=delayed: an update that is put off runs beside the device");
-  EXPECT_EQ(offload_refusal({}, DeviceKind::cuda), "taken");
-  EXPECT_EQ(offload_refusal({{.link_mbps = 5}}), "taken");
-  EXPECT_EQ(offload_refusal({{.resident = 4}}), "taken");
-  EXPECT_EQ(offload_refusal({{.resident = 5}}),
-            "resident: the model has 5 units, and the host updates one of them at least");
-  EXPECT_EQ(offload_refusal({{.update = UpdateKind::delayed, .resident = 1}}),
-            "resident: the device would update at once what the host updates a step later");
-  EXPECT_EQ(offload_refusal({{.link_mbps = 5}}, DeviceKind::cuda),
-            "link_mbps: it is about ranks on the CPU, and these are GPUs");
+  struct Case {
+    OffloadOptions options;
+    std::string said;
+    DeviceKind device = DeviceKind::cpu;
+  };
+  for (const Case& c :
+       std::vector<Case>{{{}, "taken"},
+                         {{}, "taken", DeviceKind::cuda},
+                         {{{.link_mbps = 5}}, "taken"},
+                         {{{.resident = 4}}, "taken"},
+                         {{{.update = UpdateKind::delayed}, false},
+                          "64 update=delayed: an update that is put off runs beside the device"},
+                         {{{.resident = 5}},
+                          "64 resident: the model has 5 units, and the host updates one of them at least"},
+                         {{{.update = UpdateKind::delayed, .resident = 1}},
+                          "64 resident: the device would update at once what the host updates a step later"},
+                         {{{.link_mbps = 5}},
+                          "64 link_mbps: it is about ranks on the CPU, and these are GPUs",
+                          DeviceKind::cuda}})
+    EXPECT_EQ(test::refusal<OffloadPlans>(c.options, offloaded_workload(1, 1), 1, c.device), c.said);
 }
 
 TEST(Offload, SaysHowTheHostComputes) {

@@ -178,18 +178,13 @@ TEST(TensorParallel, CopiesThatPartAreNamed) {
 
 TEST(TensorParallel, RanksThatReadOtherRowsAreNamed) {
   const auto thrown = test::on_ranks(2, [&](Communicator& comm) {
-    const c10::InferenceMode inference;
-    const Workload w = five_heads();
-    const RunShape shape = test::shape_for(w, 2, to_int(comm.rank()), CommBackend::local,
-                                           Mesh(WorldSize(2), {{Axis::tensor, 2}}));
-    Ledger ledger(at::kCPU);
-    const StepScalars scalars = test::step_scalars(1e-2, 0);
-    test::Beside beside;
-    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-    TensorParallel lesson(context, {.verify_replicas = 1});
-    const std::vector<Batch> batches = test::made_up_step(shape, to_int(comm.rank()));
-    lesson.train_step(batches);
-    lesson.after_step(0);
+    test::Alone<TensorParallel> rank(comm,
+                                     test::shape_for(five_heads(), 2, to_int(comm.rank()), CommBackend::local,
+                                                     Mesh(WorldSize(2), {{Axis::tensor, 2}})),
+                                     {.verify_replicas = 1}, 1e-2);
+    const std::vector<Batch> batches = test::made_up_step(rank.shape, to_int(comm.rank()));
+    rank.lesson.train_step(batches);
+    rank.lesson.after_step(0);
   });
   for (const std::exception_ptr& error : thrown) {
     try {

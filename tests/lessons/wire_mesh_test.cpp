@@ -46,8 +46,6 @@ std::string in_words(const std::vector<SentOver>& all) {
 template <Lesson S>
 void expect_groups_send_what_is_planned(const Workload& workload, const typename S::Options& options,
                                         std::size_t groups) {
-  const c10::InferenceMode inference;
-  at::set_num_threads(1);
   RankOf<S> rank(workload, options);
   const std::vector<SentOver> planned =
       planned_by_communicator(typename S::Plans(options).comm_plan(rank.shape()), rank.shape());

@@ -15,8 +15,6 @@ using test::for_each_precision, test::RankOf;
 
 template <Lesson S>
 void expect_steps_send_what_is_planned(const Workload& workload, const typename S::Options& options) {
-  const c10::InferenceMode inference;
-  at::set_num_threads(1);
   RankOf<S> rank(workload, options);
   for (const std::int64_t step : {0, 1}) {
     const test::WireCount sent = rank.count_step(step);
@@ -99,8 +97,6 @@ TEST(WireBytes, OfTensorRanksAreThePlans) {
 TEST(WireBytes, OfAnInnerStageAreMessagesAlone) {
   const int stages = to_int(test::mpi_world().size()), stage = to_int(test::mpi_world().rank());
   if (stages < 3) GTEST_SKIP() << "with two stages both are ends";
-  const c10::InferenceMode inference;
-  at::set_num_threads(1);
   const Workload w = test::odd_workload();
   const std::int64_t message = w.batch.micro * w.batch.sequence * w.model.width * 4,
                      M = w.batch.global / w.batch.micro;

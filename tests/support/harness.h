@@ -23,6 +23,7 @@
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
+#include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/strategy/strategy.h"
 #include "tests/support/delaying_communicator.h"
@@ -99,15 +100,39 @@ inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step)
 
 /// On the host; `updates`: done before this step.
 inline constexpr Bytes kScalarBytes{3 * 4 + 8};
-inline StepScalars step_scalars(double lr, std::int64_t updates) {
-  return {at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong), at::full({}, 1.0, at::kFloat),
-          at::full({}, 0.0, at::kFloat)};
+inline StepScalars step_scalars(double lr, std::int64_t updates, bool scales_loss = false) {
+  StepScalars scalars{at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong),
+                      at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
+  if (!scales_loss) return scalars;
+  scalars.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
+  scalars.scaler_state = at::zeros({2}, at::kLong);
+  return scalars;
 }
 
 /// The rest of a RunContext, for tests that neither copy nor mark.
 struct Beside {
   std::unique_ptr<Copies> copies = make_host_copies();
   Timeline timeline;
+};
+
+/// One rank's lesson on a communicator of the caller's, and all that it refers to.
+template <Lesson S>
+struct Alone {
+  Alone(Communicator& comm, const RunShape& of, const typename S::Options& options, double lr = 0,
+        bool scales_loss = false)
+      : shape(of),
+        scalars(step_scalars(lr, 0, scales_loss)),
+        context{shape, comm, ledger, scalars, *beside.copies, beside.timeline},
+        lesson(context, options) {
+    at::set_num_threads(1);
+  }
+  const c10::InferenceMode inference;
+  const RunShape shape;
+  Ledger ledger{at::kCPU};
+  const StepScalars scalars;
+  Beside beside;
+  RunContext context;
+  S lesson;
 };
 
 /// What LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls begin() and
@@ -150,7 +175,7 @@ struct RankResult {
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
-  std::vector<CommPlan> recorded;                 // of every step
+  std::vector<CommPlan> recorded, checked;        // of every step: its own, and those of after_step
   double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
   std::vector<double> evaluations;                // between steps, where a run asks for several
   std::int64_t first_result = 0;                  // the step of losses[0]
@@ -236,6 +261,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
     strategy.after_step(step);
+    result.checked.push_back(comm.recorded("check", step));
     comm.set_phase("eval");
     if (step == evaluate_after) result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
     if (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0)
@@ -406,17 +432,42 @@ inline void expect_as_planned(const RankResult& rank) {
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
 }
 
-/// Every rank ends where the reference does, to the bit, having held and sent what its plans say.
-inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
-  for (const RankResult& rank : ranks) {
-    EXPECT_TRUE(bit_equal(rank, expected));
-    EXPECT_EQ(rank.losses, expected.losses);
-    EXPECT_EQ(rank.norms, expected.norms);
-    EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
-    // Every rank evaluates all batches here, so that sum and count are N times the reference's.
-    EXPECT_DOUBLE_EQ(rank.evaluation, expected.evaluation);
+/// Every rank ends where the run does that it is compared with (its rank's, or the only one there is), to the
+/// bit and from its own first step on, having held and sent what its plans say.
+inline void expect_goes_on(const std::vector<RankResult>& found, const std::vector<RankResult>& expected) {
+  for (std::size_t r = 0; r < found.size(); ++r) {
+    const RankResult &rank = found[r], &whole = expected[r % expected.size()];
+    const auto from = [&](const std::vector<double>& all) {
+      return std::vector<double>(all.begin() + rank.first_result, all.end());
+    };
+    EXPECT_TRUE(bit_equal(rank, whole));
+    EXPECT_EQ(rank.losses, from(whole.losses));
+    EXPECT_EQ(rank.norms, from(whole.norms));
     expect_as_planned(rank);
   }
+}
+
+/// And they evaluate alike.
+inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
+  expect_goes_on(ranks, {expected});
+  // Every rank evaluates all batches here, so that sum and count are N times the reference's.
+  EXPECT_DOUBLE_EQ(ranks[0].evaluation, expected.evaluation);
+  for (const RankResult& rank : ranks) EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+}
+
+/// What a lesson's plans say of a workload on so many ranks: "<exit code> <where>: <message>", or "taken".
+template <class Plans>
+std::string refusal(const typename Plans::Options& options, const Workload& w, int world,
+                    DeviceKind device = DeviceKind::cpu) {
+  const Plans plans(options);
+  try {
+    RunShape shape = shape_for(w, world, 0, CommBackend::local, plans.mesh(WorldSize{world}));
+    shape.device = device;
+    (void)plans.memory_plan(shape);
+  } catch (const InputError& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
+  }
+  return "taken";
 }
 
 }  // namespace sc::test
