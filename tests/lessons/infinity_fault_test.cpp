@@ -160,20 +160,13 @@ class InfinityFaults : public ::testing::Test {
 
  private:
   static void train_rank(Communicator& transport, const InfinityOptions& o, std::vector<double>& losses) {
-    const c10::InferenceMode inference;
-    at::set_num_threads(1);
-    const RunShape shape =
-        test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local);
-    Ledger ledger(at::kCPU);
-    RecordingCommunicator comm(transport);
-    const StepScalars scalars = test::step_scalars(0, 0);
-    test::Beside beside;
-    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline, comm.shared_record()};
-    Infinity lesson(context, o);
+    test::Alone<Infinity> rank(
+        transport, test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local), o);
+    const RunShape& shape = rank.shape;
     for (std::int64_t step = 0; step < kFaultSteps; ++step) {
-      scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
+      rank.scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
       const std::vector<Batch> batches = test::made_up_step(shape, step);
-      const StepResult result = lesson.train_step(batches);
+      const StepResult result = rank.lesson.train_step(batches);
       losses.push_back(result.sums.data_ptr<double>()[0] / result.sums.data_ptr<double>()[1]);
     }
   }

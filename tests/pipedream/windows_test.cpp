@@ -116,18 +116,17 @@ TEST(Windows, RefuseWhatHasAnEndOrDoesNotFillThePipeline) {
     return error_of([&] { Windows w(o); }, ExitCode::usage);
   };
   expect_texts(
-      {{refuse({.family = Family::gpipe}).substr(0, 7), "family:"},
+      {{refuse({.family = Family::gpipe}), "family:..."},
        {refuse({.family = Family::pipedream, .stages = 4, .microbatches = 3}),
         "microbatches: 3 a batch are fewer than the 4 stages: a batch would not fill the pipeline | choose "
         "at "
         "least 4 microbatches a batch"},
        {refuse({.family = Family::pipedream, .stages = 2, .microbatches = 4, .update_every = 3}),
         "update_every: 3 does not divide the 4 microbatches of a batch | choose a divisor"},
-       {refuse({.family = Family::two_bw, .stages = 2, .microbatches = 4, .update_every = 1}).substr(0, 13),
-        "microbatches:"},
-       {error_of([] { generate({.family = Family::gpipe, .update_every = 2}); }, ExitCode::usage)
-            .substr(0, 13),
-        "update_every:"}});
+       {refuse({.family = Family::two_bw, .stages = 2, .microbatches = 4, .update_every = 1}),
+        "microbatches:..."},
+       {error_of([] { generate({.family = Family::gpipe, .update_every = 2}); }, ExitCode::usage),
+        "update_every:..."}});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <stdexcept>
@@ -94,14 +95,9 @@ class Formula {
   }
 
   [[nodiscard]] std::int64_t value_of(std::string_view word) const {
-    if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) {
-      std::int64_t number = 0;
-      for (const char c : word) {
-        if (std::isdigit(static_cast<unsigned char>(c)) == 0) fail("neither a number nor a symbol");
-        number = 10 * number + (c - '0');
-      }
+    std::int64_t number = 0;
+    if (std::from_chars(word.data(), word.data() + word.size(), number).ptr == word.data() + word.size())
       return number;
-    }
     if (word == "KiB") return 1024;
     if (word == "MiB") return 1024 * 1024;
     const auto found = values_.find(word);
