@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -64,10 +63,14 @@ struct Statistics {
   [[nodiscard]] double loss(double logit) const { return std::log(sum) + max - logit; }
   [[nodiscard]] double softmax(double logit) const { return std::exp(logit - max) / sum; }
 };
-enum class Of { all, own_rank, padding_too };
+enum class Of { all, own_rank, padding_too, unscaled };  // unscaled: sums of each rank's own
 
 Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
   Statistics s;
+  if (of == Of::unscaled) {
+    for (int r = 0; r < rows.ranks(); ++r) s.sum += statistics(rows, row, r, Of::own_rank).sum;
+    return s;
+  }
   const auto each = [&](const auto& f) {
     for (int r = 0; r < rows.ranks(); ++r) {
       if (of == Of::own_rank && r != rank) continue;
@@ -82,42 +85,18 @@ Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
 
 /// What a learner may have found instead, and what it comes from.
 struct Mistake {
-  std::string what;
-  std::function<Statistics(const Rows&, std::int64_t row, int rank)> find;
+  const char* what;
+  Of max, sum;
 };
-const std::vector<Mistake>& usual_mistakes() {
-  const auto own_max = [](const Rows& rows, std::int64_t row, int rank) {
-    return statistics(rows, row, rank, Of::own_rank).max;
-  };
-  const auto max = [](const Rows& rows, std::int64_t row) { return statistics(rows, row, 0, Of::all).max; };
-  const auto unscaled = [](const Rows& rows, std::int64_t row) {
-    double sum = 0;
-    for (int r = 0; r < rows.ranks(); ++r) sum += statistics(rows, row, r, Of::own_rank).sum;
-    return sum;
-  };
-  static const std::vector<Mistake> kMistakes = {
-      {"sums that were taken from different maxima were added: scale each by exp(its maximum - the largest)",
-       [=](const Rows& rows, std::int64_t row, int) {
-         return Statistics{max(rows, row), unscaled(rows, row)};
-       }},
-      {"the softmax is of this rank's own tokens only",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return statistics(rows, row, rank, Of::own_rank);
-       }},
-      {"this rank's own maximum stands where the largest of all ranks belongs",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return Statistics{own_max(rows, row, rank), statistics(rows, row, rank, Of::all).sum};
-       }},
-      {"this rank's own maximum stands where the largest of all ranks belongs, and sums that were taken from "
-       "different maxima were added",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return Statistics{own_max(rows, row, rank), unscaled(rows, row)};
-       }},
-      {"padding is in the softmax", [=](const Rows& rows, std::int64_t row, int rank) {
-         return statistics(rows, row, rank, Of::padding_too);
-       }}};
-  return kMistakes;
-}
+constexpr Mistake kUsualMistakes[] = {
+    {"sums that were taken from different maxima were added: scale each by exp(its maximum - the largest)",
+     Of::all, Of::unscaled},
+    {"the softmax is of this rank's own tokens only", Of::own_rank, Of::own_rank},
+    {"this rank's own maximum stands where the largest of all ranks belongs", Of::own_rank, Of::all},
+    {"this rank's own maximum stands where the largest of all ranks belongs, and sums that were taken from "
+     "different maxima were added",
+     Of::own_rank, Of::unscaled},
+    {"padding is in the softmax", Of::padding_too, Of::padding_too}};
 
 bool close(double found, double wanted, double by) { return std::abs(found - wanted) <= 1e-5 * by; }
 
@@ -131,9 +110,12 @@ std::string cause(const Rows& rows, int rank, double found, double by, const Val
   if (!std::isfinite(found))
     return "\nan exponential is too large if its logit is above the maximum that was subtracted; or what was "
            "gathered was read before its wait()";
-  for (const Mistake& mistake : usual_mistakes()) {
-    const double would_be = value([&](std::int64_t row) { return mistake.find(rows, row, rank); });
-    if (close(found, would_be, by)) return "\n" + mistake.what;
+  for (const Mistake& mistake : kUsualMistakes) {
+    const double would_be = value([&](std::int64_t row) {
+      return Statistics{statistics(rows, row, rank, mistake.max).max,
+                        statistics(rows, row, rank, mistake.sum).sum};
+    });
+    if (close(found, would_be, by)) return std::string("\n") + mistake.what;
   }
   return {};
 }

@@ -184,12 +184,11 @@ void check_mesh(const MeshPlace& mesh, bool delays) {
     const std::string where =
         to_text(mesh) + (delays ? " with random delays" : "") + ", " + rank_text(rank) + ": ";
     const StageGradients& gradients = found[static_cast<std::size_t>(rank)];
-    for (const auto& [kind, slice] : {std::pair(kMatrices, gradients.matrices.slice),
-                                      {kNorms, gradients.norms.slice},
-                                      {kTied, gradients.tied.slice}}) {
-      for (std::int64_t i = 0; slice.defined() && i < kind.a_slice; ++i) {
-        const std::string wrong =
-            wrong_sum(kind, here, slice.const_data_ptr<double>()[i], place.replica * kind.a_slice + i);
+    for (const auto& [kind, gradient] :
+         {std::pair(kMatrices, gradients.matrices), {kNorms, gradients.norms}, {kTied, gradients.tied}}) {
+      for (std::int64_t i = 0; gradient.full.defined() && i < kind.a_slice; ++i) {
+        const std::string wrong = wrong_sum(kind, here, gradient.slice.const_data_ptr<double>()[i],
+                                            place.replica * kind.a_slice + i);
         require(wrong.empty(), where + "the slice of `" + kind.name + "` " + wrong);
       }
     }

@@ -192,35 +192,35 @@ TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
 }
 
 TEST_F(InfinityTest, RefusesWhatCannotBe) {
-  const Workload w = offloaded_workload(2, 1);
-  const auto refusal = [&](const InfinityOptions& o) {
-    const std::string said = test::refusal<InfinityPlans>(o, w, 1);
-    return said.substr(0, said.find(':'));
+  struct Case {
+    std::string said;  // the beginning
+    UpdateKind update = UpdateKind::delayed;
+    GradsAt grads = GradsAt::host;
+    ParamsAt params = ParamsAt::device;
+    ParametersOn parameters = ParametersOn::whole;
+    std::int64_t resident = 0, block = 4096;
   };
-  InfinityOptions o = options(500);
-  EXPECT_EQ(refusal(o), "taken");
-  o.update = UpdateKind::delayed;
-  EXPECT_EQ(refusal(o), "64 update=delayed");
-  o.grads_at = GradsAt::host;
-  EXPECT_EQ(refusal(o), "taken");
-  o.params_at = ParamsAt::host;
-  EXPECT_EQ(refusal(o), "64 params_at=host") << "whole parameters";
-  o.parameters = ParametersOn::sharded;
-  EXPECT_EQ(refusal(o), "taken");
-  o.params_at = ParamsAt::disk;
-  EXPECT_EQ(refusal(o), "taken");
-  o.parameters = ParametersOn::whole;
-  EXPECT_EQ(refusal(o), "64 params_at=disk");
-  o.parameters = ParametersOn::sharded;
-  o.update = UpdateKind::exact, o.resident = 1;
-  EXPECT_EQ(refusal(o), "64 resident") << "its parameters are elsewhere";
-  o.params_at = ParamsAt::device;
-  EXPECT_EQ(refusal(o), "taken");
-  o.resident = 5;
-  EXPECT_EQ(refusal(o), "64 resident") << "all of them";
-  o.resident = 0;
-  o.block = 5000;
-  EXPECT_EQ(refusal(o), "64 block");
+  for (const Case& c :
+       std::vector<Case>{{.said = "taken", .update = UpdateKind::exact, .grads = GradsAt::device},
+                         {.said = "64 update=delayed:", .grads = GradsAt::device},
+                         {.said = "taken"},
+                         {.said = "64 params_at=host:", .params = ParamsAt::host},  // whole parameters
+                         {.said = "taken", .params = ParamsAt::host, .parameters = ParametersOn::sharded},
+                         {.said = "taken", .params = ParamsAt::disk, .parameters = ParametersOn::sharded},
+                         {.said = "64 params_at=disk:", .params = ParamsAt::disk},
+                         {.said = "64 resident:",  // its parameters are elsewhere
+                          .update = UpdateKind::exact,
+                         .params = ParamsAt::disk,
+                         .parameters = ParametersOn::sharded,
+                         .resident = 1},
+                         {.said = "taken", .update = UpdateKind::exact, .resident = 1},
+                         {.said = "64 resident:", .update = UpdateKind::exact, .resident = 5},  // all of them
+                         {.said = "64 block:", .update = UpdateKind::exact, .block = 5000}}) {
+    InfinityOptions o = options(500);
+    o.update = c.update, o.grads_at = c.grads, o.params_at = c.params, o.parameters = c.parameters;
+    o.resident = c.resident, o.block = c.block;
+    EXPECT_EQ(test::refusal<InfinityPlans>(o, offloaded_workload(2, 1), 1).substr(0, c.said.size()), c.said);
+  }
 }
 
 }  // namespace

@@ -27,11 +27,7 @@ Workload workload(int stages, std::int64_t micro_batches) {
 }
 
 VersionOptions options_of(VersionRule rule, std::int64_t every) {
-  VersionOptions options;
-  options.split = "uniform";
-  options.versions = rule;
-  options.update_every = every;
-  return options;
+  return {.versions = rule, .update_every = every, .split = "uniform"};
 }
 
 RunShape shape_of(int stages, std::int64_t micro_batches, int stage) {
@@ -230,10 +226,7 @@ TEST(InFlight, UpdatesBehindSoManyWindowsAreCounted) {
 }
 
 pipedream::Costs costs(const std::vector<pipedream::StageTimes>& times, double latency = 0) {
-  pipedream::Costs all;
-  all.times = times;
-  all.latency = latency;
-  return all;
+  return {.times = times, .latency = latency};
 }
 
 struct IdleCase {

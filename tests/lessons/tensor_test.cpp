@@ -10,6 +10,7 @@
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -205,17 +206,18 @@ TEST(TensorParallel, RefusesWhatCannotBeShared) {
     });
   };
   Workload w = five_heads();
-  EXPECT_EQ(refused(w, 5, {}),
-            "64|batch.micro: 2 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
-            "batch.micro=5, or --set tokens=whole");
-  EXPECT_EQ(refused(w, 5, {.tokens = TokenShare::whole}), "no InputError");
-  EXPECT_EQ(refused(w, 2, {.lanes = 2}),
-            "64|lanes: two lanes take turns with a micro-batch each, and a step has 3 micro-batches|--set "
-            "batch.micro=1, or "
-            "--set lanes=1");
-  EXPECT_EQ(refused(w, 6, {}),
-            "64|model.heads: 5 heads cannot be shared by 6 tensor ranks: each has at least one|at most 5 of "
-            "them, or --set model.heads=6 or more that divide model.width");
+  test::expect_texts(
+      {{refused(w, 5, {}),
+        "64|batch.micro: 2 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
+        "batch.micro=5, or --set tokens=whole"},
+       {refused(w, 5, {.tokens = TokenShare::whole}), "no InputError"},
+       {refused(w, 2, {.lanes = 2}),
+        "64|lanes: two lanes take turns with a micro-batch each, and a step has 3 micro-batches|--set "
+        "batch.micro=1, or "
+        "--set lanes=1"},
+       {refused(w, 6, {}),
+        "64|model.heads: 5 heads cannot be shared by 6 tensor ranks: each has at least one|at most 5 of "
+        "them, or --set model.heads=6 or more that divide model.width"}});
 }
 
 }  // namespace

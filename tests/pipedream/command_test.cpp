@@ -96,8 +96,7 @@ TEST(TimelineText, ATickAColumn) {
 
 TEST(TimelineText, NinetySixColumnsOtherwise) {
   const Schedule s = generate({.family = Family::naive, .stages = 2, .microbatches = 1});
-  Costs costs;
-  costs.times = {{1, 0.30103, 0.4771, 0}};
+  Costs costs{.times = {{1, 0.30103, 0.4771, 0}}};
   const Timeline timeline = simulate(s, costs);
   EXPECT_EQ(tick_of(s, timeline), 0);
   const std::string text = timeline_text(s, timeline, false);
@@ -112,8 +111,7 @@ TEST(TimelineText, NinetySixColumnsOtherwise) {
 
 TEST(TimelineText, TheTickDividesAllTimes) {
   const Schedule s = generate({.family = Family::naive, .stages = 2, .microbatches = 1});
-  Costs costs;
-  costs.times = {{0.75, 0.5, 0, 0}};
+  Costs costs{.times = {{0.75, 0.5, 0, 0}}};
   EXPECT_DOUBLE_EQ(tick_of(s, simulate(s, costs)), 0.25);
   EXPECT_NE(timeline_text(s, simulate(s, costs), false).find("one column is 0.25 of time"),
             std::string::npos);
@@ -181,8 +179,7 @@ TEST_F(Command, SimulateWritesWhatStagesHoldWhen) {
 }
 
 TEST_F(Command, SimulateReadsFiles) {
-  Costs costs;
-  costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
+  Costs costs{.times = {{1, 1, 1, 0}, {3, 3, 3, 0}}};
   write_text(path("costs.json"), to_json(costs));
   write_text(path("s.csv"), to_csv(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3})));
   const Result result = run("simulate --file " + path("s.csv") + " --costs " + path("costs.json"));

@@ -170,8 +170,7 @@ TEST(Partition, TheHeadOfGpt2Counts) {
 }
 
 TEST(Partition, ReplicatesALayerThatCannotBeCut) {
-  Profile profile;
-  profile.layers = {{"big", 10, 20, 8, 0, 0, true}, {"small", 4, 6, 8, 0, 0, true}};
+  Profile profile{"", {{"big", 10, 20, 8, 0, 0, true}, {"small", 4, 6, 8, 0, 0, true}}};
   const Partition found = optimal_partition(profile, 4, Reduction::ring);
   EXPECT_EQ(found.stages,
             (std::vector<Stage>{{0, 1, 4}}));  // nothing to exchange: data parallelism is perfect
@@ -186,9 +185,7 @@ TEST(Partition, ReplicatesALayerThatCannotBeCut) {
 }
 
 TEST(Partition, WorkedFormulas) {
-  Profile profile;
-  profile.layers = {{"a", 1, 2, 30, 5, 40, true}, {"b", 2, 4, 50, 7, 60, true}};
-  profile.bandwidth = 10;
+  Profile profile{"", {{"a", 1, 2, 30, 5, 40, true}, {"b", 2, 4, 50, 7, 60, true}}, 10};
   const Stage both{0, 1, 2};
   expect_numbers({
       {stage_time(profile, both, Reduction::parameter_server), (9 + 4 * 0.5 * 100 / 10) / 2},
@@ -203,9 +200,8 @@ TEST(Partition, WorkedFormulas) {
 }
 
 TEST(Partition, PrefersFewerRanksThenFewerStages) {
-  Profile profile;
-  profile.layers = {{"a", 1, 0, 0, 0, 0, true}, {"b", 9, 0, 0, 0, 1e6, true}, {"c", 1, 0, 0, 0, 0, true}};
-  profile.bandwidth = 1;
+  Profile profile{
+      "", {{"a", 1, 0, 0, 0, 0, true}, {"b", 9, 0, 0, 0, 1e6, true}, {"c", 1, 0, 0, 0, 0, true}}, 1};
   const Partition found = optimal_partition(profile, 8, Reduction::ring);
   EXPECT_EQ(found.bottleneck, 9);
   EXPECT_EQ(found.ranks(), 3);
@@ -254,17 +250,15 @@ TEST(Partition, ProfilesCountOperationsAndBytes) {
 }
 
 TEST(Partition, NothingTakesNoTime) {
-  Profile profile;
-  profile.layers = {{"a", 0, 0, 1, 1, 1, true}};
+  Profile profile{"", {{"a", 0, 0, 1, 1, 1, true}}};
   const Partition found = optimal_partition(profile, 3, Reduction::ring);
   EXPECT_EQ(found.bottleneck, 0);
   EXPECT_EQ(found.efficiency, 0);
 }
 
 TEST(Partition, CostsForTheSimulator) {
-  Profile profile;
-  profile.layers = {{"a", 2, 4, 30, 5, 40, true}, {"b", 3, 8, 50, 7, 60, true}, {"c", 1, 2, 99, 1, 2, true}};
-  profile.bandwidth = 10;
+  Profile profile{
+      "", {{"a", 2, 4, 30, 5, 40, true}, {"b", 3, 8, 50, 7, 60, true}, {"c", 1, 2, 99, 1, 2, true}}, 10};
   Partition partition;
   partition.stages = {{0, 1, 2}, {2, 2, 1}};
   const Costs costs = costs_of(profile, partition);
@@ -301,12 +295,11 @@ TEST(Partition, RefusesBadInput) {
 }
 
 TEST(CostFiles, ReadBackEqual) {
-  Costs costs;
-  costs.times = {{1, 2, 3, 0.1}, {0.25, 1e-3, 0, 0}};
-  costs.bytes = {{10, 20}, {1e9, 7}};
-  costs.message_bytes = 5;
-  costs.latency = 1e-6;
-  costs.bandwidth = 2.5e10;
+  Costs costs{.times = {{1, 2, 3, 0.1}, {0.25, 1e-3, 0, 0}},
+              .bytes = {{10, 20}, {1e9, 7}},
+              .message_bytes = 5,
+              .latency = 1e-6,
+              .bandwidth = 2.5e10};
   EXPECT_EQ(costs_from_json(to_json(costs), "t"), costs);
   EXPECT_EQ(
       costs_from_json("{\"times\": [{\"forward\": 1, \"backward_input\": 1, \"backward_weights\": 1}]}", "t"),

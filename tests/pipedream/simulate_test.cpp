@@ -16,11 +16,7 @@ using test::written;
 
 constexpr double kRound = 1e-9;  // sums of a few hundred numbers near 1
 
-Costs equal_stages(StageTimes times) {
-  Costs costs;
-  costs.times = {times};
-  return costs;
-}
+Costs equal_stages(StageTimes times) { return {.times = {times}}; }
 
 TEST(Simulate, EqualsTheClosedFormulas) {
   // Halves, quarters: sums are exact. The third set has backward shorter than forward.
@@ -64,10 +60,7 @@ TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
 }
 
 TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
-  Costs costs;
-  costs.message_bytes = 3;
-  costs.bandwidth = 4;
-  costs.latency = 0.125;
+  Costs costs{.message_bytes = 3, .latency = 0.125, .bandwidth = 4};
   for (const GenerateOptions& o : every_schedule(5)) {
     const Schedule s = generate(o);
     costs.times.assign(static_cast<std::size_t>(o.stages), {});
@@ -125,8 +118,7 @@ TEST(Simulate, LinksMayDiffer) {
   GenerateOptions o;
   o.stages = 3, o.microbatches = 4;
   const Schedule s = generate(o);
-  Costs one;
-  one.message_bytes = 6, one.bandwidth = 2;
+  Costs one{.message_bytes = 6, .bandwidth = 2};
   const Costs free;
   Costs each = one;
   each.bandwidth = 0, each.bandwidths = {2, 2, 2};
@@ -150,10 +142,7 @@ TEST(Simulate, LinksMayDiffer) {
 
 TEST(Simulate, ALinkTakesLatencyAndBytesOverBandwidth) {
   const Schedule s = written({"F0 SA0 F1 SA1 RG0 RG1 B0 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
-  Costs costs;
-  costs.message_bytes = 6;
-  costs.bandwidth = 2;  // 3 units a message
-  costs.latency = 0.5;
+  const Costs costs{.message_bytes = 6, .latency = 0.5, .bandwidth = 2};  // 3.5 units a message
   const Timeline timeline = simulate(s, costs);
   const auto span = [&](std::size_t stage, std::size_t index) { return timeline.spans[stage][index]; };
   expect_numbers({{span(0, 1).start, 1},  // SA0
@@ -176,15 +165,13 @@ TEST(Simulate, AMessageWaitsForItsReceive) {
       written({"F0 SA0 F1 SA1 RG0 B0 RG1 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
   const Schedule late =
       written({"F0 SA0 RG0 F1 SA1 B0 RG1 B1 step@1", "RA0 F0 B0 SG0 RA1 F1 B1 SG1 step@1"}, 2);
-  Costs costs;
-  costs.latency = 0.5;
+  Costs costs{.latency = 0.5};
   EXPECT_DOUBLE_EQ(simulate(early, costs).spans[1][5].start, 4.5);  // F1 follows B0 at once
   EXPECT_DOUBLE_EQ(simulate(late, costs).spans[1][5].start, 5);     // RA1 was posted at 4.5
 }
 
 TEST(Simulate, UnevenStages) {
-  Costs costs;
-  costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
+  Costs costs{.times = {{1, 1, 1, 0}, {3, 3, 3, 0}}};
   const Timeline timeline =
       simulate(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3}), costs);
   expect_numbers(
@@ -204,14 +191,9 @@ TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
                   by_warmup[static_cast<std::size_t>(warmup)], kRound)
           << warmup;
   };
-  Costs late;
-  late.latency = 0.5;
+  Costs late{.latency = 0.5};
   expect(late, {31, 28, 28});
-  const auto last_stage = [](const StageTimes& times) {
-    Costs costs;
-    costs.times = {{1, 1, 1, 0}, times};
-    return costs;
-  };
+  const auto last_stage = [](const StageTimes& times) { return Costs{.times = {{1, 1, 1, 0}, times}}; };
   expect(last_stage({1, 1, 1, 0}), {27, 27, 27});
   expect(last_stage({0.9, 0.9, 0.9, 0}), {26.4, 24.7, 24.6});
   expect(last_stage({0.7, 1.05, 1.05, 0}), {26.6, 25.4, 25.4});  // fewer blocks, and the head's backward
@@ -231,9 +213,7 @@ TEST(Simulate, ChunksShareAStagesTimeAndSplitBackwardIsItsTwoHalves) {
 }
 
 TEST(Simulate, BytesAreCountsTimesSizes) {
-  Costs costs;
-  costs.bytes = {{10, 100}, {20, 200}};
-  costs.message_bytes = 7;
+  Costs costs{.bytes = {{10, 100}, {20, 200}}, .message_bytes = 7};
   const Timeline timeline =
       simulate(generate({.family = Family::pipedream, .stages = 2, .microbatches = 8}), costs);
   expect_numbers({{timeline.stages[0].activation_bytes, 2 * 10},
