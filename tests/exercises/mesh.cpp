@@ -16,14 +16,14 @@ namespace sc::exercise {
 namespace {
 
 RunShape shape_of(const MeshCase& question, const CombinedPlans& plans) {
-  RunShape shape;
-  shape.workload = load_workload("configs/gpt2_1558m.json");
+  RunShape shape{.workload = load_workload("configs/gpt2_1558m.json"),
+                 .mesh = plans.mesh(WorldSize{kMeshRanks}),
+                 .device = DeviceKind::cuda,
+                 .ops = OpsBackend::fused,
+                 .comm = CommBackend::nccl};
   GptConfig& model = shape.workload.model;
   model.layers = question.layers, model.heads = question.heads, model.width = question.width;
   shape.workload.batch.global = question.rows, shape.workload.batch.micro = question.micro;
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  const WorldSize world{kMeshRanks};
-  shape.mesh = plans.mesh(world);
   return shape;
 }
 

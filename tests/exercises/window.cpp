@@ -13,10 +13,10 @@ namespace {
 constexpr int kUpdates = 4;  // of which the first two are the way in
 
 RunShape shape() {
-  RunShape shape;
-  shape.workload = load_workload(kWindowWorkload);
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  return shape;
+  return {.workload = load_workload(kWindowWorkload),
+          .device = DeviceKind::cuda,
+          .ops = OpsBackend::fused,
+          .comm = CommBackend::nccl};
 }
 
 InfinityOptions options(const WindowCase& window) {

@@ -12,6 +12,7 @@
 #include "tests/support/fake_strategy.h"
 #include "tests/support/faulty_block_io.h"
 #include "tests/support/harness.h"
+#include "tests/support/shuffling_block_io.h"
 
 namespace sc {
 namespace {
@@ -249,45 +250,17 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   }
 }
 
-/// A disk that takes its time, and that puts one kind of request off while there are others: those come later
-/// and are served before.
-class LateIo final : public BlockIo {
- public:
-  LateIo(std::unique_ptr<BlockIo> inner, Kind late) : inner_(std::move(inner)), late_(late) {}
-  void submit(const BlockRequest& request) override {
-    if (request.kind == late_) return held_.push_back(request);
-    inner_->submit(request);
-    ++in_flight_;
-  }
-  BlockResult reap() override {
-    std::this_thread::sleep_for(100us);
-    if (in_flight_ == 0) {
-      inner_->submit(held_.front());
-      held_.pop_front();
-      ++in_flight_;
-    }
-    --in_flight_;
-    return inner_->reap();
-  }
-
- private:
-  std::unique_ptr<BlockIo> inner_;
-  const Kind late_;
-  std::deque<BlockRequest> held_;
-  int in_flight_ = 0;
-};
-
 TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const Kind late : {Kind::read, Kind::write}) {
+  for (const auto late : {ShufflingBlockIo::Order::reads_last, ShufflingBlockIo::Order::writes_last}) {
     for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
       for (const std::int64_t buffers : {1, 2, 3, 5}) {
         SCOPED_TRACE(std::to_string(static_cast<int>(late)) + " late, " + std::to_string(buffers) +
                      " buffers");
         InfinityOptions o = options();
         o.piece = 300, o.buffers = buffers, o.grads_at = grads;
-        o.wrap = [late](auto io) { return std::make_unique<LateIo>(std::move(io), late); };
+        o.wrap = [late](auto io) { return std::make_unique<ShufflingBlockIo>(std::move(io), late, 1); };
         const Deadline deadline(60s, "a transfer that was late left a rank behind");
         test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
       }
@@ -305,7 +278,9 @@ TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
       InfinityOptions o = options();
       o.parameters = ParametersOn::sharded, o.params_at = ParamsAt::disk;
       o.prefetch = prefetch, o.buffers = buffers, o.piece = 4'000'000;
-      o.wrap = [](auto io) { return std::make_unique<LateIo>(std::move(io), Kind::read); };
+      o.wrap = [](auto io) {
+        return std::make_unique<ShufflingBlockIo>(std::move(io), ShufflingBlockIo::Order::reads_last, 1);
+      };
       const Deadline deadline(60s, "parameters that were late left a rank behind");
       test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
     }

@@ -301,8 +301,10 @@ struct WarmSteps {
   std::int64_t warm_steps = 2;
 };
 
+constexpr std::int64_t kDelayedSteps = 7;
+
 /// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have
-/// made (t - 1 in warm steps), and update t - 1 happens afterwards. Every rank holds everything.
+/// made (t - 1 in warm steps). Every rank holds everything, and every version of the parameters.
 class DelayedDirectly final : public Strategy {
  public:
   using Plans = test::NoPlans<WarmSteps>;
@@ -313,17 +315,17 @@ class DelayedDirectly final : public Strategy {
         options_(options),
         layout_(context.shape.workload.model, context.shape.mesh.world()),
         passes_(context, layout_),
-        sums_(passes_.sums()) {
-    for (at::Tensor* arena : {&params_, &master_, &fresh_, &grads_, &pending_, &m_, &v_})
-      *arena = context.ledger.zeros(Purpose::parameters, "test", {layout_.arena_size().value()}, DType::f32);
-    const auto scalar = [&](DType dtype) {
-      return context.ledger.zeros(Purpose::workspace, "test", {}, dtype);
+        sums_(passes_.sums()),
+        versions_(kDelayedSteps + 1) {
+    const auto zero = [&](at::Tensor& arena) {
+      arena = context.ledger.zeros(Purpose::parameters, "test", {layout_.arena_size().value()}, DType::f32);
     };
-    before_ = {scalar(DType::f32), scalar(DType::i64), scalar(DType::f32)};
-    params_of_ = unit_views(layout_, params_), fresh_of_ = unit_views(layout_, fresh_);
+    for (at::Tensor* arena : {&fresh_, &grads_, &m_, &v_}) zero(*arena);
+    for (at::Tensor& version : versions_) zero(version);
+    fresh_of_ = unit_views(layout_, fresh_);
+    read(0);
     for (int unit = 0; unit < layout_.num_units(); ++unit)
       init_unit(layout_, unit, context.shape.workload.seed, params_of_[static_cast<std::size_t>(unit)]);
-    master_.copy_(params_);
   }
   StepResult train_step(std::span<const Batch> batches) override {
     sums_.zero_();
@@ -348,24 +350,14 @@ class DelayedDirectly final : public Strategy {
     finish_sums(sums_);
     context_.comm.all_reduce(sums_).wait();
     global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
-    // The update before this one, with its own learning rate, count and clip factor.
-    if (waits_) update(pending_, before_);
-    waits_ = false;
-    if (++step_ < options_.warm_steps) {
-      update(grads_, context_.scalars);
-    } else {
-      pending_.copy_(grads_);
-      before_.lr.copy_(context_.scalars.lr), before_.step.copy_(context_.scalars.step);
-      before_.clip.copy_(context_.scalars.clip);
-      waits_ = true;
-    }
-    params_.copy_(master_);
+    versions_[step_ + 1].copy_(versions_[step_]);
+    ++step_;
+    update(versions_[step_]);
+    read(static_cast<std::int64_t>(step_) < options_.warm_steps ? step_ : step_ - 1);
     return {sums_, context_.scalars.grad_norm};
   }
   std::vector<StepResult> drain() override {
-    if (waits_) update(pending_, before_);
-    waits_ = false;
-    params_.copy_(master_);
+    read(step_);
     return {};
   }
   void forward_loss(const Batch& batch, at::Tensor& sums) override {
@@ -378,24 +370,26 @@ class DelayedDirectly final : public Strategy {
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
       const Range all{0, layout_.unit(unit).sharded_size};
       const auto add = [&](Purpose purpose, const at::Tensor& arena) {
-        state.push_back({purpose, unit, Segment::sharded, all,
-                         in_tensor(unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded)});
+        state.push_back({purpose, unit, Segment::sharded, all, in_tensor(of(arena, unit))});
       };
-      add(Purpose::parameters, params_), add(Purpose::momentum, m_), add(Purpose::variance, v_);
+      add(Purpose::parameters, versions_[step_]), add(Purpose::momentum, m_), add(Purpose::variance, v_);
     }
     return state;
   }
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  void update(const at::Tensor& grads, const StepScalars& scalars) {
+  /// What computes from now on.
+  void read(std::size_t version) { params_of_ = unit_views(layout_, versions_[version]); }
+  [[nodiscard]] at::Tensor of(const at::Tensor& arena, int unit) const {
+    return unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded;
+  }
+  void update(const at::Tensor& params) {
     for (int unit = 0; unit < layout_.num_units(); ++unit) {
-      const auto of = [&](const at::Tensor& arena) {
-        return unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded;
-      };
-      at::Tensor p = of(master_), m = of(m_), v = of(v_);
-      adamw_step(hyper_of(context_.shape.workload.optim), scalars,
-                 layout_.decay_ranges(unit, Segment::sharded, {0, p.numel()}), of(grads), p, m, v, nullptr);
+      at::Tensor p = of(params, unit), m = of(m_, unit), v = of(v_, unit);
+      adamw_step(hyper_of(context_.shape.workload.optim), context_.scalars,
+                 layout_.decay_ranges(unit, Segment::sharded, {0, p.numel()}), of(grads_, unit), p, m, v,
+                 nullptr);
     }
   }
 
@@ -403,14 +397,11 @@ class DelayedDirectly final : public Strategy {
   Options options_;
   ParamLayout layout_;
   Passes passes_;
-  at::Tensor sums_, params_, master_, fresh_, grads_, pending_, m_, v_;
+  at::Tensor sums_, fresh_, grads_, m_, v_;
+  std::vector<at::Tensor> versions_;
   std::vector<UnitTensors> params_of_, fresh_of_;
-  StepScalars before_;
-  std::int64_t step_ = 0;
-  bool waits_ = false;
+  std::size_t step_ = 0;  // updates made
 };
-
-constexpr std::int64_t kDelayedSteps = 7;
 
 void expect_equals_direct(const std::vector<test::RankResult>& found, const test::RankResult& direct) {
   test::expect_equals_reference(found, direct);

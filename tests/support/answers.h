@@ -20,8 +20,7 @@ inline std::string as_far_as(const std::string& text, const std::string& expecte
 /// ask(question) is the answer, as far as that goes, of each.
 template <class Ask>
 void expect_answers(const Ask& ask, const Answers& rows) {
-  for (const auto& [question, answer] : rows)
-    EXPECT_EQ(as_far_as(ask(question), answer), answer) << question;
+  for (const auto& [question, answer] : rows) EXPECT_EQ(as_far_as(ask(question), answer), answer) << question;
 }
 
 /// ask(question) has the answer in it, of each.
