@@ -96,8 +96,8 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
     }
     return;
   }
-  for (const IoEngine engine : kEngines) {
-    for (const std::int64_t block : {128 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}) {
+  for (const IoEngine engine : kEngines)
+    for (const std::int64_t block : {128 * kKiB, 512 * kKiB, kMiB, 4 * kMiB})
       for (const int depth : {1, 2, 4, 8, 16, 32}) {
         const sc::OpenedIo opened = sc::open_block_io(engine, *file, depth);
         if (opened.engine != engine) {
@@ -112,8 +112,6 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
         }
         std::printf("\n");
       }
-    }
-  }
 }
 
 /// Each extent is read and written back, three reads ahead, as optimizer states are.
@@ -169,16 +167,13 @@ int main(int argc, char** argv) {
                  bytes, seconds);
       return 0;
     }
-    for (const IoEngine engine : kEngines) {
-      for (const int depth : {8, 32}) {
-        for (const bool verify : {true, false}) {
+    for (const IoEngine engine : kEngines)
+      for (const int depth : {8, 32})
+        for (const bool verify : {true, false})
           block_file(
               *ops,
               {.path = sc::Path(argv[1]) / "states", .depth = depth, .engine = engine, .verify = verify},
               bytes, 3 * seconds);
-        }
-      }
-    }
   } catch (const sc::InputError& error) {
     std::printf("error: %s\n", error.what());
     return static_cast<int>(error.code());

@@ -231,7 +231,7 @@ int run() {
     for (int kind = 0; kind < 3; ++kind)
       for (const auto& channel : channels) cells.push_back({channel.get(), kind, bytes, 1, {}, {}, {}});
   for (Cell& cell : cells) cell.repeats = repeats_of(cell, bench, estimate);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kRounds; ++round)
     for (Cell& cell : cells) {
       const double apart = bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, 0).products;
       products.push_back(apart);
@@ -245,7 +245,6 @@ int run() {
       cell.beside.push_back(both.operations / cell.repeats);
       cell.taken.push_back((both.products - apart) / cell.repeats);
     }
-  }
   if (launch.rank == Rank{0}) {
     const GpuFacts facts = gpu.facts();
     std::cout << fmt::format(

@@ -25,9 +25,8 @@ int main(int argc, char** argv) {
   std::vector<double> ms;
   for (int step = 0; step < steps + kWarmUp; ++step) {
     const auto begin = std::chrono::steady_clock::now();
-    for (std::int64_t m = 0; m < micro_batches; ++m) {
+    for (std::int64_t m = 0; m < micro_batches; ++m)
       model.forward_backward(tokens, targets, scale, m == 0 ? sc::Write::overwrite : sc::Write::accumulate);
-    }
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (step >= kWarmUp) ms.push_back(took.count());
   }

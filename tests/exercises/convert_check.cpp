@@ -128,10 +128,9 @@ std::string missing(int point, const std::string& what) { return "\n" + std::to_
 
 std::string check_rows(const std::vector<Rank01>& ranks, const Workload& w) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> trained;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const auto& which : ranks[r].trained) trained[which].push_back(r);
-  }
-  for (std::int64_t step = 0; step < w.steps; ++step) {
+  for (std::int64_t step = 0; step < w.steps; ++step)
     for (std::int64_t j = 0; j < w.batch.global; ++j) {
       const std::vector<std::size_t>& who = trained[{step, j}];
       const std::string what = "micro-batch " + std::to_string(j) + " of step " + std::to_string(step);
@@ -144,16 +143,14 @@ std::string check_rows(const std::vector<Rank01>& ranks, const Workload& w) {
       if (who[0] != owner)
         return missing(1, what + " is " + rank_text(owner) + "'s, it was trained by " + rank_text(who[0]));
     }
-  }
   return {};
 }
 
 std::string check_start(const std::vector<Rank01>& ranks) {
-  for (std::size_t r = 1; r < ranks.size(); ++r) {
+  for (std::size_t r = 1; r < ranks.size(); ++r)
     if (std::memcmp(ranks[r].start.const_data_ptr(), ranks[0].start.const_data_ptr(),
                     ranks[0].start.nbytes()) != 0)
       return missing(2, "replicas start different: " + rank_text(r) + "'s parameters are not rank 0's");
-  }
   return {};
 }
 
@@ -174,7 +171,7 @@ std::string check_sums(const World& world, std::int64_t params, std::int64_t ste
 }
 
 std::string check_divisor(const std::vector<Rank01>& ranks, const Workload& w) {
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     for (std::size_t i = 0; i < ranks[r].scales.size(); ++i) {
       const std::int64_t step = ranks[r].trained[i].first, targets = targets_of(w, step);
       if (ranks[r].scales[i] == 1.0 / static_cast<double>(targets)) continue;
@@ -182,7 +179,6 @@ std::string check_divisor(const std::vector<Rank01>& ranks, const Workload& w) {
                             std::to_string(std::llround(1.0 / ranks[r].scales[i])) + " targets in step " +
                             std::to_string(step) + "; the global batch has " + std::to_string(targets));
     }
-  }
   return {};
 }
 
@@ -217,12 +213,11 @@ void check_world(int size) {
   all += check_divisor(ranks, workload);
   all += check_results(ranks, expected.losses, all.empty());
   require(all.empty(), std::to_string(size) + " ranks: still missing" + all);
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     require(std::memcmp(ranks[r].end.const_data_ptr(), expected.params.const_data_ptr(),
                         expected.params.nbytes()) == 0,
             std::to_string(size) + " ranks: " + rank_text(r) +
                 "'s parameters are not those of lesson 00 with virtual_ranks = " + std::to_string(size));
-  }
 }
 
 std::string check() {

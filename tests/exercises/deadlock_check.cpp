@@ -26,19 +26,17 @@ void pass_and_compare(World& world, std::int64_t n) {
 }
 
 std::string check() {
-  for (const int ranks : {2, 3, 4, 5}) {
+  for (const int ranks : {2, 3, 4, 5})
     for (const std::int64_t n : {1, 100'000}) {
       World world(ranks);
       pass_and_compare(world, n);
       CommPlan plan;
       plan.add({CommKind::send, DType::f32, Elements(n), WorldSize{ranks}});
       plan.add({CommKind::recv, DType::f32, Elements(n), WorldSize{ranks}});
-      for (int r = 0; r < ranks; ++r) {
+      for (int r = 0; r < ranks; ++r)
         require(world.issued(r) == plan, std::to_string(ranks) + " ranks: one message of " +
                                              std::to_string(n) + " elements a rank is enough");
-      }
     }
-  }
   World delayed(3, true);
   pass_and_compare(delayed, 100);
   return "2 to 5 ranks, 1 and 100000 elements: nobody hangs, one message a rank";

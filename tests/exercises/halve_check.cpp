@@ -45,7 +45,7 @@ class MadeUpStep : public OwnedStep {
 };
 
 void check_params(MadeUpStep& step, int ranks, const std::string& where) {
-  for (int unit = 0; unit < step.num_units(); ++unit) {
+  for (int unit = 0; unit < step.num_units(); ++unit)
     for (std::int64_t i = 0; i < step.params(unit).numel(); ++i) {
       float sum = grad(0, unit, i);
       for (int r = 1; r < ranks; ++r) sum += grad(r, unit, i);
@@ -53,7 +53,6 @@ void check_params(MadeUpStep& step, int ranks, const std::string& where) {
               where + "parameter " + std::to_string(i) + " of unit " + std::to_string(unit) +
                   " is not the one before minus the rate times the sum of gradients");
     }
-  }
 }
 
 Bytes sent(const CommPlan& plan) { return moved_bytes(plan, Way::wire, Rank{0}); }

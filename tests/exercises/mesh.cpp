@@ -115,7 +115,7 @@ Laid lay(const MeshCase& question, const std::string& mesh) {
 
 std::vector<Laid> all_that_fit(const MeshCase& question) {
   std::vector<Laid> found;
-  for (int stages = 1; stages <= kMeshRanks; ++stages) {
+  for (int stages = 1; stages <= kMeshRanks; ++stages)
     for (int data = 1; stages * data <= kMeshRanks; ++data) {
       try {
         found.push_back(lay(question, fmt::format("{}x{}x{}", stages, data, kMeshRanks / (stages * data))));
@@ -123,7 +123,6 @@ std::vector<Laid> all_that_fit(const MeshCase& question) {
         continue;  // sizes that do not divide
       }
     }
-  }
   std::erase_if(found, [](const Laid& laid) { return !laid.fits(); });
   std::ranges::stable_sort(found, {}, [](const Laid& laid) { return laid.sent(); });
   return found;

@@ -93,9 +93,8 @@ void check_world(int ranks, const std::vector<Range>& buckets) {
 }
 
 std::string check() {
-  for (const int ranks : {2, 1, 3}) {
+  for (const int ranks : {2, 1, 3})
     for (const std::int64_t size : {130, 40, 170, 999, 2000}) check_world(ranks, cut(size));
-  }
   return "1 to 3 ranks: each bucket is issued before the next unit is computed, and nobody waits before the "
          "last";
 }

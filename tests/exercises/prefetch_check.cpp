@@ -75,9 +75,8 @@ void check_world(int ranks, int blocks, bool delays) {
 }
 
 std::string check() {
-  for (const int ranks : {2, 1, 3}) {
+  for (const int ranks : {2, 1, 3})
     for (const int blocks : {5, 1, 2}) check_world(ranks, blocks, false);
-  }
   for (int turn = 0; turn < 5; ++turn) check_world(2, 5, true);
   return "1 to 3 ranks: while a block is computed the next one is on its way, in two buffers; delays change "
          "nothing";

@@ -50,11 +50,10 @@ void reduce_and_compare(World& world, std::int64_t n) {
   });
   for (std::size_t r = 0; r < result.size(); ++r) {
     const auto *a = result[r].const_data_ptr<float>(), *b = sum.const_data_ptr<float>();
-    for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t i = 0; i < n; ++i)
       require(std::memcmp(a + i, b + i, sizeof(float)) == 0,
               at_size(world.size(), n) + "element " + std::to_string(i) + " on rank " + std::to_string(r) +
                   " is " + std::to_string(a[i]) + " instead of " + std::to_string(b[i]));
-    }
   }
 }
 
@@ -85,13 +84,12 @@ void check_messages(const World& world, std::int64_t n) {
 }
 
 std::string check() {
-  for (int ranks = 1; ranks <= 5; ++ranks) {
+  for (int ranks = 1; ranks <= 5; ++ranks)
     for (const std::int64_t n : {60, 61, 1000, 7, 1, 0}) {
       World world(ranks);
       reduce_and_compare(world, n);
       check_messages(world, n);
     }
-  }
   World delayed(3, true);  // whoever reads before wait() reads NaN
   reduce_and_compare(delayed, 100);
   return "1 to 5 ranks, 0 to 1000 elements: bit-equal to the stated order, at most 2 (N - 1) messages a "

@@ -185,13 +185,12 @@ void check_mesh(const MeshPlace& mesh, bool delays) {
         to_text(mesh) + (delays ? " with random delays" : "") + ", " + rank_text(rank) + ": ";
     const StageGradients& gradients = found[static_cast<std::size_t>(rank)];
     for (const auto& [kind, gradient] :
-         {std::pair(kMatrices, gradients.matrices), {kNorms, gradients.norms}, {kTied, gradients.tied}}) {
+         {std::pair(kMatrices, gradients.matrices), {kNorms, gradients.norms}, {kTied, gradients.tied}})
       for (std::int64_t i = 0; gradient.full.defined() && i < kind.a_slice; ++i) {
         const std::string wrong = wrong_sum(kind, here, gradient.slice.const_data_ptr<double>()[i],
                                             place.replica * kind.a_slice + i);
         require(wrong.empty(), where + "the slice of `" + kind.name + "` " + wrong);
       }
-    }
   }
   if (mesh.stages != 2 || mesh.data != 2 || mesh.tensor != 2) return;
   for (int rank = 0; rank < ranks; ++rank) check_cost(world.issued(rank), at_rank(mesh, rank));

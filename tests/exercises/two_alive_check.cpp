@@ -49,7 +49,7 @@ void check_order(const MadeUpBlocks& backward, const std::string& where) {
 }
 
 void check_sums(MadeUpBlocks& backward, int rank, int ranks, const std::string& where) {
-  for (int block = 0; block < kBlocks; ++block) {
+  for (int block = 0; block < kBlocks; ++block)
     for (std::int64_t i = 0; i < kSize / ranks; ++i) {
       const std::int64_t at = rank * (kSize / ranks) + i;
       float sum = value(0, block, at);
@@ -57,7 +57,6 @@ void check_sums(MadeUpBlocks& backward, int rank, int ranks, const std::string& 
       require(backward.slice(block).const_data_ptr<float>()[i] == sum,
               where + "the slice of block " + std::to_string(block) + " is not the sum over ranks");
     }
-  }
 }
 
 struct Ran {

@@ -170,7 +170,7 @@ void World::run(const std::function<void(RecordingCommunicator&)>& body) {
   std::vector<std::exception_ptr> errors(comms_.size());
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < size(); ++r) {
+    for (int r = 0; r < size(); ++r)
       threads.emplace_back([&, r] {
         const c10::InferenceMode inference;
         at::set_num_threads(1);
@@ -184,7 +184,6 @@ void World::run(const std::function<void(RecordingCommunicator&)>& body) {
         }
         if (!delays_ && watch_->done(r)) comm.abort();
       });
-    }
   }
   if (!watch_->hang().empty()) throw NotReached(watch_->hang());
   rethrow_first(errors);

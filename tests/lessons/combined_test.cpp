@@ -55,14 +55,13 @@ TEST(Combined, EveryMeshEndsInOneOrdersBits) {
                          {2, 2, 2},
                          {1, 1, 4},
                          {3, 1, 2},
-                         {1, 3, 2}}) {
+                         {1, 3, 2}})
     for (const bool tied : {true, false}) {
       Workload w = five_heads(m.data);
       w.model.tied = tied;
       expect_combined_equals(w, m, {.states = ReplicaStates::whole});
       expect_combined_equals(w, m, {});
     }
-  }
 }
 
 TEST(Combined, WhateverIsKeptAndWhole) {

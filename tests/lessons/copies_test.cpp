@@ -36,7 +36,7 @@ struct Ranks {
       first->abort();
     });
     std::vector<std::jthread> threads;
-    for (int r = 0; r < world; ++r) {
+    for (int r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
         const std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
         std::string& text = found[static_cast<std::size_t>(r)];
@@ -52,7 +52,6 @@ struct Ranks {
         }
         if (!text.empty() && --still_to_throw == 0) comm->abort();  // all that shall throw have
       });
-    }
     threads.clear();
     return found;
   }
@@ -120,8 +119,8 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
     w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
     const Ranks<DataParallel> ranks{3, w, {.bucket = {}, .verify_replicas = 1}};
     ranks.expect([](int, DataParallel&) {}, {});
-    for (const int odd : {0, 1, 2}) {
-      for (int unit = 0; unit < 5; ++unit) {
+    for (const int odd : {0, 1, 2})
+      for (int unit = 0; unit < 5; ++unit)
         for (const int place : {0, 1, 2}) {
           SCOPED_TRACE("rank " + std::to_string(odd) + ", unit " + std::to_string(unit) + ", place " +
                        std::to_string(place));
@@ -134,8 +133,6 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
               },
               {0, 1, 2}, of_rank(odd == 0 ? 1 : odd));  // rank 0 is what the others are compared with
         }
-      }
-    }
   }
 }
 
@@ -185,13 +182,12 @@ TEST(PipelineCopies, AnyBitOfAnyReplicaIsFound) {
     for (int rank = 0; rank < 4; ++rank) {
       const std::set<int> stage = rank < 2 ? std::set{0, 1} : std::set{2, 3};
       const std::vector<int> units = rank < 2 ? std::vector{0, 1, 2} : std::vector{3, 4, 0};
-      for (const int unit : units) {
+      for (const int unit : units)
         for (const int place : {0, 1, 2}) {
           SCOPED_TRACE("rank " + std::to_string(rank) + ", unit " + std::to_string(unit) + ", place " +
                        std::to_string(place) + (states == ReplicaStates::whole ? ", whole" : ", sharded"));
           ranks.expect(differs({rank}, unit, place), stage, of_unit(unit));
         }
-      }
     }
   }
 }

@@ -473,11 +473,10 @@ TEST(Formulas, UseEverySymbolOfTheLegend) {
   if (!used().contains("norm_lag")) GTEST_SKIP() << "the other tests have not run";
   // A checkpoint's copy is part of a job, not of a lesson's plan.
   const std::set<std::string> elsewhere = {"copied", "pending"};
-  for (const FormulaSymbol& s : kFormulaSymbols) {
+  for (const FormulaSymbol& s : kFormulaSymbols)
     if (!elsewhere.contains(s.symbol)) {
       EXPECT_TRUE(used().contains(s.symbol)) << s.symbol;
     }
-  }
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
     const Fault none{.kind = Kind::read, .what = IoFault::answers, .nth = 1 << 30};
     const std::vector<double> right = train(o, 0, none)[0].losses;
     ASSERT_EQ(right.size(), kFaultSteps);
-    for (const Case& c : kCases) {
+    for (const Case& c : kCases)
       for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::string(c.name) + ", rank " + std::to_string(faulty) + ", " +
                      std::to_string(o.buffers) + " buffers" +
@@ -217,17 +217,16 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
         for (const Trained& rank : ranks)
           EXPECT_TRUE(std::equal(rank.losses.begin(), rank.losses.end(), right.begin()));
       }
-    }
   }
 }
 
 TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const Kind kind : {Kind::read, Kind::write}) {
+  for (const Kind kind : {Kind::read, Kind::write})
     for (const auto& [what, value] :
          {std::pair(IoFault::answers, -EINTR), std::pair(IoFault::answers, -EAGAIN),
-          std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)}) {
+          std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)})
       for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(value));
         InfinityOptions two_pages = options();
@@ -246,15 +245,13 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
           if (error) std::rethrow_exception(error);
         test::expect_equals_reference(ranks, right);
       }
-    }
-  }
 }
 
 TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const auto late : {ShufflingBlockIo::Order::reads_last, ShufflingBlockIo::Order::writes_last}) {
-    for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+  for (const auto late : {ShufflingBlockIo::Order::reads_last, ShufflingBlockIo::Order::writes_last})
+    for (const GradsAt grads : {GradsAt::device, GradsAt::host})
       for (const std::int64_t buffers : {1, 2, 3, 5}) {
         SCOPED_TRACE(std::to_string(static_cast<int>(late)) + " late, " + std::to_string(buffers) +
                      " buffers");
@@ -264,15 +261,13 @@ TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
         const Deadline deadline(60s, "a transfer that was late left a rank behind");
         test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
       }
-    }
-  }
 }
 
 // Backward may expect a piece while forward's read of it is still on its way.
 TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const std::int64_t prefetch : {0, 1, 5}) {
+  for (const std::int64_t prefetch : {0, 1, 5})
     for (const std::int64_t buffers : {1, 2, 3, 5, 20}) {
       SCOPED_TRACE("prefetch " + std::to_string(prefetch) + ", " + std::to_string(buffers) + " buffers");
       InfinityOptions o = options();
@@ -284,7 +279,6 @@ TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
       const Deadline deadline(60s, "parameters that were late left a rank behind");
       test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
     }
-  }
 }
 
 }  // namespace

@@ -41,15 +41,13 @@ TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
   for (const std::int64_t micro : {1, 3}) {
     const Workload w = offloaded_workload(micro, world);
     const test::RankResult expected = offloaded_reference(w, world);
-    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
-      for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded})
+      for (const GradsAt grads : {GradsAt::device, GradsAt::host})
         for (const std::int64_t buffers : {1, 2, 3, 5}) {
           InfinityOptions o = options(999, buffers);
           o.parameters = parameters, o.grads_at = grads;
           if (lot.draws()) expect_equal(expected, world, w, o);
         }
-      }
-    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
@@ -75,14 +73,14 @@ TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
 TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
   test::Lot lot(world - 1, 3);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t micro : {1, 3}) {
       Workload w = offloaded_workload(micro, world);
       w.precision.dtype =
           dtype;  // gradients in fp32: three ranks' sum of 16-bit ones is rounded otherwise in lesson 00
       const test::RankResult expected = offloaded_reference(w, world);
-      for (const std::int64_t prefetch : {0, 1, 5}) {
-        for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk}) {
+      for (const std::int64_t prefetch : {0, 1, 5})
+        for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk})
           for (const std::int64_t buffers : {1, 3}) {
             InfinityOptions o = options(999, buffers);
             o.parameters = ParametersOn::sharded, o.params_at = params, o.prefetch = prefetch;
@@ -90,10 +88,7 @@ TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
             if (lot.draws()) expect_equal(expected, world, w, o);
             if (prefetch == 1 && lot.draws()) expect_equal(expected, world, w, o, test::delayed);
           }
-        }
-      }
     }
-  }
 }
 
 TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
@@ -109,7 +104,7 @@ TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
 TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
   Workload w = offloaded_workload(2, 2);
   w.optim.clip = 1e-3;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const DType grad : {DType::f32, dtype}) {
       w.precision = {.dtype = dtype, .grad_dtype = grad, .reduce_dtype = grad};
       const test::RankResult expected = offloaded_reference(w, 2);
@@ -119,7 +114,6 @@ TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
         expect_equal(expected, 2, w, o);
       }
     }
-  }
 }
 
 TEST_F(InfinityTest, EveryModelEndsInTheSameBits) {
@@ -135,14 +129,14 @@ TEST_F(InfinityTest, DelaysChangeNothing) {
 
 // Lesson 05's delayed updates, which offload_test holds against their direct computation.
 TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t micro : {1, 3}) {
       Workload w = offloaded_workload(micro, 2);
       w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
       OffloadOptions five;
       five.update = UpdateKind::delayed, five.warm_steps = 1;
       const std::vector<test::RankResult> expected = test::run_local<Offload>(2, w, five, 6);
-      for (const std::int64_t buffers : {1, 3, 8}) {
+      for (const std::int64_t buffers : {1, 3, 8})
         for (const ParamsAt params : {ParamsAt::device, ParamsAt::host, ParamsAt::disk}) {
           InfinityOptions o = options(900, buffers);
           o.update = UpdateKind::delayed, o.grads_at = GradsAt::host, o.warm_steps = 1;
@@ -155,9 +149,7 @@ TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
           test::expect_goes_on(found, expected);
           for (const test::RankResult& rank : found) EXPECT_EQ(rank.evaluation, expected[0].evaluation);
         }
-      }
     }
-  }
 }
 
 TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {

@@ -410,7 +410,7 @@ void expect_equals_direct(const std::vector<test::RankResult>& found, const test
 
 TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
   const int world = GetParam();
-  for (const std::int64_t micro : {1, 3}) {
+  for (const std::int64_t micro : {1, 3})
     for (const std::int64_t warm : {0, 1, 2, 3}) {
       SCOPED_TRACE(std::to_string(world) + " ranks, " + std::to_string(micro) + " micro-batches, warm " +
                    std::to_string(warm));
@@ -426,7 +426,6 @@ TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
                                direct);
       }
     }
-  }
 }
 
 // An evaluation takes what is due to the devices, and leaves what is put off where it is.

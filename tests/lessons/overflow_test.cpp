@@ -96,10 +96,9 @@ class SteppedByHand {
   std::vector<at::Tensor> held() {
     rank_.lesson.quiet();
     std::vector<at::Tensor> values;
-    for (const StateSlice& slice : rank_.lesson.state()) {
+    for (const StateSlice& slice : rank_.lesson.state())
       if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
         values.push_back(slice.copy());
-    }
     return values;
   }
   [[nodiscard]] std::int64_t updates() const { return rank_.scalars.step.template item<std::int64_t>(); }
@@ -140,7 +139,7 @@ TYPED_TEST_SUITE(Overflow, Lessons);
 
 // optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.
 TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
-  for (const Workload& w : {test::odd_workload(), sixteen_bits()}) {
+  for (const Workload& w : {test::odd_workload(), sixteen_bits()})
     on_worlds<TypeParam>(w, false, [](SteppedByHand<TypeParam>& lesson) {
       for (std::int64_t step = 0; step < 2; ++step) EXPECT_FALSE(lesson.step(step));
       const std::vector<at::Tensor> before = lesson.held();
@@ -151,7 +150,6 @@ TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
       EXPECT_FALSE(equal(lesson.held(), before));
       EXPECT_EQ(lesson.updates(), 3);
     });
-  }
 }
 
 // optim.nonfinite: stop. What run_lesson then says, on every rank.

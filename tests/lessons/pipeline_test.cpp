@@ -52,21 +52,20 @@ class PipelineStages : public ::testing::TestWithParam<int> {};
 // One to four stages, even and odd numbers of micro-batches, one and two replicas.
 TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
   const int stages = GetParam();
-  for (const std::int64_t micro : {1, 5}) {
+  for (const std::int64_t micro : {1, 5})
     for (const std::int64_t replicas : {1, 2}) {
       const Workload w = workload_of(8, micro, replicas);
       const test::RankResult expected = pipeline_reference(w, stages, replicas);
       for (const char* schedule : kFamilies)
         expect_pipeline_equals(expected, stages, w, {.schedule = schedule, .replicas = replicas});
     }
-  }
 }
 INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
 
 // Up to the most that fits: all forwards first on every stage but the last.
 TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
   const int stages = GetParam();
-  for (const std::int64_t micro : {3, 6}) {
+  for (const std::int64_t micro : {3, 6})
     for (const std::int64_t replicas : {1, 2}) {
       const Workload w = workload_of(5, micro, replicas);
       const test::RankResult expected = pipeline_reference(w, stages, replicas);
@@ -76,7 +75,6 @@ TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
                                 .replicas = replicas,
                                 .states = warmup % 2 == 0 ? ReplicaStates::sharded : ReplicaStates::whole});
     }
-  }
 }
 
 // Lesson 02's slices over the replicas of a stage: the same bits, with 1/R of the states on each.

@@ -50,8 +50,8 @@ TEST(TensorParallel, EqualsOneDeviceThatComputesInParts) {
 
 TEST(TensorParallel, WhateverIsKeptAndTied) {
   for (const Activations activations :
-       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
-    for (const bool tied : {true, false}) {
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute})
+    for (const bool tied : {true, false})
       for (const NormsForBackward gathered : {NormsForBackward::again, NormsForBackward::kept}) {
         Workload w = five_heads();
         w.activations = activations;
@@ -61,8 +61,6 @@ TEST(TensorParallel, WhateverIsKeptAndTied) {
         expect_tensor_equals(w, 3, {.gathered = gathered});
         expect_tensor_equals(w, 2, {.tokens = TokenShare::whole, .gathered = gathered});
       }
-    }
-  }
 }
 
 // Two micro-batches take turns; gradients add up in their order all the same, but both heads come before both
@@ -105,7 +103,7 @@ TEST(TensorParallel, DelaysChangeNothing) {
 TEST(TensorParallel, TrainsAsOneDeviceDoes) {
   const Workload w = five_heads();
   const test::RankResult one = test::run_local<ReferenceOrder>(1, w, {}, kTensorSteps).at(0);
-  for (const int ranks : {1, 4}) {
+  for (const int ranks : {1, 4})
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
       const test::RankResult parts =
           test::run_local<TensorParallel>(ranks, w, {.tokens = tokens}, kTensorSteps).at(0);
@@ -114,7 +112,6 @@ TEST(TensorParallel, TrainsAsOneDeviceDoes) {
         EXPECT_NEAR(parts.norms[step], one.norms[step], 1e-5 * one.norms[step]);
       }
     }
-  }
 }
 
 // --- weights -----------------------------------------------------------------------------------------------

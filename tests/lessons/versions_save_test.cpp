@@ -83,10 +83,9 @@ TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
         test::expect_goes_on(found, expected);
         continue;
       }
-      for (const test::RankResult& rank : found) {
+      for (const test::RankResult& rank : found)
         for (std::size_t i = 0; i < rank.losses.size(); ++i)
           EXPECT_EQ(rank.losses[i], expected[0].losses[static_cast<std::size_t>(rank.first_result) + i]);
-      }
     }
   }
 }
@@ -98,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(StagesAndRules, VersionsSaved,
 
 // Without versions nothing can be saved; a run that is longer than any ring is another matter.
 TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
-  for (const VersionRule versions : test::kRules) {
+  for (const VersionRule versions : test::kRules)
     for (const int stages : {2, 3, 4}) {
       const Workload w = workload_of(4, 4);
       const RunShape first = test::shape_for(w, stages, 0, CommBackend::local,
@@ -110,7 +109,6 @@ TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
           test::run_local<WeightVersions>(stages, w, rule(versions), kSavedVersionsSteps, test::delayed),
           test::stale_reference(w, stages, rule(versions), kSavedVersionsSteps));
     }
-  }
 }
 
 }  // namespace

@@ -57,12 +57,11 @@ TEST_P(VersionsOfStages, EveryRuleEndsInTheBitsOfItsFormula) {
 INSTANTIATE_TEST_SUITE_P(Stages, VersionsOfStages, ::testing::Values(1, 2, 3, 4));
 
 TEST(WeightVersions, UpdatesMayBeEverySoManyMicroBatches) {
-  for (const std::int64_t every : {1, 2, 3, 6}) {
+  for (const std::int64_t every : {1, 2, 3, 6})
     for (const VersionRule versions : kRules) {
       if (versions == VersionRule::two_buffers && every < 3) continue;
       expect_versions_equal(workload_of(5, 6), 3, rule(versions, every));
     }
-  }
 }
 
 TEST(WeightVersions, EveryModelEndsInTheSameBits) {
@@ -113,14 +112,13 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
   LocalWorld world(1);
   const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
   test::Alone<ReferenceOrder> zero(*comm, test::shape_for(small, 1, 0, CommBackend::local), {});
-  for (std::int64_t step = 0; step < kVersionsSteps; ++step) {
+  for (std::int64_t step = 0; step < kVersionsSteps; ++step)
     for (std::int64_t j = 0; j < 3; ++j) {
       Batch batch = test::made_up_batch(w, step, j);
       batch.scale = at::full({}, 1.0 / static_cast<double>(batch.with_loss), at::kFloat);
       zero.scalars.lr.fill_(learning_rate(small.optim, 3 * step + j, small.steps));
       zero.lesson.train_step({&batch, 1});
     }
-  }
   test::RankResult expected;
   for (StateSlice& slice : zero.lesson.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace) continue;

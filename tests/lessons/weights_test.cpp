@@ -78,9 +78,8 @@ Taken run_world(int world, const Workload& w, const Zero3Options& options) {
            witness.leave();
            throw;
          }
-       })) {
+       }))
     if (error) std::rethrow_exception(error);
-  }
   return taken;
 }
 

@@ -72,11 +72,10 @@ Workload five_heads(std::int64_t data) {
 TEST(WireBytesByGroup, OfAMeshAreThePlans) {
   for_each_precision(
       [](const Workload& w) {
-        for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded}) {
+        for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded})
           for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
             expect_groups_send_what_is_planned<Combined>(
                 w, {.mesh = "2x2x2", .states = states, .tokens = tokens}, 5);
-        }
       },
       five_heads(2));
 }

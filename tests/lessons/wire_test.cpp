@@ -29,13 +29,12 @@ void expect_steps_send_what_is_planned(const Workload& workload, const typename 
 TEST(WireBytes, OfDataParallelAreThePlans) {
   using By = BucketSize::By;
   for (const BucketSize bucket :
-       {BucketSize{By::tensor}, BucketSize{By::unit}, BucketSize{By::model}, BucketSize{By::elements, 977}}) {
+       {BucketSize{By::tensor}, BucketSize{By::unit}, BucketSize{By::model}, BucketSize{By::elements, 977}})
     for (const bool overlap : {true, false}) {
       SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + (overlap ? " overlap" : " after"));
       expect_steps_send_what_is_planned<DataParallel>(
           test::odd_workload(), {.bucket = bucket, .overlap = overlap, .verify_replicas = 1});
     }
-  }
 }
 
 TEST(WireBytes, OfZero1AreThePlans) {
@@ -80,13 +79,11 @@ TEST(WireBytes, OfTensorRanksAreThePlans) {
   for_each_precision([](Workload w) {
     w.model.heads = 5;
     w.batch = {.sequence = 12, .global = 8, .micro = 2};
-    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
-      for (const NormsForBackward gathered : {NormsForBackward::again, NormsForBackward::kept}) {
+    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
+      for (const NormsForBackward gathered : {NormsForBackward::again, NormsForBackward::kept})
         for (const int lanes : {1, 2})
           expect_steps_send_what_is_planned<TensorParallel>(
               w, {.tokens = tokens, .gathered = gathered, .lanes = lanes, .verify_replicas = 1});
-      }
-    }
     w.activations = Activations::recompute;
     expect_steps_send_what_is_planned<TensorParallel>(w, {});
   });

@@ -104,11 +104,10 @@ TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
 /// activations.
 Bytes model_states_in(const MemoryPlan& plan) {
   Bytes sum;
-  for (const MemoryPlan::Item& item : plan.items()) {
+  for (const MemoryPlan::Item& item : plan.items())
     if (item.name.ends_with("_shard") || item.name == "params_full" || item.name == "grads_full" ||
         item.name == "master_full" || item.name == "momentum_full" || item.name == "variance_full")
       sum += item.bytes;
-  }
   return sum;
 }
 

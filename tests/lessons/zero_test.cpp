@@ -25,9 +25,8 @@ test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every,
 /// Elements of `purpose` that these results name.
 std::int64_t named(std::span<const test::RankResult> ranks, Purpose purpose) {
   std::int64_t elements = 0;
-  for (const test::RankResult& rank : ranks) {
+  for (const test::RankResult& rank : ranks)
     for (const StateSlice& slice : rank.state) elements += slice.purpose == purpose ? slice.range.size() : 0;
-  }
   return elements;
 }
 
@@ -275,7 +274,7 @@ TEST(Zero3, HybridShardingIsTheSameOnGroups) {
     std::int64_t shards, micro_batches;
   };
   for (const Case& c :
-       {Case{4, 2, 1}, Case{4, 2, 3}, Case{4, 1, 3}, Case{4, 4, 3}, Case{6, 3, 2}, Case{6, 2, 1}}) {
+       {Case{4, 2, 1}, Case{4, 2, 3}, Case{4, 1, 3}, Case{4, 4, 3}, Case{6, 3, 2}, Case{6, 2, 1}})
     for (const bool tied : {true, false}) {
       SCOPED_TRACE(std::to_string(c.world) + " ranks in groups of " + std::to_string(c.shards));
       Workload w = odd_workload();
@@ -287,7 +286,6 @@ TEST(Zero3, HybridShardingIsTheSameOnGroups) {
       test::expect_equals_reference(test::run_local<Zero3>(c.world, w, {.shard_ranks = c.shards}, 4, delayed),
                                     test::run_local<ReferenceOrder>(1, w, order, 4).at(0));
     }
-  }
 }
 
 TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
@@ -306,7 +304,7 @@ TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
 void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout& layout,
                                 const test::RankResult& expected, const ParamLayout& plain) {
   std::int64_t compared = 0, held = 0;
-  for (const StateSlice& slice : rank.state) {
+  for (const StateSlice& slice : rank.state)
     for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
       const Range shared{std::max(slice.range.begin, t.offset),
                          std::min(slice.range.end, t.offset + t.numel())};
@@ -321,7 +319,6 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
         compared += shared.size();
       }
     }
-  }
   EXPECT_GT(held, 0);
   EXPECT_EQ(compared, held);
 }

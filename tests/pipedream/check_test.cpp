@@ -326,9 +326,8 @@ TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
 // The planted fault "newest version in backward": the version is there, and wrong.
 TEST(Check, NewestVersionInBackwardIsNoGradient) {
   Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
-  for (Action& a : s.actions[0]) {
+  for (Action& a : s.actions[0])
     if (a.kind == Kind::backward) a.version = a.microbatch;
-  }
   EXPECT_EQ(violations(check(s)),
             "version: stage 0, action 11: B1@1 reads another version than its forward, which read 0\n"
             "version: stage 0, action 19: B2@2 reads another version than its forward, which read 1\n"

@@ -142,10 +142,8 @@ TEST_F(Command, SimulateByDefault) {
 TEST_F(Command, SimulateSaysWhenThereIsNoFormula) {
   EXPECT_NE(run("simulate --schedule interleaved -m 6").out.find("closed formula: none for these numbers\n"),
             std::string::npos);
-  for (const char* flags :
-       {"--latency 1", "--step 1", "--uneven 1,1,1,2", "--message-bytes 1 --bandwidth 1"}) {
+  for (const char* flags : {"--latency 1", "--step 1", "--uneven 1,1,1,2", "--message-bytes 1 --bandwidth 1"})
     EXPECT_EQ(run(std::string("simulate ") + flags).out.find("closed formula"), std::string::npos) << flags;
-  }
   EXPECT_NE(run("simulate --message-bytes 1").out.find("closed formula: makespan 21"), std::string::npos);
 }
 
@@ -220,11 +218,10 @@ TEST_F(Command, CheckPrintsTheRingOfADeadlock) {
       "  stage 3, action 2: SA0 waits until stage 0 posts RA0/1\n"
       "error: schedule deadlock_ring breaks a rule\n"
       "  fix: mend the first line above first; docs: pipedream/README.md, \"What the checker proves\"\n");
-  for (const char* command : {"simulate", "draw", "explain"}) {
+  for (const char* command : {"simulate", "draw", "explain"})
     EXPECT_NE(refused(std::string(command) + " --schedule deadlock_send_first", 65)
                   .find("SG0 waits until stage 2 posts RG0"),
               std::string::npos);
-  }
   write_text(path("empty.json"),
              "{\"schedule\":\"e\",\"stages\":1,\"microbatches\":25,\"chunks\":1,\"versions\":\"flush\","
              "\"actions\":[[]]}");
@@ -542,19 +539,16 @@ TEST_F(Command, RefusesBadFlags) {
 }
 
 TEST_F(Command, WhatDeadlocksOnPurposeHasOneShape) {
-  for (const std::string name : {"deadlock_send_first", "deadlock_ring"}) {
-    for (const auto& [words, flag] :
-         std::vector<std::array<std::string, 2>>{{"--stages 2", "stages"},
-                                                 {"-m 8", "microbatches"},
-                                                 {"-v 2", "chunks"},
-                                                 {"-b 2", "batches"},
-                                                 {"--warmup 1", "warmup"},
-                                                 {"--versions none", "versions"}}) {
+  for (const std::string name : {"deadlock_send_first", "deadlock_ring"})
+    for (const auto& [words, flag] : std::vector<std::array<std::string, 2>>{{"--stages 2", "stages"},
+                                                                             {"-m 8", "microbatches"},
+                                                                             {"-v 2", "chunks"},
+                                                                             {"-b 2", "batches"},
+                                                                             {"--warmup 1", "warmup"},
+                                                                             {"--versions none", "versions"}})
       EXPECT_EQ(refused("check --schedule " + name + " " + words),
                 "error: pipedream check --" + flag + ": " + name +
                     " is one schedule, of 4 stages and 4 microbatches\n  fix: leave it out\n");
-    }
-  }
 }
 
 TEST_F(Command, RefusesFlagsThatNothingWouldRead) {

@@ -55,7 +55,7 @@ TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
 // Stage s of S does min(S - s + k, M) forwards before its first backward, the last one still one.
 TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
   int made = 0;
-  for (int stages = 1; stages <= 6; ++stages) {
+  for (int stages = 1; stages <= 6; ++stages)
     for (int microbatches = 1; microbatches <= 12; ++microbatches) {
       GenerateOptions o{.stages = stages, .microbatches = microbatches};
       const int most = stages == 1 ? 0 : std::max(0, microbatches - 2);
@@ -84,7 +84,6 @@ TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
       for (std::size_t stage = 0; stage + 1 < longest.actions.size(); ++stage)
         EXPECT_EQ(longest.actions[stage], gpipe.actions[stage]) << describe(o);
     }
-  }
   EXPECT_EQ(made, 6 * 12 + 5 * (1 + 2 + 3 + 4 + 5 + 5 * 6));
 }
 
@@ -131,7 +130,7 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
   for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
     const Schedule s =
         generate({.family = Family::pipedream, .stages = 4, .microbatches = 8, .versions = rule});
-    for (const std::vector<Action>& list : s.actions) {
+    for (const std::vector<Action>& list : s.actions)
       for (const Action& a : list) {
         if (!is_compute(a.kind)) continue;
         const int at_forward = std::max(0, a.microbatch - (4 - a.stage) + 1);
@@ -142,7 +141,6 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
                                                           : at_entry;
         EXPECT_EQ(a.version, expected) << name_of(rule) << " stage " << a.stage << ' ' << to_text(a);
       }
-    }
   }
   EXPECT_EQ(vertical_version(2, 4), 0);
   EXPECT_EQ(vertical_version(5, 4), 2);
@@ -150,12 +148,11 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
 
 TEST(Generated, TwoBwReadsTheVersionBeforeTheNewest) {
   const Schedule s = generate({.family = Family::two_bw, .stages = 3, .microbatches = 4, .batches = 4});
-  for (const std::vector<Action>& list : s.actions) {
+  for (const std::vector<Action>& list : s.actions)
     for (const Action& a : list) {
       if (!is_compute(a.kind)) continue;
       EXPECT_EQ(a.version, std::max(0, a.microbatch / 4 - 1)) << to_text(a);
     }
-  }
   EXPECT_EQ(two_buffer_version(3, 4), 0);
   EXPECT_EQ(two_buffer_version(8, 4), 1);
 }

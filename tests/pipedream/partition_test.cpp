@@ -36,13 +36,12 @@ class BruteForce {
   void extend(int first, int ranks) {
     const auto layers = static_cast<int>(profile_.layers.size());
     if (first == layers) return judge();
-    for (int last = first; last < layers; ++last) {
+    for (int last = first; last < layers; ++last)
       for (int replicas = 1; replicas <= ranks; ++replicas) {
         stages_.push_back({first, last, replicas});
         extend(last + 1, ranks - replicas);
         stages_.pop_back();
       }
-    }
   }
 
   void judge() {
@@ -66,9 +65,8 @@ Profile random_profile(std::mt19937& random, int layers) {
   const auto number = [&](int most) { return static_cast<double>(random() % static_cast<unsigned>(most)); };
   Profile profile;
   profile.name = "random";
-  for (int i = 0; i < layers; ++i) {
+  for (int i = 0; i < layers; ++i)
     profile.layers.push_back({"layer", number(20), number(40), number(50), number(60), number(80), true});
-  }
   return profile;
 }
 
@@ -76,7 +74,7 @@ TEST(Partition, EqualsBruteForceUpToTwelveLayers) {
   std::mt19937 random(7);
   int limited = 0;
   int refused = 0;
-  for (int layers = 1; layers <= 12; ++layers) {
+  for (int layers = 1; layers <= 12; ++layers)
     for (int repeat = 0; repeat < 12; ++repeat) {
       Profile profile = random_profile(random, layers);
       profile.bandwidth = repeat % 3 == 0 ? 0 : 1 + random() % 8;
@@ -100,7 +98,6 @@ TEST(Partition, EqualsBruteForceUpToTwelveLayers) {
       EXPECT_EQ(found.stages.front().first, 0);
       EXPECT_EQ(found.stages.back().last, layers - 1);
     }
-  }
   EXPECT_GT(limited, 20);
   EXPECT_GT(refused, 3);
 }

@@ -32,10 +32,9 @@ TEST(ActionText, IsShortAndReadsBack) {
 
 TEST(ActionText, RefusesEverythingElse) {
   for (const char* text : {"", "F", "X0", "F-1", "F0/", "F0@", "F0 ", "f0", "F0/1/2", "SA0@1", "step0",
-                           "step@", "F12345678", "F0@12345678", "stash@-1", "F+1", "F0x"}) {
+                           "step@", "F12345678", "F0@12345678", "stash@-1", "F+1", "F0x"})
     EXPECT_NE(error_of([&] { parse_action(text, 0, "here"); }).find("is no action"), std::string::npos)
         << text;
-  }
   EXPECT_EQ(
       error_of([&] { parse_action("Q9", 0, "a.json, stage 0"); }),
       "a.json, stage 0: 'Q9' is no action | write for example F0, B3/1@2, SA0, RG0, step@1, stash@0, drop@0");
@@ -96,11 +95,9 @@ TEST(Messages, HaveDistinctSlots) {
   s.chunks = 3;
   s.microbatches = 5;
   std::vector<int> used(message_slots(s), 0);
-  for (const bool gradient : {false, true}) {
-    for (int to = 0; to < s.positions(); ++to) {
+  for (const bool gradient : {false, true})
+    for (int to = 0; to < s.positions(); ++to)
       for (int m = 0; m < s.microbatches; ++m) ++used.at(message_slot(s, {gradient, to, m}));
-    }
-  }
   EXPECT_EQ(used, std::vector<int>(60, 1));
 }
 
@@ -141,9 +138,8 @@ TEST(PlaceMessages, IsIndependentOfMessagesAlreadyThere) {
   const Schedule s = generate({.family = Family::interleaved, .stages = 3, .microbatches = 6, .chunks = 2});
   EXPECT_EQ(with_messages(without_messages(s)), s);
   EXPECT_EQ(with_messages(s), s);
-  for (const std::vector<Action>& list : without_messages(s).actions) {
+  for (const std::vector<Action>& list : without_messages(s).actions)
     for (const Action& action : list) EXPECT_FALSE(is_message(action.kind));
-  }
 }
 
 // Stage 0 makes microbatch 0 first, stage 1 wants microbatch 1 first: both directions of the pair must agree
@@ -208,9 +204,8 @@ TEST(Shape, NamesWhatIsOutOfRange) {
               s.actions[1][3] = {1, Kind::forward, 0, 0, 1 << 20};
             }),
             "nothing thrown");
-  for (const Kind kind : {Kind::receive_activation, Kind::send_gradient}) {
+  for (const Kind kind : {Kind::receive_activation, Kind::send_gradient})
     EXPECT_NE(refuse([&](Schedule& s) { s.actions[0][0] = {0, kind, 0, 0, 0}; }), "nothing thrown");
-  }
 }
 
 TEST(Shape, ASingleStageHasNobodyToSendTo) {

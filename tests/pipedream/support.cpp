@@ -19,11 +19,11 @@ std::vector<GenerateOptions> every_schedule(int most) {
   std::vector<GenerateOptions> all;
   GenerateOptions o;
   for (o.family = Family::naive; o.family <= Family::two_bw;
-       o.family = static_cast<Family>(static_cast<int>(o.family) + 1)) {
-    for (o.stages = 1; o.stages <= most; ++o.stages) {
-      for (o.microbatches = 1; o.microbatches <= most; ++o.microbatches) {
-        for (o.batches = 1; o.batches <= 3; ++o.batches) {
-          for (o.chunks = 1; o.chunks <= 3; ++o.chunks) {
+       o.family = static_cast<Family>(static_cast<int>(o.family) + 1))
+    for (o.stages = 1; o.stages <= most; ++o.stages)
+      for (o.microbatches = 1; o.microbatches <= most; ++o.microbatches)
+        for (o.batches = 1; o.batches <= 3; ++o.batches)
+          for (o.chunks = 1; o.chunks <= 3; ++o.chunks)
             for (const VersionRule rule :
                  {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
               o.versions = rule;
@@ -31,11 +31,6 @@ std::vector<GenerateOptions> every_schedule(int most) {
               for (o.warmup = 0; o.warmup <= warmup; ++o.warmup) all.push_back(o);
               o.warmup = 0;
             }
-          }
-        }
-      }
-    }
-  }
   return all;
 }
 

@@ -13,8 +13,8 @@ using test::error_of, test::expect_texts;
 /// Every asynchronous rule, up to `most` stages, with every divisor of M as update_every.
 std::vector<GenerateOptions> every_rule(int most) {
   std::vector<GenerateOptions> all;
-  for (int stages = 1; stages <= most; ++stages) {
-    for (int microbatches = stages; microbatches <= stages + 3; ++microbatches) {
+  for (int stages = 1; stages <= most; ++stages)
+    for (int microbatches = stages; microbatches <= stages + 3; ++microbatches)
       for (int every = 1; every <= microbatches; ++every) {
         if (microbatches % every != 0) continue;
         for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync})
@@ -29,8 +29,6 @@ std::vector<GenerateOptions> every_rule(int most) {
                          .microbatches = microbatches,
                          .update_every = every});
       }
-    }
-  }
   return all;
 }
 
@@ -62,7 +60,7 @@ TEST(Windows, AreTheGeneratorsScheduleHoweverManyBatches) {
 TEST(Windows, HoldOneBatchOfForwardsAndSendOneBatchOfActivations) {
   for (const GenerateOptions& o : every_rule(5)) {
     const Windows windows(o);
-    for (int stage = 0; stage < o.stages; ++stage) {
+    for (int stage = 0; stage < o.stages; ++stage)
       for (const std::int64_t t : {0, 1, 2, 3, 40}) {
         int forwards = 0, received = 0, backwards = 0;
         for (const Action& a : windows.window(stage, t)) {
@@ -77,7 +75,6 @@ TEST(Windows, HoldOneBatchOfForwardsAndSendOneBatchOfActivations) {
         EXPECT_EQ(backwards, o.microbatches - (t == 0 ? o.stages - 1 - stage : 0))
             << describe(o) << " window " << t;
       }
-    }
   }
 }
 

@@ -54,10 +54,9 @@ inline std::vector<BadJson> bad_json(const std::string& good) {
 inline void expect_refused(const BadJson& bad, const std::string& begin, const std::string& said) {
   EXPECT_EQ(said.substr(0, begin.size()), begin) << bad.name << ": " << said.substr(0, 400);
   EXPECT_LT(said.size(), 600U) << bad.name;
-  for (const char c : said) {
+  for (const char c : said)
     if ((static_cast<unsigned char>(c) < ' ' && c != '\n') || c == '\x7f')
       ADD_FAILURE() << bad.name << ": " << said;
-  }
 }
 
 }  // namespace sc::test

@@ -52,7 +52,7 @@ class Formula {
 
   std::int64_t sum() {
     std::int64_t result = product();
-    while (true) {
+    while (true)
       if (take('+')) {
         result += product();
       } else if (take('-')) {
@@ -60,12 +60,11 @@ class Formula {
       } else {
         return result;
       }
-    }
   }
 
   std::int64_t product() {
     std::int64_t result = factor();
-    while (true) {
+    while (true)
       if (take('/')) {
         const std::int64_t divisor = factor();
         if (divisor == 0 || result % divisor != 0) fail("a remainder");
@@ -78,7 +77,6 @@ class Formula {
       } else {
         return result;
       }
-    }
   }
 
   std::int64_t factor() {

@@ -47,7 +47,7 @@ inline Workload odd_workload() {
 template <class F>
 void for_each_model(const F& f) {
   for (const Activations activations :
-       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute})
     for (const bool tied : {true, false}) {
       Workload w = odd_workload();
       w.activations = activations;
@@ -57,7 +57,6 @@ void for_each_model(const F& f) {
       SCOPED_TRACE(std::to_string(static_cast<int>(activations)) + (tied ? " tied" : " untied"));
       f(w);
     }
-  }
 }
 
 /// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers
@@ -327,7 +326,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < world; ++r) {
+    for (int r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
         std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
         if (wrap) comm = wrap(std::move(comm));
@@ -346,11 +345,9 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
           witness.leave();
         }
       });
-    }
   }
-  for (const std::exception_ptr& error : errors) {
+  for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
-  }
   if (witnesses) expect_nothing_beside_the_ledger(witness, results);
   return results;
 }
@@ -379,7 +376,7 @@ inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout
 inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankResult& reference) {
   std::size_t compared = 0;
   const bool cut = rank.layout->cut().ranks > 1;
-  for (const StateSlice& slice : rank.state) {
+  for (const StateSlice& slice : rank.state)
     for (const StateSlice& whole : reference.state) {
       if (whole.purpose != slice.purpose || whole.unit != slice.unit ||
           whole.segment != (cut ? Segment::sharded : slice.segment))
@@ -397,11 +394,9 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
       }
       ++compared;
     }
-  }
-  if (compared != rank.state.size() || compared == 0) {
+  if (compared != rank.state.size() || compared == 0)
     return ::testing::AssertionFailure()
            << compared << " of " << rank.state.size() << " slices were found in the reference";
-  }
   return ::testing::AssertionSuccess();
 }
 
@@ -426,9 +421,8 @@ inline void expect_as_planned(const RankResult& rank) {
   });
   EXPECT_TRUE(named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
-  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step)
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
-  }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
 }
 
