@@ -13,6 +13,7 @@
 #include "common/model/param_layout.h"
 #include "common/run/surroundings.h"
 #include "lessons/plans.h"
+#include "tests/support/answers.h"
 #include "tests/support/formula.h"
 #include "tests/support/pairwise.h"
 
@@ -24,11 +25,11 @@ std::int64_t evaluate(const char* formula) {
 }
 
 TEST(Formula, IsWorkedOutAsItIsRead) {
-  EXPECT_EQ(evaluate("4 P"), 48);
-  EXPECT_EQ(evaluate("4 x 2 P/N"), 24);
-  EXPECT_EQ(evaluate("4 (P - 2 N)/N - 1 + x_1"), 8);
-  EXPECT_EQ(evaluate("4 (N - 1) 256 KiB"), 12 * 256 * 1024);
-  EXPECT_EQ(evaluate("2 x N MiB"), 8 * 1024 * 1024);
+  expect_counts({{evaluate("4 P"), 48},
+                 {evaluate("4 x 2 P/N"), 24},
+                 {evaluate("4 (P - 2 N)/N - 1 + x_1"), 8},
+                 {evaluate("4 (N - 1) 256 KiB"), 12 * 256 * 1024},
+                 {evaluate("2 x N MiB"), 8 * 1024 * 1024}});
   for (const char* none :
        {"", "4 of this stage", "P/5", "P/(N - 4)", "4 (P", "4 P)", "lr, step", "P +", "4P"})
     EXPECT_THROW(evaluate(none), std::invalid_argument) << none;

@@ -130,8 +130,6 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
                                 expected));
 }
 
-// What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further
-// copies.
 // Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as
 // many as there have been.
 TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
@@ -157,22 +155,6 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
   ASSERT_TRUE(newest[0].timetable);
   for (const VersionsRead& read : newest[0].timetable->versions)
     EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kVersionsSteps * kMicro}}));
-}
-
-TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
-  const Workload w = workload_of(8, 4);
-  const auto copies = [&](VersionRule versions, int stage) {
-    const RunShape shape = on_stages(w, 4, stage);
-    const MemoryPlan plan = WeightVersionsPlans(rule(versions)).memory_plan(shape);
-    EXPECT_EQ(plan.of(Purpose::stash).value() % plan.of(Purpose::parameters).value(), 0);
-    return plan.of(Purpose::stash).value() / plan.of(Purpose::parameters).value();
-  };
-  for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_EQ(copies(VersionRule::none, stage), 0);
-    EXPECT_EQ(copies(VersionRule::stash, stage), 3 - stage);
-    EXPECT_EQ(copies(VersionRule::vertical_sync, stage), 3);
-    EXPECT_EQ(copies(VersionRule::two_buffers, stage), 1);
-  }
 }
 
 // What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step:

@@ -88,11 +88,9 @@ std::vector<int> units_summed(const Workload& w) {
 TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
   Workload w = odd_workload();
   w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
-  const std::vector<int> expected = {4, 3, 2, 1, 0};
-  EXPECT_EQ(units_summed<DataParallel>(w), expected);
-  EXPECT_EQ(units_summed<Zero1>(w), expected);
-  EXPECT_EQ(units_summed<Zero2>(w), expected);
-  EXPECT_EQ(units_summed<Zero3>(w), expected);
+  for (const std::vector<int>& units : {units_summed<DataParallel>(w), units_summed<Zero1>(w),
+                                        units_summed<Zero2>(w), units_summed<Zero3>(w)})
+    EXPECT_EQ(units, (std::vector<int>{4, 3, 2, 1, 0}));
 }
 
 /// Notes when gathers are issued ("g") and waited for ("w"), each with its number.
@@ -400,13 +398,9 @@ Zero3Options options_of(test::Choose& choose, Zero3Options) {
           .persist_below = choose("persist_below", {0, 21, 500, 100'000})};  // shard_ranks: a test of its own
 }
 
-ReduceEvery order_of(const Zero1Options&) { return ReduceEvery::step; }
-ReduceEvery order_of(const Zero2Options&) { return ReduceEvery::micro_batch; }
-ReduceEvery order_of(const Zero3Options&) { return ReduceEvery::micro_batch; }
-
-std::int64_t persist_below(const Zero3Options& options) { return options.persist_below; }
 template <class Options>
-std::int64_t persist_below(const Options&) {
+std::int64_t persist_below(const Options& options) {
+  if constexpr (std::is_same_v<Options, Zero3Options>) return options.persist_below;
   return 0;
 }
 
@@ -438,7 +432,8 @@ void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ra
 
 template <Lesson S>
 void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& options) {
-  const test::RankResult expected = zero_reference(s, order_of(options));
+  const test::RankResult expected =
+      zero_reference(s, std::is_same_v<S, Zero1> ? ReduceEvery::step : ReduceEvery::micro_batch);
   const auto ranks = test::run_local<S>(s.world, s.workload, options, kPairSteps,
                                         s.delays ? test::Wrap(delayed) : test::Wrap(),
                                         s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt);

@@ -118,9 +118,13 @@ TEST(Files, JsonErrorsNameThePlace) {
   };
   const std::string fix = " | correct it: valid JSON, every key once, as pipedream/README.md shows it";
   EXPECT_EQ(with("none", "1"), "nothing thrown");
-  EXPECT_EQ(refuse("[]"), "a.json: the file must be an object, not a list" + fix);
-  EXPECT_EQ(refuse("{\n \"a\": }").find("a.json:2:7: is not JSON: unexpected '}'"), 0U);
-  EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"), "a.json:1:23: key \"stages\" is given twice" + fix);
+  expect_answers(refuse,
+                 {{"[]", "a.json: the file must be an object, not a list" + fix},
+                  {"{\n \"a\": }", "a.json:2:7: is not JSON: unexpected '}'..."},
+                  {"{\"stages\": 1, \"stages\": 2}", "a.json:1:23: key \"stages\" is given twice" + fix},
+                  {"{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
+                   "\"actions\":[[]],\"more\":1}",
+                   "a.json: \"more\" is not a key of it" + fix}});
   for (const auto& [key, value, said] : std::vector<std::array<std::string, 3>>{
            {"stages", "", "a.json: \"stages\" is missing" + fix},
            {"stages", "1.5", "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 1.5" + fix},
@@ -133,16 +137,12 @@ TEST(Files, JsonErrorsNameThePlace) {
                 fix},
            {"actions", "{}", "a.json: \"actions\" must be a list, not an object" + fix},
            {"actions", "[1]", "a.json: \"actions[0]\" must be a list, not 1" + fix},
-           {"actions", "[[1]]", "a.json: \"actions[0][0]\" must be a text, not 1" + fix}})
-    EXPECT_EQ(with(key, value), said) << key;
-  EXPECT_EQ(with("actions", "[[\"Z\"]]").find("a.json, stage 0: 'Z' is no action"), 0U);
-  for (const auto& [key, value, said] : std::vector<std::array<std::string, 3>>{
+           {"actions", "[[1]]", "a.json: \"actions[0][0]\" must be a text, not 1" + fix},
+
            {"actions", "[]", "a.json: actions: there are 0 lists for 1 stages | write one list a stage"},
            {"microbatches", "0", "a.json: microbatches: 0 is out of range | choose 1 to 1048576"}})
     EXPECT_EQ(with(key, value), said) << key;
-  EXPECT_EQ(refuse("{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
-                   "\"actions\":[[]],\"more\":1}"),
-            "a.json: \"more\" is not a key of it" + fix);
+  EXPECT_EQ(with("actions", "[[\"Z\"]]").find("a.json, stage 0: 'Z' is no action"), 0U);
 }
 
 TEST(Files, WhatNoJsonMayBe) {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "pipedream/cost_files.h"
 #include "pipedream/error.h"
@@ -263,28 +264,31 @@ TEST(Simulate, RefusesWhatCannotBeClocked) {
 }
 
 TEST(Formulas, AreSilentWhereNoneIsKnown) {
-  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .chunks = 1}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .microbatches = 3}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .chunks = 2}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {2, 1, 1, 0}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {1, 1, 2, 0}));
-  EXPECT_FALSE(formula_activations({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, 0));
-  EXPECT_FALSE(formula_activations({.family = Family::zb_h1, .chunks = 2}, 0));
+  const GenerateOptions uneven{.family = Family::interleaved, .microbatches = 6, .chunks = 2},
+      chunked{.family = Family::zb_h1, .chunks = 2}, zb{.family = Family::zb_h1};
+  for (const auto& [options, times] :
+       std::vector<std::pair<GenerateOptions, StageTimes>>{{uneven, {}},
+                                                           {{.family = Family::interleaved, .chunks = 1}, {}},
+                                                           {{.family = Family::zb_h1, .microbatches = 3}, {}},
+                                                           {chunked, {}},
+                                                           {zb, {2, 1, 1, 0}},
+                                                           {zb, {1, 1, 2, 0}}})
+    EXPECT_FALSE(formula_makespan(options, times)) << describe(options);
+  for (const GenerateOptions& options : {uneven, chunked})
+    EXPECT_FALSE(formula_activations(options, 0)) << describe(options);
 }
 
 // 2104.04473, section 2.2: p stages, m microbatches, v chunks: bubble over ideal time (p - 1) / (v m).
 TEST(Formulas, BubbleFractionsOfThePapers) {
-  const auto bubble = [](const GenerateOptions& o) {
-    return 1 - 3.0 * o.microbatches / *formula_makespan(o, {});
-  };
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 1}), 0.75, 1e-12);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 8}), 0.273, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 32}), 0.086, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 8, .chunks = 2}), 0.158, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 32, .chunks = 2}), 0.045, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .stages = 8, .microbatches = 8}), 0.467, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::zb_h1}), 1.0 / 5, 1e-12);  // (S-1) units of 3M + S - 1
+  for (const auto& [o, bubble, by] : std::vector<std::tuple<GenerateOptions, double, double>>{
+           {{.family = Family::gpipe, .microbatches = 1}, 0.75, 1e-12},
+           {{.family = Family::gpipe, .microbatches = 8}, 0.273, 5e-4},
+           {{.family = Family::gpipe, .microbatches = 32}, 0.086, 5e-4},
+           {{.family = Family::interleaved, .microbatches = 8, .chunks = 2}, 0.158, 5e-4},
+           {{.family = Family::interleaved, .microbatches = 32, .chunks = 2}, 0.045, 5e-4},
+           {{.family = Family::gpipe, .stages = 8, .microbatches = 8}, 0.467, 5e-4},
+           {{.family = Family::zb_h1}, 1.0 / 5, 1e-12}})  // (S-1) units of 3M + S - 1
+    EXPECT_NEAR(1 - 3.0 * o.microbatches / *formula_makespan(o, {}), bubble, by) << describe(o);
 }
 
 TEST(Formulas, BytesSent) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,9 +36,15 @@ inline void expect_texts(const Answers& rows) {
   expect_answers([](const std::string& found) { return found; }, rows);
 }
 
+/// Each count that was found is the one expected.
+inline void expect_counts(const std::vector<std::pair<std::int64_t, std::int64_t>>& rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].first, rows[i].second) << "row " << i;
+}
+
 /// Each number that was found is the one expected, but for a few roundings.
 inline void expect_numbers(const std::vector<std::pair<double, double>>& rows) {
-  for (const auto& [found, expected] : rows) EXPECT_DOUBLE_EQ(found, expected);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    EXPECT_DOUBLE_EQ(rows[i].first, rows[i].second) << "row " << i;
 }
 
 /// All of `parts` are in `text`.
