@@ -16,9 +16,7 @@
 
 namespace {
 
-using sc::BlockRequest;
-using sc::Bytes;
-using sc::IoEngine;
+using sc::BlockRequest, sc::Bytes, sc::IoEngine;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;

@@ -35,8 +35,7 @@
 namespace sc {
 namespace {
 
-using benchmark::kKinds;
-using benchmark::quantile;
+using benchmark::kKinds, benchmark::quantile;
 
 constexpr std::array<std::int64_t, 2> kSizes = {25 << 20, 100 << 20};  // bytes: a block of 355M, its unit 0
 constexpr int kRounds = 9, kProducts = 96;

@@ -27,8 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-using benchmark::kKinds;
-using benchmark::quantile;
+using benchmark::kKinds, benchmark::quantile;
 
 constexpr int kMostRepeats = 100;  // of an operation within one measurement
 

@@ -11,6 +11,7 @@
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
 #include "tests/exercises/world.h"
+#include "tests/support/harness.h"
 
 namespace sc::exercise {
 namespace {
@@ -90,18 +91,10 @@ struct Reference {
   std::vector<double> losses;
 };
 Reference reference(const Workload& workload, int ranks) {
-  const c10::InferenceMode inference;
   World world(1);
   Reference result;
   world.run([&](RecordingCommunicator& comm) {
-    const RunShape shape{.workload = workload};
-    Ledger ledger(at::kCPU);
-    const StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong),
-                              at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
-    const std::unique_ptr<Copies> copies = make_host_copies();
-    Timeline timeline;
-    RunContext context{shape, comm, ledger, scalars, *copies, timeline};
-    ReferenceOrder lesson(context, {.virtual_ranks = ranks});
+    test::Alone<ReferenceOrder> zero(comm, {.workload = workload}, {.virtual_ranks = ranks});
     for (std::int64_t step = 0; step < workload.steps; ++step) {
       std::vector<Batch> batches;
       for (std::int64_t j = 0; j < workload.batch.global; ++j) {
@@ -109,12 +102,12 @@ Reference reference(const Workload& workload, int ranks) {
         batches.back().scale =
             at::full({}, 1.0 / static_cast<double>(targets_of(workload, step)), at::kFloat);
       }
-      scalars.lr.fill_(learning_rate(workload.optim, step, workload.steps));
-      const double* sums = lesson.train_step(batches).sums.const_data_ptr<double>();
+      zero.scalars.lr.fill_(learning_rate(workload.optim, step, workload.steps));
+      const double* sums = zero.lesson.train_step(batches).sums.const_data_ptr<double>();
       result.losses.push_back(sums[0] / sums[1]);
     }
     std::vector<at::Tensor> units;
-    for (const StateSlice& slice : lesson.state())
+    for (const StateSlice& slice : zero.lesson.state())
       if (slice.purpose == Purpose::parameters) units.push_back(slice.copy());
     result.params = at::cat(units);
   });

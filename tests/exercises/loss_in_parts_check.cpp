@@ -17,44 +17,37 @@ constexpr double kScale = 0.125, kPadding = 500;
 
 /// A vocabulary over some ranks, and rows of logits times `factor`. Maxima of ranks lie apart by that, one
 /// row's lie far below 0.
-class Rows {
- public:
-  Rows(int ranks, double factor) : ranks_(ranks), factor_(factor) {
+struct Rows {
+  Rows(int of, double by) : ranks(of), factor(by) {
     const std::int64_t vocab = ranks == 1 ? 5 : std::min<std::int64_t>(3 * kWidth, ranks * kWidth) - 5;
-    targets_ = {-1, vocab / 2};
+    targets = {-1, vocab / 2};
     for (int rank = 0; rank < ranks; ++rank) {
-      columns_.push_back(std::clamp<std::int64_t>(vocab - rank * kWidth, 0, kWidth));
-      if (columns_.back() == 0) continue;
-      targets_.push_back(first(rank));  // the borders
-      targets_.push_back(first(rank) + columns_.back() - 1);
+      columns.push_back(std::clamp<std::int64_t>(vocab - rank * kWidth, 0, kWidth));
+      if (columns.back() == 0) continue;
+      targets.push_back(first(rank));  // the borders
+      targets.push_back(first(rank) + columns.back() - 1);
     }
-    targets_.insert(targets_.end(), {-100, vocab / 3, 0});
+    targets.insert(targets.end(), {-100, vocab / 3, 0});
   }
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(targets_.size()); }
-  [[nodiscard]] int ranks() const { return ranks_; }
-  [[nodiscard]] std::int64_t target(std::int64_t row) const {
-    return targets_.at(static_cast<std::size_t>(row));
-  }
-  [[nodiscard]] std::int64_t columns(int rank) const { return columns_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(targets.size()); }
   [[nodiscard]] static std::int64_t first(int rank) { return rank * kWidth; }
   [[nodiscard]] bool has(int rank, std::int64_t token) const {
-    return first(rank) <= token && token < first(rank) + columns(rank);
+    return first(rank) <= token && token < first(rank) + columns[rank];
   }
   [[nodiscard]] float logit(std::int64_t row, int rank, std::int64_t column) const {
-    if (column >= columns(rank)) return kPadding;
+    if (column >= columns[rank]) return kPadding;
     const auto r = static_cast<double>(row), c = static_cast<double>(first(rank) + column);
-    const double apart = static_cast<double>((row + rank) % ranks_), down = row == 1 ? -20 : 0;
-    return static_cast<float>(factor_ * (3 * std::sin(12.9898 * r + 78.233 * c) + apart + down));
+    const double apart = static_cast<double>((row + rank) % ranks), down = row == 1 ? -20 : 0;
+    return static_cast<float>(factor * (3 * std::sin(12.9898 * r + 78.233 * c) + apart + down));
   }
   [[nodiscard]] std::string text() const {
-    return std::to_string(ranks_) + (ranks_ == 1 ? " rank" : " ranks") +
-           (factor_ == 1 ? "" : ", logits scaled by 40");
+    return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+           (factor == 1 ? "" : ", logits scaled by 40");
   }
 
- private:
-  int ranks_;
-  double factor_;
-  std::vector<std::int64_t> columns_, targets_;
+  int ranks;
+  double factor;
+  std::vector<std::int64_t> columns, targets;  // by rank: those that are no padding; by row
 };
 
 /// The two numbers from which loss and gradient of a row follow, as one of several programs finds them.
@@ -68,13 +61,13 @@ enum class Of { all, own_rank, padding_too, unscaled };  // unscaled: sums of ea
 Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
   Statistics s;
   if (of == Of::unscaled) {
-    for (int r = 0; r < rows.ranks(); ++r) s.sum += statistics(rows, row, r, Of::own_rank).sum;
+    for (int r = 0; r < rows.ranks; ++r) s.sum += statistics(rows, row, r, Of::own_rank).sum;
     return s;
   }
   const auto each = [&](const auto& f) {
-    for (int r = 0; r < rows.ranks(); ++r) {
+    for (int r = 0; r < rows.ranks; ++r) {
       if (of == Of::own_rank && r != rank) continue;
-      const std::int64_t columns = of == Of::padding_too ? kWidth : rows.columns(r);
+      const std::int64_t columns = of == Of::padding_too ? kWidth : rows.columns[r];
       for (std::int64_t column = 0; column < columns; ++column) f(double{rows.logit(row, r, column)});
     }
   };
@@ -104,7 +97,7 @@ bool close(double found, double wanted, double by) { return std::abs(found - wan
 // of a row.
 template <class Value>
 std::string cause(const Rows& rows, int rank, double found, double by, const Value& value) {
-  const bool some_have_none = rows.columns(rows.ranks() - 1) == 0;
+  const bool some_have_none = rows.columns.back() == 0;
   if (std::isnan(found) && some_have_none)
     return "\na rank without tokens has the maximum -inf and the sum 0: -inf - -inf and 0 / 0 are no numbers";
   if (!std::isfinite(found))
@@ -120,21 +113,19 @@ std::string cause(const Rows& rows, int rank, double found, double by, const Val
   return {};
 }
 
-std::string text(double value) { return std::to_string(value); }
-
 void check_loss(const Rows& rows, int rank, const LossPart& found, const std::string& where) {
   std::int64_t own = 0;
   const auto loss_with = [&](const auto& statistics_of) {
     double sum = 0;
     for (std::int64_t row = 0; row < rows.size(); ++row) {
-      const std::int64_t target = rows.target(row);
+      const std::int64_t target = rows.targets[row];
       if (rows.has(rank, target))
         sum += statistics_of(row).loss(rows.logit(row, rank, target - Rows::first(rank)));
     }
     return sum;
   };
-  for (std::int64_t row = 0; row < rows.size(); ++row) own += rows.has(rank, rows.target(row)) ? 1 : 0;
-  const std::int64_t columns = rows.columns(rank), first = Rows::first(rank);
+  for (std::int64_t row = 0; row < rows.size(); ++row) own += rows.has(rank, rows.targets[row]) ? 1 : 0;
+  const std::int64_t columns = rows.columns[rank], first = Rows::first(rank);
   const std::string its = columns == 0
                               ? "it has no token"
                               : std::to_string(own) + " are among its tokens, " + std::to_string(first) +
@@ -144,12 +135,12 @@ void check_loss(const Rows& rows, int rank, const LossPart& found, const std::st
   const double wanted = loss_with([&](std::int64_t row) { return statistics(rows, row, rank, Of::all); });
   const double by = std::max(1.0, std::abs(wanted));
   if (close(found.sum, wanted, by)) return;
-  throw NotReached(where + "its loss is " + text(found.sum) + "; of its " + std::to_string(own) +
-                   " targets it is " + text(wanted) + cause(rows, rank, found.sum, by, loss_with));
+  throw NotReached(where + "its loss is " + std::to_string(found.sum) + "; of its " + std::to_string(own) +
+                   " targets it is " + std::to_string(wanted) + cause(rows, rank, found.sum, by, loss_with));
 }
 
 void check_row(const Rows& rows, int rank, std::int64_t row, const float* found, const std::string& where) {
-  const std::int64_t target = rows.target(row);
+  const std::int64_t target = rows.targets[row];
   const std::string of_row = where + "row " + std::to_string(row) +
                              (target < 0 ? ", which has no target" : ", target " + std::to_string(target)) +
                              ": ";
@@ -163,8 +154,8 @@ void check_row(const Rows& rows, int rank, std::int64_t row, const float* found,
       const double softmax = statistics_of(row).softmax(rows.logit(row, rank, column));
       return kScale * (softmax - (token == target ? 1 : 0));
     };
-    const std::string is = " is " + text(found[column]) + " instead of ";
-    if (column >= rows.columns(rank)) {
+    const std::string is = " is " + std::to_string(found[column]) + " instead of ";
+    if (column >= rows.columns[rank]) {
       require(found[column] == 0,
               of_row + "the gradient of column " + std::to_string(column) + ", which is padding," + is + "0");
     } else if (target < 0) {
@@ -172,8 +163,8 @@ void check_row(const Rows& rows, int rank, std::int64_t row, const float* found,
     } else {
       const double wanted = gradient_with([&](std::int64_t r) { return statistics(rows, r, rank, Of::all); });
       if (close(found[column], wanted, kScale)) continue;
-      throw NotReached(of_row + "the gradient of token " + std::to_string(token) + is + text(wanted) +
-                       cause(rows, rank, found[column], kScale, gradient_with));
+      throw NotReached(of_row + "the gradient of token " + std::to_string(token) + is +
+                       std::to_string(wanted) + cause(rows, rank, found[column], kScale, gradient_with));
     }
   }
 }
@@ -187,7 +178,7 @@ void check_messages(const CommPlan& issued, const Rows& rows, const std::string&
   require(gathers == 1,
           where + std::to_string(gathers) + " all_gathers; it takes one, of both numbers of every row");
   const Operation& gather = issued.count.begin()->first;
-  const std::int64_t sent = gather.elements.value() / rows.ranks(), needed = 2 * rows.size();
+  const std::int64_t sent = gather.elements.value() / rows.ranks, needed = 2 * rows.size();
   require(sent <= needed, where + "right, but it gathers " + std::to_string(sent) +
                               " numbers of each rank; " + std::to_string(needed) +
                               " are enough, two per row");
@@ -196,7 +187,7 @@ void check_messages(const CommPlan& issued, const Rows& rows, const std::string&
 }
 
 VocabPart part_of(const Rows& rows, int rank) {
-  VocabPart part{at::empty({rows.size(), kWidth}, at::kFloat), rows.columns(rank), Rows::first(rank)};
+  VocabPart part{at::empty({rows.size(), kWidth}, at::kFloat), rows.columns[rank], Rows::first(rank)};
   auto* logits = part.logits.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < rows.size() * kWidth; ++i)
     logits[i] = rows.logit(i / kWidth, rank, i % kWidth);
@@ -204,23 +195,23 @@ VocabPart part_of(const Rows& rows, int rank) {
 }
 
 void check_rows(const Rows& rows, bool delays) {
-  World world(rows.ranks(), delays);
+  World world(rows.ranks, delays);
   const auto found = world.each([&](RecordingCommunicator& comm) {
     at::Tensor targets = at::empty({rows.size()}, at::kLong);
     for (std::int64_t row = 0; row < rows.size(); ++row)
-      targets.mutable_data_ptr<std::int64_t>()[row] = rows.target(row);
+      targets.mutable_data_ptr<std::int64_t>()[row] = rows.targets[row];
     VocabPart part = part_of(rows, static_cast<int>(comm.rank()));
     const at::Tensor gradients = part.logits;
     return std::pair(gradients, loss_in_parts(part, targets, kScale, comm));
   });
-  for (int r = 0; r < rows.ranks(); ++r) {
+  for (int r = 0; r < rows.ranks; ++r) {
     const auto& [gradients, loss] = found[static_cast<std::size_t>(r)];
     const std::string where =
         rows.text() + (delays ? ", with random delays" : "") + ", rank " + std::to_string(r) + ": ";
     check_loss(rows, r, loss, where);
     for (std::int64_t row = 0; row < rows.size(); ++row)
       check_row(rows, r, row, gradients.const_data_ptr<float>() + row * kWidth, where);
-    if (rows.ranks() > 1) check_messages(world.issued(r), rows, where);
+    if (rows.ranks > 1) check_messages(world.issued(r), rows, where);
   }
 }
 

@@ -13,9 +13,7 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::Action;
-using pipedream::Kind;
-using pipedream::VersionRule;
+using pipedream::Action, pipedream::Kind, pipedream::VersionRule;
 using Weights = std::array<float, 5>;
 
 constexpr int kMicroBatches = 4, kSteps = 4;

@@ -6,9 +6,7 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::Family;
-using pipedream::Kind;
-using pipedream::VersionRule;
+using pipedream::Family, pipedream::Kind, pipedream::VersionRule;
 
 constexpr int kStages = 4, kMicroBatches = 4, kSteps = 4;
 

@@ -84,11 +84,7 @@ class WatchedTicket : public TicketState {
   bool ready() override { return inner_->ready(); }
   void wait() override {
     if (watch_->begin_wait(me_, inner_.get(), text_)) group_.abort();
-    struct End {  // also if wait() throws
-      RankWatch& watch;
-      int me;
-      ~End() { watch.end_wait(me); }
-    } const end{*watch_, me_};
+    const std::shared_ptr<void> end(nullptr, [this](void*) { watch_->end_wait(me_); });  // also if it throws
     inner_->wait();
   }
   void dropped() noexcept override { inner_->dropped(); }

@@ -71,13 +71,11 @@ struct OfEarlyUpdates : Of<Offload> {
 
 /// One rank's lesson, stepped as run_lesson does it.
 template <class Case>
-class SteppedByHand {
+struct SteppedByHand {
   using S = typename Case::L;
-
- public:
   SteppedByHand(Communicator& inner, const Workload& w, bool scales_loss)
       : comm(inner),
-        rank_(
+        rank(
             comm,
             test::shape_for(w, static_cast<int>(to_int(inner.size())), static_cast<int>(to_int(inner.rank())),
                             CommBackend::local, typename S::Plans(Case::options()).mesh(inner.size())),
@@ -85,31 +83,26 @@ class SteppedByHand {
 
   /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
   bool step(std::int64_t step, bool poisoned = false) {
-    std::vector<Batch> batches = test::made_up_step(shape(), step);
+    std::vector<Batch> batches = test::made_up_step(rank.shape, step);
     for (Batch& batch : batches) {
-      if (rank_.scalars.loss_scale.defined()) batch.scale.mul_(rank_.scalars.loss_scale);
+      if (rank.scalars.loss_scale.defined()) batch.scale.mul_(rank.scalars.loss_scale);
       if (poisoned) batch.scale.fill_(std::numeric_limits<double>::quiet_NaN());
     }
-    return rank_.lesson.train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
+    return rank.lesson.train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
   }
   /// All that this rank holds between steps, cloned.
   std::vector<at::Tensor> held() {
-    rank_.lesson.quiet();
+    rank.lesson.quiet();
     std::vector<at::Tensor> values;
-    for (const StateSlice& slice : rank_.lesson.state())
+    for (const StateSlice& slice : rank.lesson.state())
       if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
         values.push_back(slice.copy());
     return values;
   }
-  [[nodiscard]] std::int64_t updates() const { return rank_.scalars.step.template item<std::int64_t>(); }
-  [[nodiscard]] float loss_scale() const { return rank_.scalars.loss_scale.template item<float>(); }
-  Strategy& strategy() { return rank_.lesson; }
-  [[nodiscard]] const RunShape& shape() const { return rank_.shape; }
-
+  [[nodiscard]] std::int64_t updates() const { return rank.scalars.step.template item<std::int64_t>(); }
+  [[nodiscard]] float loss_scale() const { return rank.scalars.loss_scale.template item<float>(); }
   OverflowingCommunicator comm;
-
- private:
-  test::Alone<S> rank_;
+  test::Alone<S> rank;
 };
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -159,7 +152,7 @@ TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
     EXPECT_TRUE(lesson.step(1, lesson.comm.rank() == Rank{1}));
     std::string said;
     try {
-      detail::throw_nonfinite(lesson.strategy(), 2.5, 1, lesson.shape(), lesson.comm);
+      detail::throw_nonfinite(lesson.rank.lesson, 2.5, 1, lesson.rank.shape, lesson.comm);
     } catch (const ClaimError& error) {
       said = error.what();
     }

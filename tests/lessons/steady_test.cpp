@@ -285,12 +285,11 @@ const std::vector<Marked> kStage1 = {{"F8@8", 0, 1},     {"B8@8", 1, 3},     {"s
 
 /// "F8@7" of window 2, four micro-batches and updates a window later for each of `windows`.
 std::string later(const std::string& name, std::int64_t windows) {
-  const auto at = name.find('@');
-  const auto plus = [&](const std::string& number) {
-    return std::to_string(std::stoll(number) + 4 * windows);
-  };
-  if (name.starts_with("step")) return "step@" + plus(name.substr(at + 1));
-  return name.substr(0, 1) + plus(name.substr(1, at - 1)) + "@" + plus(name.substr(at + 1));
+  pipedream::Action action = pipedream::parse_action(name, 0, "a mark");
+  const int more = 4 * static_cast<int>(windows);
+  if (action.microbatch != pipedream::kNoMicrobatch) action.microbatch += more;
+  action.version += more;
+  return to_text(action);
 }
 
 /// Where window t begins, in ms: windows 3, 4 and 5 are 20, 16 and 18 ms behind the one before, at their
@@ -378,10 +377,9 @@ TEST(SteadyTimetable, RowsAreCountedByHand) {
   ASSERT_EQ(took.times.size(), 2U);
   const pipedream::StageTimes expected[] = {{1, 0.5, 0.5, 1}, {1, 1, 1, 1}};
   for (const std::size_t stage : {0, 1}) {
-    EXPECT_NEAR(took.times[stage].forward, kMs * expected[stage].forward, 1e-9);
-    EXPECT_NEAR(took.times[stage].backward_input, kMs * expected[stage].backward_input, 1e-9);
-    EXPECT_NEAR(took.times[stage].backward_weights, kMs * expected[stage].backward_weights, 1e-9);
-    EXPECT_NEAR(took.times[stage].step, kMs * expected[stage].step, 1e-9);
+    using Times = pipedream::StageTimes;
+    for (const auto part : {&Times::forward, &Times::backward_input, &Times::backward_weights, &Times::step})
+      EXPECT_NEAR(took.times[stage].*part, kMs * expected[stage].*part, 1e-9);
   }
 }
 

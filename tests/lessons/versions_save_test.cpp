@@ -11,9 +11,7 @@ namespace sc {
 namespace {
 
 using namespace std::chrono_literals;
-using pipedream::VersionRule;
-using test::rule;
-using test::workload_of;
+using pipedream::VersionRule, test::rule, test::workload_of;
 
 constexpr std::int64_t kSavedVersionsSteps = 14;
 

@@ -10,10 +10,7 @@
 namespace sc {
 namespace {
 
-using pipedream::VersionRule;
-using test::kRules;
-using test::rule;
-using test::workload_of;
+using pipedream::VersionRule, test::kRules, test::rule, test::workload_of;
 
 constexpr std::int64_t kVersionsSteps = 5;
 

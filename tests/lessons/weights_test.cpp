@@ -52,7 +52,7 @@ Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& op
     witness.begin(to_int(comm.rank()));
     f();
     witness.end(to_int(comm.rank()));
-    return witness.during() - witness.before();
+    return witness.during - witness.before;
   };
   Taken taken;
   taken.loss_before = test::evaluate(lesson, comm, batches);

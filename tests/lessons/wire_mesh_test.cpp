@@ -47,16 +47,15 @@ template <Lesson S>
 void expect_groups_send_what_is_planned(const Workload& workload, const typename S::Options& options,
                                         std::size_t groups) {
   RankOf<S> rank(workload, options);
-  const std::vector<SentOver> planned =
-      planned_by_communicator(typename S::Plans(options).comm_plan(rank.shape()), rank.shape());
-  if (rank.shape().at(Axis::stages) == 0) {
+  const std::vector<SentOver> planned = planned_by_communicator(rank.plan, rank.shape);
+  if (rank.shape.at(Axis::stages) == 0) {
     EXPECT_EQ(planned.size(), groups) << in_words(planned);
   }
   for (const std::int64_t step : {0, 1}) {
     rank.count_step(step);
     EXPECT_EQ(in_words(test::wire_count_by_communicator()), in_words(planned)) << "step " << step;
   }
-  rank.quiet();
+  rank.lesson.quiet();
 }
 
 /// Five heads, which no two ranks have equally many of; five blocks; three micro-batches a data rank.

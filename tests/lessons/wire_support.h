@@ -13,32 +13,24 @@ namespace sc::test {
 
 /// One rank of a run of a lesson over MPI.
 template <Lesson S>
-class RankOf {
- public:
+struct RankOf : Alone<S> {
   RankOf(const Workload& workload, const typename S::Options& options)
-      : rank_(mpi_world(),
-              shape_for(workload, to_int(mpi_world().size()), to_int(mpi_world().rank()), CommBackend::mpi,
-                        typename S::Plans(options).mesh(mpi_world().size())),
-              options, 1e-3),
-        predicted_(moved_bytes(typename S::Plans(options).comm_plan(shape()), Way::wire, shape().rank)) {}
+      : Alone<S>(mpi_world(),
+                 shape_for(workload, to_int(mpi_world().size()), to_int(mpi_world().rank()), CommBackend::mpi,
+                           typename S::Plans(options).mesh(mpi_world().size())),
+                 options, 1e-3),
+        plan(typename S::Plans(options).comm_plan(this->shape)) {}
 
   /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   WireCount count_step(std::int64_t step) {
-    batches_ = made_up_step(shape(), step);
+    batches = made_up_step(this->shape, step);
     mpi_world().barrier();  // whatever was before has been sent
     reset_wire_count();
-    rank_.lesson.train_step(batches_);
+    this->lesson.train_step(batches);
     return wire_count();
   }
-  void after_step() { rank_.lesson.after_step(0); }
-  void quiet() { rank_.lesson.quiet(); }
-  [[nodiscard]] const RunShape& shape() const { return rank_.shape; }
-  [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
-
- private:
-  Alone<S> rank_;
-  std::vector<Batch> batches_;  // of the last step: after_step may look at them
-  Bytes predicted_;
+  CommPlan plan;
+  std::vector<Batch> batches;  // of the last step: after_step may look at them
 };
 
 /// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.

@@ -18,12 +18,12 @@ void expect_steps_send_what_is_planned(const Workload& workload, const typename 
   RankOf<S> rank(workload, options);
   for (const std::int64_t step : {0, 1}) {
     const test::WireCount sent = rank.count_step(step);
-    EXPECT_EQ(sent.bytes, rank.predicted()) << "step " << step;
+    EXPECT_EQ(sent.bytes, moved_bytes(rank.plan, Way::wire, rank.shape.rank).value()) << "step " << step;
     EXPECT_EQ(sent.collectives, 0);
     EXPECT_EQ(sent.messages > 0, to_int(test::mpi_world().size()) > 1);
   }
-  rank.after_step();
-  rank.quiet();
+  rank.lesson.after_step(0);
+  rank.lesson.quiet();
 }
 
 TEST(WireBytes, OfDataParallelAreThePlans) {
@@ -99,7 +99,7 @@ TEST(WireBytes, OfAnInnerStageAreMessagesAlone) {
                      M = w.batch.global / w.batch.micro;
   RankOf<Pipeline> rank(w, {});
   const test::WireCount sent = rank.count_step(0);
-  rank.quiet();
+  rank.lesson.quiet();
   const bool inner = stage > 0 && stage + 1 < stages;
   const std::int64_t of_the_norm =
       wire_bytes({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{stages}}, Rank{stage}).value();

@@ -12,8 +12,7 @@
 namespace sc {
 namespace {
 
-using test::for_each_model;
-using test::odd_workload;
+using test::for_each_model, test::odd_workload;
 
 TEST(Zero2, ShardBucketsCoverTheSlicesOnceAndLeaveWhenComplete) {
   const ParamLayout layout(odd_workload().model, WorldSize{3});

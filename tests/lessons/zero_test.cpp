@@ -15,8 +15,7 @@
 namespace sc {
 namespace {
 
-using test::delayed;
-using test::odd_workload;
+using test::delayed, test::odd_workload;
 
 test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
   return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);

@@ -9,8 +9,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::violations;
-using test::written;
+using test::violations, test::written;
 
 /// A schedule written by hand, and all that the checker says of it.
 struct Written {

@@ -46,7 +46,12 @@ std::string refused(const std::string& line, int code = 64) {
 }
 
 std::string refusal(const std::string& line) { return refused(line); }
-std::string printed(const std::string& line) { return run(line).out; }
+std::string printed(const std::string& line) {
+  const Result result = run(line);
+  EXPECT_EQ(result.code, 0) << line;
+  EXPECT_EQ(result.err, "") << line;
+  return result.out;
+}
 
 class InFolder : public ::testing::Test {
  protected:
@@ -120,10 +125,7 @@ TEST(TimelineText, TheTickDividesAllTimes) {
 }
 
 TEST_F(Command, SimulateByDefault) {
-  const Result result = run("simulate");
-  EXPECT_EQ(result.code, 0);
-  EXPECT_EQ(result.err, "");
-  EXPECT_EQ(result.out,
+  EXPECT_EQ(printed("simulate"),
             "1f1b: 4 stages, 4 microbatches, versions flush (simulated)\n"
             "time      0  1  2  3  4  5  6  7  8  9  10 11 12 13 14 15 16 17 18 19 20\n"
             "stage 0   F0 F1 F2 F3 .  .  .  .  .  .  B0 ===.  B1 ===.  B2 ===.  B3 ===\n"
@@ -148,12 +150,11 @@ TEST_F(Command, SimulateSaysWhenThereIsNoFormula) {
 }
 
 TEST_F(Command, SimulateWritesSpansAndBytes) {
-  const Result result =
-      run("simulate --schedule gpipe -s 2 -m 1 --activation-bytes 1e6 --weight-bytes 2e6 --message-bytes 3e3 "
-          "--spans " +
-          path("spans.csv"));
-  EXPECT_EQ(result.code, 0);
-  EXPECT_NE(result.out.find("1 MB          2 MB           3 kB"), std::string::npos) << result.out;
+  const std::string out = printed(
+      "simulate --schedule gpipe -s 2 -m 1 --activation-bytes 1e6 --weight-bytes 2e6 --message-bytes 3e3 "
+      "--spans " +
+      path("spans.csv"));
+  EXPECT_NE(out.find("1 MB          2 MB           3 kB"), std::string::npos) << out;
   EXPECT_EQ(read_text(path("spans.csv")),
             "stage,action,start,end\n0,RG0,0,4\n0,F0,0,1\n0,SA0,1,1\n0,B0,4,6\n0,step@1,6,6\n"
             "1,RA0,0,1\n1,F0,1,2\n1,B0,2,4\n1,SG0,4,4\n1,step@1,4,4\n");
@@ -187,11 +188,9 @@ TEST_F(Command, SimulateReadsFiles) {
 }
 
 TEST_F(Command, CheckPassesAndWrites) {
-  const Result result =
-      run("check --schedule pipedream --versions vertical_sync -s 2 -m 4 --list --write " + path("s.json"));
-  EXPECT_EQ(result.code, 0);
   EXPECT_EQ(
-      result.out,
+      printed("check --schedule pipedream --versions vertical_sync -s 2 -m 4 --list --write " +
+              path("s.json")),
       "stage 0: F0 SA0 RG0 F1 SA1 B0 stash@0 step@1 RG1 F2@1 SA2 B1 drop@0 stash@1 step@2 RG2 F3@2 SA3 RG3 "
       "B2@1 drop@1 stash@2 step@3 B3@2 drop@2 step@4\n"
       "stage 1: RA0 RA1 F0 B0 SG0 stash@0 step@1 F1 RA2 B1 SG1 drop@0 stash@1 step@2 F2@1 RA3 B2@1 SG2 "
@@ -289,9 +288,7 @@ TEST_F(Command, SvgHasABoxAnAction) {
 }
 
 TEST_F(Command, CompareListsAllSchedules) {
-  const Result result = run("compare -m 8 --json " + path("c.json"));
-  EXPECT_EQ(result.code, 0);
-  EXPECT_EQ(result.out,
+  EXPECT_EQ(printed("compare -m 8 --json " + path("c.json")),
             "4 stages, 8 microbatches (simulated)\n"
             "schedule                  makespan  utilisation    idle  steady idle  activations  versions  "
             "messages  steps\n"
@@ -371,12 +368,12 @@ TEST_F(Command, CompareWithZero) {
 }
 
 TEST_F(Command, PartitionPrintsThreeSplits) {
-  const Result result = run("partition --profile-out " + path("p.json") + " --costs-out " + path("c.json"));
-  EXPECT_EQ(result.code, 0);
-  expect_parts(result.out, {"uniform: 4 stages on 4 ranks, 8.19 ms a microbatch, 71.0 % of the ranks' time",
-                            "balanced: 4 stages on 4 ranks, 5.863 ms a microbatch, 99.2 % of the ranks' time",
-                            "optimal, replicas allowed: 1 stage on 4 ranks"});
-  EXPECT_EQ(run("partition --profile " + path("p.json")).out, result.out);
+  const std::string out =
+      printed("partition --profile-out " + path("p.json") + " --costs-out " + path("c.json"));
+  expect_parts(out, {"uniform: 4 stages on 4 ranks, 8.19 ms a microbatch, 71.0 % of the ranks' time",
+                     "balanced: 4 stages on 4 ranks, 5.863 ms a microbatch, 99.2 % of the ranks' time",
+                     "optimal, replicas allowed: 1 stage on 4 ranks"});
+  EXPECT_EQ(run("partition --profile " + path("p.json")).out, out);
   EXPECT_EQ(read_costs(path("c.json")).times.size(), 4U);
   EXPECT_EQ(run("simulate --costs " + path("c.json")).code, 0);
   for (const auto& [split, entries] : {std::pair{"optimal", 1U}, std::pair{"uniform", 4U}}) {

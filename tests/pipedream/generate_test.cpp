@@ -6,9 +6,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::describe;
-using test::error_of, test::expect_texts;
-using test::every_schedule;
+using test::describe, test::error_of, test::expect_texts, test::every_schedule;
 
 TEST(Generated, PassTheChecker) {
   for (const GenerateOptions& o : every_schedule(8)) {

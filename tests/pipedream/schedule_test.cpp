@@ -9,8 +9,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::error_of, test::expect_texts;
-using test::written;
+using test::error_of, test::expect_texts, test::written;
 
 TEST(ActionText, IsShortAndReadsBack) {
   const std::vector<std::pair<std::string, Action>> examples = {

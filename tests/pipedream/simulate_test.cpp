@@ -10,10 +10,8 @@
 namespace sc::pipedream {
 namespace {
 
-using test::describe;
-using test::error_of, test::expect_numbers, test::expect_texts;
-using test::every_schedule;
-using test::written;
+using test::describe, test::error_of, test::expect_numbers, test::expect_texts, test::every_schedule,
+    test::written;
 
 constexpr double kRound = 1e-9;  // sums of a few hundred numbers near 1
 

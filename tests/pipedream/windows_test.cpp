@@ -7,8 +7,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::describe;
-using test::error_of, test::expect_texts;
+using test::describe, test::error_of, test::expect_texts;
 
 /// Every asynchronous rule, up to `most` stages, with every divisor of M as update_every.
 std::vector<GenerateOptions> every_rule(int most) {

@@ -143,23 +143,21 @@ class StepWitness {
     gate_.arrive_and_wait();
     if (rank == 0) {
       witness_.reset_peak();
-      before_ = witness_.live();
+      before = witness_.live();
     }
     gate_.arrive_and_wait();
   }
   void end(int rank) {
     gate_.arrive_and_wait();
-    if (rank == 0) during_ = witness_.peak();
+    if (rank == 0) during = witness_.peak();
     gate_.arrive_and_wait();
   }
-  void leave() { gate_.arrive_and_drop(); }               // a rank that failed
-  [[nodiscard]] Bytes before() const { return before_; }  // alive when the step began
-  [[nodiscard]] Bytes during() const { return during_; }  // the peak inside it
+  void leave() { gate_.arrive_and_drop(); }  // a rank that failed
+  Bytes before, during;                      // alive when the step began; the peak inside it
 
  private:
   AllocatorWitness witness_;
   std::barrier<> gate_;
-  Bytes before_, during_;
 };
 /// The step that it looks at: the first one has allocated whatever a first use allocates.
 constexpr std::int64_t kWitnessedStep = 1;
@@ -305,9 +303,9 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
     tests += rank.batches + kScalarBytes;
     scratch += rank.op_scratch;
   }
-  EXPECT_EQ(witness.before().value(), (ledgers + tests).value()) << "bytes beside the ledger before the step";
-  EXPECT_GE(witness.during().value(), witness.before().value());
-  EXPECT_LE(witness.during().value(), (witness.before() + scratch).value())
+  EXPECT_EQ(witness.before.value(), (ledgers + tests).value()) << "bytes beside the ledger before the step";
+  EXPECT_GE(witness.during.value(), witness.before.value());
+  EXPECT_LE(witness.during.value(), (witness.before + scratch).value())
       << "bytes beside the ledger in the step";
 }
 
