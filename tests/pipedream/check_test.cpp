@@ -227,8 +227,7 @@ class Play {
 
 TEST(Check, FindsADeadlockWhereverAPlayGetsStuck) {
   std::mt19937 random(5);
-  int stuck = 0;
-  int free = 0;
+  int stuck = 0, free = 0;
   for (int repeat = 0; repeat < 2000; ++repeat) {
     const bool chunked = repeat % 2 == 1;
     Schedule s = generate({.family = chunked ? Family::interleaved : Family::one_f_one_b,

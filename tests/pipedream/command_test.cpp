@@ -29,13 +29,9 @@ Result run(const std::string& line, bool colour = false) {
   std::istringstream words(line);
   std::vector<std::string> arguments = {"pipedream"};
   for (std::string word; words >> word;) arguments.push_back(word);
-  std::ostringstream out;
-  std::ostringstream err;
-  Result result;
-  result.code = run_command(arguments, {out, err, colour});
-  result.out = out.str();
-  result.err = err.str();
-  return result;
+  std::ostringstream out, err;
+  const int code = run_command(arguments, {out, err, colour});
+  return {code, out.str(), err.str()};
 }
 
 std::string refused(const std::string& line, int code = 64) {

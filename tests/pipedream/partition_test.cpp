@@ -63,8 +63,7 @@ class BruteForce {
 // Whole numbers, so that no order of summation matters.
 Profile random_profile(std::mt19937& random, int layers) {
   const auto number = [&](int most) { return static_cast<double>(random() % static_cast<unsigned>(most)); };
-  Profile profile;
-  profile.name = "random";
+  Profile profile{"random", {}};
   for (int i = 0; i < layers; ++i)
     profile.layers.push_back({"layer", number(20), number(40), number(50), number(60), number(80), true});
   return profile;
@@ -72,8 +71,7 @@ Profile random_profile(std::mt19937& random, int layers) {
 
 TEST(Partition, EqualsBruteForceUpToTwelveLayers) {
   std::mt19937 random(7);
-  int limited = 0;
-  int refused = 0;
+  int limited = 0, refused = 0;
   for (int layers = 1; layers <= 12; ++layers)
     for (int repeat = 0; repeat < 12; ++repeat) {
       Profile profile = random_profile(random, layers);

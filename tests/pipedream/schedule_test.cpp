@@ -172,20 +172,23 @@ TEST(PlaceMessages, RefusesAnImpossibleOrder) {
 }
 
 TEST(Shape, NamesWhatIsOutOfRange) {
-  const auto refuse = [](const std::function<void(Schedule&)>& spoil) {
+  const auto refuse = [](int stage, std::size_t at, const Action& action) {
     Schedule s = generate({.stages = 2, .microbatches = 2});
-    spoil(s);
+    s.actions[static_cast<std::size_t>(stage)][at] = action;
     return error_of([&] { require_shape(s); });
   };
-  expect_texts({{refuse([](Schedule&) {}), "nothing thrown"},
-                {refuse([](Schedule& s) { s.stages = 0; }), "stages: 0 is out of range | choose 1 to 1024"},
-                {refuse([](Schedule& s) { s.microbatches = 1 << 21; }),
-                 "microbatches: 2097152 is out of range | choose 1 to 1048576"},
-                {refuse([](Schedule& s) { s.chunks = 65; }), "chunks: 65 is out of range | choose 1 to 64"},
-                {refuse([](Schedule& s) { s.microbatches = 1 << 20, s.chunks = 64; }),
-                 "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304"},
-                {refuse([](Schedule& s) { s.stages = 3; }),
-                 "actions: there are 2 lists for 3 stages | write one list a stage"}});
+  for (const auto& [stages, microbatches, chunks, said] : std::vector<std::tuple<int, int, int, std::string>>{
+           {2, 2, 1, "nothing thrown"},
+           {0, 2, 1, "stages: 0 is out of range | choose 1 to 1024"},
+           {2, 1 << 21, 1, "microbatches: 2097152 is out of range | choose 1 to 1048576"},
+           {2, 2, 65, "chunks: 65 is out of range | choose 1 to 64"},
+           {2, 1 << 20, 64,
+            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304"},
+           {3, 2, 1, "actions: there are 2 lists for 3 stages | write one list a stage"}}) {
+    Schedule s = generate({.stages = 2, .microbatches = 2});
+    s.stages = stages, s.microbatches = microbatches, s.chunks = chunks;
+    EXPECT_EQ(error_of([&] { require_shape(s); }), said);
+  }
   const std::vector<Action> bad = {
       {0, Kind::forward, 0, 0, 0},              // in the list of stage 1
       {1, Kind::forward, 2, 0, 0},              // microbatch
@@ -199,19 +202,15 @@ TEST(Shape, NamesWhatIsOutOfRange) {
       {1, Kind::send_activation, 0, 0, 0},      // the last position sends no activation
       {1, Kind::receive_gradient, 0, 0, 0},     // and receives no gradient
   };
-  for (const Action& action : bad) {
-    const std::string error = refuse([&](Schedule& s) { s.actions[1][3] = action; });
-    EXPECT_EQ(error.find("stage 1, action 3: " + to_text(action) +
-                         " lies outside 2 stages, 2 microbatches, 1 chunks"),
+  for (const Action& action : bad)
+    EXPECT_EQ(refuse(1, 3, action)
+                  .find("stage 1, action 3: " + to_text(action) +
+                        " lies outside 2 stages, 2 microbatches, 1 chunks"),
               0U)
-        << error;
-  }
-  EXPECT_EQ(refuse([](Schedule& s) {
-              s.actions[1][3] = {1, Kind::forward, 0, 0, 1 << 20};
-            }),
-            "nothing thrown");
+        << refuse(1, 3, action);
+  EXPECT_EQ(refuse(1, 3, {1, Kind::forward, 0, 0, 1 << 20}), "nothing thrown");
   for (const Kind kind : {Kind::receive_activation, Kind::send_gradient})
-    EXPECT_NE(refuse([&](Schedule& s) { s.actions[0][0] = {0, kind, 0, 0, 0}; }), "nothing thrown");
+    EXPECT_NE(refuse(0, 0, {0, kind, 0, 0, 0}), "nothing thrown");
 }
 
 TEST(Shape, ASingleStageHasNobodyToSendTo) {

@@ -42,12 +42,7 @@ std::string describe(const GenerateOptions& o) {
 }
 
 Schedule written(const std::vector<std::string>& lists, int microbatches, int chunks, VersionRule rule) {
-  Schedule schedule;
-  schedule.name = "written";
-  schedule.stages = static_cast<int>(lists.size());
-  schedule.microbatches = microbatches;
-  schedule.chunks = chunks;
-  schedule.versions = rule;
+  Schedule schedule{"written", static_cast<int>(lists.size()), microbatches, chunks, rule, {}};
   for (const std::string& list : lists) {
     const auto stage = static_cast<int>(schedule.actions.size());
     std::istringstream words(list);
