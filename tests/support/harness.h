@@ -172,10 +172,10 @@ struct RankResult {
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
-  std::vector<CommPlan> recorded, checked;        // of every step: its own, and those of after_step
-  double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
-  std::vector<double> evaluations;                // between steps, where a run asks for several
-  std::int64_t first_result = 0;                  // the step of losses[0]
+  std::vector<CommPlan> recorded, checked;  // of every step: its own, and those of after_step
+  double evaluation = 0,
+         evaluation_between = 0;  // after the last step; after the last one before with an evaluation
+  std::int64_t first_result = 0;  // the step of losses[0]
   std::int64_t dropped = 0;
   std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
@@ -260,9 +260,8 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     strategy.after_step(step);
     result.checked.push_back(comm.recorded("check", step));
     comm.set_phase("eval");
-    if (step == evaluate_after) result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
-    if (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0)
-      result.evaluations.push_back(evaluate(strategy, comm, made_up_validation(w)));
+    if (step == evaluate_after || (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0))
+      result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
     around.between(strategy, comm, scalars, step + 1);
   }
   comm.set_phase("eval");
