@@ -132,7 +132,7 @@ std::string wrong_sum(const Kind& kind, const MeshPlace& mesh, double value, std
   return "";
 }
 
-: its gradients are summed.
+/// One rank's step: its gradients are summed.
 StageGradients sum_on_rank(const MeshPlace& mesh, RecordingCommunicator& comm) {
   comm.set_phase("setup");
   const MeshColors colors = colors_of(mesh);
