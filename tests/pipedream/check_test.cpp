@@ -300,15 +300,15 @@ TEST(Check, VersionsMustBeThere) {
 }
 
 TEST(Check, VersionOfBackward) {
-  const auto two = [](const char* upper_backward) {
-    return found({"F0 SA0 F1 SA1 RG0 RG1 B0 stash@0 step@1 B1 drop@0 step@2",
-                  std::string("RA0 RA1 F0 B0 SG0 step@1 F1@1 ") + upper_backward + " SG1 step@2"},
-                 2, 1, VersionRule::stash);
-  };
-  EXPECT_EQ(two("B1@1"), "");
-  EXPECT_EQ(two("B1"),
-            "version: stage 1, action 7: B1 reads a version that is not there (the newest is 1)\n"
-            "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n");
+  const std::string lower = "F0 SA0 F1 SA1 RG0 RG1 B0 stash@0 step@1 B1 drop@0 step@2",
+                    upper = "RA0 RA1 F0 B0 SG0 step@1 F1@1 ";
+  expect_said({{{lower, upper + "B1@1 SG1 step@2"}, 2, "", 1, VersionRule::stash},
+               {{lower, upper + "B1 SG1 step@2"},
+                2,
+                "version: stage 1, action 7: B1 reads a version that is not there (the newest is 1)\n"
+                "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n",
+                1,
+                VersionRule::stash}});
 }
 
 // The two chunks' forwards of microbatch 1 read different versions, and each backward what its own forward
