@@ -152,7 +152,7 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
 TEST(DataParallel, ComparesReplicasEveryFewSteps) {
   for (const std::int64_t every : {0, 1, 3})
     for (const test::RankResult& rank :
-         test::run_local<DataParallel>(2, odd_workload(), {.verify_replicas = every}, 9))
+         test::run_local<DataParallel>(2, odd_workload(), {.bucket = {}, .verify_replicas = every}, 9))
       for (std::size_t step = 0; step < 9; ++step) {
         const bool due = every == 1 || (every == 3 && (step == 2 || step == 5 || step == 8));
         EXPECT_EQ(rank.checked[step].count.size(), due ? 1U : 0U) << every << ", step " << step;
