@@ -94,7 +94,7 @@ Reference reference(const Workload& workload, int ranks) {
   World world(1);
   Reference result;
   world.run([&](RecordingCommunicator& comm) {
-    test::Alone<ReferenceOrder> zero(comm, {.workload = workload}, {.virtual_ranks = ranks});
+    test::Alone<ReferenceOrder> zero(comm, {.workload = workload, .mesh = {}}, {.virtual_ranks = ranks});
     for (std::int64_t step = 0; step < workload.steps; ++step) {
       std::vector<Batch> batches;
       for (std::int64_t j = 0; j < workload.batch.global; ++j) {

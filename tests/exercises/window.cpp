@@ -14,6 +14,7 @@ constexpr int kUpdates = 4;  // of which the first two are the way in
 
 RunShape shape() {
   return {.workload = load_workload(kWindowWorkload),
+          .mesh = {},
           .device = DeviceKind::cuda,
           .ops = OpsBackend::fused,
           .comm = CommBackend::nccl};
