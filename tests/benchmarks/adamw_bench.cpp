@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -23,33 +22,22 @@
 #include "common/optim/adamw.h"
 #include "common/optim/grad_norm.h"
 #include "common/optim/host_adam.h"
+#include "tests/benchmarks/timing.h"
 
 namespace {
 
-constexpr int kWarmUp = 5;
-
-struct Spread {
-  double median, low, high;  // seconds
-};
+using sc::benchmark::median;
 
 template <class F>
-Spread time_of(int repeats, F&& f) {
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats + kWarmUp; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    f();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (i >= kWarmUp) seconds.push_back(took.count());
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return {seconds[seconds.size() / 2], seconds.front(), seconds.back()};
+std::vector<double> time_of(int repeats, const F& f) {
+  return sc::benchmark::seconds_of(repeats, 5, f);
 }
 
-void print(const char* what, std::int64_t n, double bytes_each, const Spread& s) {
-  const auto count = static_cast<double>(n);
-  std::printf("%-40s %6.3f Gparam/s  %6.1f GB/s  median %.3f ms (%.3f..%.3f)\n", what,
-              count / s.median * 1e-9, count * bytes_each / s.median * 1e-9, s.median * 1e3, s.low * 1e3,
-              s.high * 1e3);
+void print(const std::string& what, std::int64_t n, double bytes_each, const std::vector<double>& seconds) {
+  const double count = static_cast<double>(n), each = median(seconds);
+  std::printf("%-40s %6.3f Gparam/s  %6.1f GB/s  median %.3f ms (%.3f..%.3f)\n", what.c_str(),
+              count / each * 1e-9, count * bytes_each / each * 1e-9, each * 1e3, seconds.front() * 1e3,
+              seconds.back() * 1e3);
 }
 
 // What adamw_step reads and writes, and next to no arithmetic: the bound that memory sets.
@@ -134,21 +122,20 @@ void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
     at::Tensor g16 = make(type), p16 = make(type);
     g16.copy_(g);
     const std::string name(sc::name_of(sc::from_aten(type)));
-    print(("adamw_step, " + name).c_str(), n, 28, time_of(repeats, [&] { step(g16, &p16); }));
+    print("adamw_step, " + name, n, 28, time_of(repeats, [&] { step(g16, &p16); }));
     vectors.grad = g16.const_data_ptr(), vectors.param16 = p16.mutable_data_ptr();
     vectors.grad_dtype = vectors.param16_dtype = sc::from_aten(type);
     for (const auto& [store, what] :
          {std::pair{sc::Store::cached, ""}, {sc::Store::streamed, ", streamed"}}) {
       vectors.store = store;
-      print(("pool, " + name + what).c_str(), n, 28, time_of(repeats, [&] { on_pool(pool, vectors, n); }));
+      print("pool, " + name + what, n, 28, time_of(repeats, [&] { on_pool(pool, vectors, n); }));
       vectors.from = {other.const_data_ptr<float>(), other.const_data_ptr<float>() + n,
                       other.const_data_ptr<float>() + 2 * n};
-      print(("pool, " + name + what + ", elsewhere").c_str(), n, 28,
+      print("pool, " + name + what + ", elsewhere", n, 28,
             time_of(repeats, [&] { on_pool(pool, vectors, n); }));
       vectors.from = {};
     }
-    print(("sum of squares, " + name).c_str(), n, 2,
-          time_of(repeats, [&] { sink = sc::sum_of_squares(g16); }));
+    print("sum of squares, " + name, n, 2, time_of(repeats, [&] { sink = sc::sum_of_squares(g16); }));
   }
 }
 

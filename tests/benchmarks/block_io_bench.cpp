@@ -7,18 +7,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "common/storage/atomic_dir.h"
 #include "common/storage/block_file.h"
+#include "tests/storage/aligned_bytes.h"
 
 namespace {
 
-using sc::BlockRequest;
-using sc::Bytes;
-using sc::IoEngine;
+using sc::BlockRequest, sc::Bytes, sc::IoEngine;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
@@ -26,17 +24,6 @@ constexpr IoEngine kEngines[] = {IoEngine::threads, IoEngine::io_uring};
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-struct Free {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-/// Pages, touched.
-std::unique_ptr<std::byte, Free> make_pages(std::int64_t bytes) {
-  std::unique_ptr<std::byte, Free> pages(
-      static_cast<std::byte*>(std::aligned_alloc(sc::kBlockAlign, static_cast<std::size_t>(bytes))));
-  for (std::int64_t i = 0; i < bytes; ++i) pages.get()[i] = static_cast<std::byte>(i * 7);
-  return pages;
 }
 
 enum class Mode { read, write, mixed };
@@ -49,17 +36,16 @@ struct Load {
 /// Goes through the file in order, again and again, until the time is over or (once) the file is.
 double gb_per_second(sc::BlockIo& io, const Load& load, std::int64_t file_bytes, double seconds,
                      bool once = false) {
-  const auto memory = make_pages(load.block * load.depth);
+  const sc::test::AlignedBytes memory(load.block * load.depth, 7);
   const auto begin = Clock::now();
   std::int64_t submitted = 0, moved = 0;
   const auto submit = [&](std::uint64_t slot) {
     const std::int64_t at = submitted * load.block % (file_bytes / load.block * load.block);
     const bool reads = load.mode == Mode::read || (load.mode == Mode::mixed && submitted % 2 == 0);
-    io.submit(
-        {reads ? BlockRequest::Kind::read : BlockRequest::Kind::write,
-         Bytes(at),
-         {memory.get() + static_cast<std::int64_t>(slot) * load.block, static_cast<std::size_t>(load.block)},
-         slot});
+    io.submit({reads ? BlockRequest::Kind::read : BlockRequest::Kind::write, Bytes(at),
+               memory.span().subspan(slot * static_cast<std::size_t>(load.block),
+                                     static_cast<std::size_t>(load.block)),
+               slot});
     ++submitted;
   };
   for (int slot = 0; slot < load.depth; ++slot) submit(static_cast<std::uint64_t>(slot));
@@ -86,8 +72,6 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
   const sc::OpenedIo first = sc::open_block_io(IoEngine::threads, *file, 8);
   std::printf("first pass of writes: %.2f GB/s\n",
               gb_per_second(*first.io, {Mode::write, kMiB, 8}, file_bytes, 0, true));
-  if (!only_mixed)
-    std::printf("%-9s %9s %6s %6s %6s %6s\n", "engine", "block KiB", "depth", "read", "write", "mixed");
   if (only_mixed) {
     for (const IoEngine engine : kEngines) {
       const sc::OpenedIo opened = sc::open_block_io(engine, *file, 16);
@@ -96,8 +80,9 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
     }
     return;
   }
-  for (const IoEngine engine : kEngines) {
-    for (const std::int64_t block : {128 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}) {
+  std::printf("%-9s %9s %6s %6s %6s %6s\n", "engine", "block KiB", "depth", "read", "write", "mixed");
+  for (const IoEngine engine : kEngines)
+    for (const std::int64_t block : {128 * kKiB, 512 * kKiB, kMiB, 4 * kMiB})
       for (const int depth : {1, 2, 4, 8, 16, 32}) {
         const sc::OpenedIo opened = sc::open_block_io(engine, *file, depth);
         if (opened.engine != engine) {
@@ -112,8 +97,6 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
         }
         std::printf("\n");
       }
-    }
-  }
 }
 
 /// Each extent is read and written back, three reads ahead, as optimizer states are.
@@ -121,10 +104,8 @@ void block_file(sc::FileOps& ops, const sc::BlockFile::Options& options, std::in
                 double seconds) {
   constexpr std::int64_t kExtent = 64 * kMiB;
   constexpr std::size_t kBuffers = 6, kAhead = 3;
-  const auto memory = make_pages(kExtent * static_cast<std::int64_t>(kBuffers));
-  const auto buffer = [&](std::size_t i) {
-    return std::span(memory.get() + static_cast<std::int64_t>(i % kBuffers) * kExtent, kExtent);
-  };
+  const sc::test::AlignedBytes memory(kExtent * static_cast<std::int64_t>(kBuffers), 7);
+  const auto buffer = [&](std::size_t i) { return memory.span().subspan(i % kBuffers * kExtent, kExtent); };
   const std::size_t extents = std::max<std::size_t>(kBuffers, static_cast<std::size_t>(file_bytes / kExtent));
   sc::BlockFile file(ops, options, std::vector<Bytes>(extents, Bytes(kExtent)));
   for (std::size_t i = 0; i < extents; ++i) file.write(i, buffer(i)).wait();
@@ -169,16 +150,13 @@ int main(int argc, char** argv) {
                  bytes, seconds);
       return 0;
     }
-    for (const IoEngine engine : kEngines) {
-      for (const int depth : {8, 32}) {
-        for (const bool verify : {true, false}) {
+    for (const IoEngine engine : kEngines)
+      for (const int depth : {8, 32})
+        for (const bool verify : {true, false})
           block_file(
               *ops,
               {.path = sc::Path(argv[1]) / "states", .depth = depth, .engine = engine, .verify = verify},
               bytes, 3 * seconds);
-        }
-      }
-    }
   } catch (const sc::InputError& error) {
     std::printf("error: %s\n", error.what());
     return static_cast<int>(error.code());

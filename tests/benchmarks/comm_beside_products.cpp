@@ -35,8 +35,7 @@
 namespace sc {
 namespace {
 
-using benchmark::kKinds;
-using benchmark::quantile;
+using benchmark::kKinds, benchmark::quantile;
 
 constexpr std::array<std::int64_t, 2> kSizes = {25 << 20, 100 << 20};  // bytes: a block of 355M, its unit 0
 constexpr int kRounds = 9, kProducts = 96;
@@ -231,7 +230,7 @@ int run() {
     for (int kind = 0; kind < 3; ++kind)
       for (const auto& channel : channels) cells.push_back({channel.get(), kind, bytes, 1, {}, {}, {}});
   for (Cell& cell : cells) cell.repeats = repeats_of(cell, bench, estimate);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kRounds; ++round)
     for (Cell& cell : cells) {
       const double apart = bench.measure(*cell.channel, cell.kind, cell.bytes, kProducts, 0).products;
       products.push_back(apart);
@@ -245,7 +244,6 @@ int run() {
       cell.beside.push_back(both.operations / cell.repeats);
       cell.taken.push_back((both.products - apart) / cell.repeats);
     }
-  }
   if (launch.rank == Rank{0}) {
     const GpuFacts facts = gpu->facts();
     std::cout << fmt::format(

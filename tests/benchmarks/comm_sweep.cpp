@@ -27,8 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-using benchmark::kKinds;
-using benchmark::quantile;
+using benchmark::kKinds, benchmark::quantile;
 
 constexpr int kMostRepeats = 100;  // of an operation within one measurement
 
@@ -58,17 +57,15 @@ class Sweep {
     const at::TensorOptions as = at::TensorOptions().dtype(options.dtype).device(device);
     full_ = options.windows ? in_window(most, as) : at::ones({most}, as);
     shard_ = at::ones({most / world()}, full_.options());
-    for (std::int64_t bytes = options.least; bytes <= options.most; bytes *= 2) {
+    for (std::int64_t bytes = options.least; bytes <= options.most; bytes *= 2)
       for (int kind = 0; kind < 3; ++kind) points_.push_back({kind, elements_of(bytes), 1, {}});
-    }
   }
 
   /// Rounds go over all points, so that whatever changes on the machine meanwhile meets them all.
   void run() {
     for (Point& point : points_) point.repeats = choose_repeats(point);
-    for (int round = 0; round < options_.rounds; ++round) {
+    for (int round = 0; round < options_.rounds; ++round)
       for (Point& point : points_) point.seconds.push_back(measure(point));
-    }
   }
 
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }

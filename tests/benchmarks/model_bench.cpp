@@ -3,11 +3,10 @@
 //   model_benchmark [steps] [threads]
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/benchmarks/timing.h"
 #include "tests/model/model_fixture.h"
 
 int main(int argc, char** argv) {
@@ -15,25 +14,18 @@ int main(int argc, char** argv) {
   at::set_num_threads(argc > 2 ? std::atoi(argv[2]) : 1);
   sc::RunShape run = sc::tiny_run();
   sc::Model model(run);
-  constexpr int kWarmUp = 5;
   const sc::BatchConfig& batch = run.workload.batch;
   const std::int64_t micro_batches = batch.global / batch.micro, vocab = run.workload.model.vocab;
   const std::int64_t step_tokens = batch.global * batch.sequence;
   const at::Tensor tokens = sc::some_tokens(batch.micro, batch.sequence, vocab, 1);
   const at::Tensor targets = sc::some_tokens(batch.micro, batch.sequence, vocab, 2);
   const at::Tensor scale = at::full({}, 1.0 / static_cast<double>(step_tokens), at::kFloat);
-  std::vector<double> ms;
-  for (int step = 0; step < steps + kWarmUp; ++step) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (std::int64_t m = 0; m < micro_batches; ++m) {
+  const std::vector<double> seconds = sc::benchmark::seconds_of(steps, 5, [&] {
+    for (std::int64_t m = 0; m < micro_batches; ++m)
       model.forward_backward(tokens, targets, scale, m == 0 ? sc::Write::overwrite : sc::Write::accumulate);
-    }
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    if (step >= kWarmUp) ms.push_back(took.count());
-  }
-  std::sort(ms.begin(), ms.end());
-  const double median = ms[ms.size() / 2];
+  });
+  const double median = sc::benchmark::median(seconds);
   std::printf("forward + backward: median %.2f ms/step, spread %.2f..%.2f, %.0f tok/s, loss sum %.6f\n",
-              median, ms.front(), ms.back(), static_cast<double>(step_tokens) / median * 1e3,
-              model.buffers.result.loss_sum.item<double>());
+              median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3,
+              static_cast<double>(step_tokens) / median, model.buffers.result.loss_sum.item<double>());
 }

@@ -1,27 +1,19 @@
 // How long pipedream takes: a million actions simulated (limit 1 s), 64 stages x 1024 microbatches checked
 // (limit 5 s), and generated. Prints medians of five; asserts nothing.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <vector>
 
 #include "pipedream/check.h"
 #include "pipedream/generate.h"
 #include "pipedream/simulate.h"
+#include "tests/benchmarks/timing.h"
 
 namespace sc::pipedream {
 namespace {
 
-double median_seconds(const std::function<void()>& body) {
-  std::vector<double> seconds;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    body();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[2];
+template <class Body>
+double median_seconds(const Body& body) {
+  return benchmark::median(benchmark::seconds_of(5, 0, body));
 }
 
 std::size_t actions_of(const Schedule& schedule) {

@@ -1,7 +1,6 @@
 // What the checkers of exercises share: one verdict, said in the same form.
 #pragma once
 
-#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -16,13 +15,12 @@ class NotReached : public std::runtime_error {
 void require(bool holds, const std::string& what);
 
 struct Exercise {
-  std::string name, hint;
-  std::function<std::string()> check;  // returns what was measured
+  const char *name, *hint;
+  std::string (*check)();  // returns what was measured
 };
-
-/// main() of a checker: prints "solved: ..." or "not solved yet: ..." with the hint.
+/// The checker's own. main() prints "solved: ..." or "not solved yet: ..." with the hint.
 ///   Exits  0 solved; 1 not; 75 after a minute: code that runs for ever.
-int judge(const Exercise& exercise);
+extern const Exercise kExercise;
 
 /// The file with the answer, from the repository's root. Only where a file is what a learner edits
 /// (edited_file.cpp).

@@ -19,15 +19,6 @@ using Content = std::optional<FileContents>;  // of a directory; nothing: it is 
 const FileContents kOld = {{"a", "old a"}, {"b", "old b"}};
 const FileContents kNew = {{"a", "new a, which is longer"}, {"c", "new c"}};
 
-constexpr std::array<CrashLoss, 6> kLosses = {{
-    {CrashLoss::Data::kept, CrashLoss::Names::kept},
-    {CrashLoss::Data::kept, CrashLoss::Names::lost},
-    {CrashLoss::Data::lost, CrashLoss::Names::kept},
-    {CrashLoss::Data::lost, CrashLoss::Names::lost},
-    {CrashLoss::Data::zeroed, CrashLoss::Names::kept},
-    {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
-}};
-
 std::string to_text(const CrashLoss& loss) {
   constexpr std::array<const char*, 3> kData = {"kept", "lost", "zeroed"};
   return fmt::format("unflushed data {} and unflushed names {}",
@@ -163,7 +154,7 @@ int check_over(const Content& old) {
   commit(noting, undisturbed.target, kNew);
   require_new_alone(undisturbed, "undisturbed,");
   int survived = 0;
-  for (const CrashLoss& loss : kLosses) {
+  for (const CrashLoss& loss : kCrashLosses) {
     std::int64_t point = 0;
     while (crashes_before(old, point, loss)) ++point;
     survived += static_cast<int>(point) + 1;
@@ -184,13 +175,12 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"commit",
-       "write under a hidden name beside it, flush each file and then the directory;\n        "
-       "give it the name in one step (rename, or exchange where an old one stands),\n        "
-       "flush the parent, and remove what is hidden last",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "commit",
+    "write under a hidden name beside it, flush each file and then the directory;\n        "
+    "give it the name in one step (rename, or exchange where an old one stands),\n        "
+    "flush the parent, and remove what is hidden last",
+    check};
+
+}  // namespace sc::exercise

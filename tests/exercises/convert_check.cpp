@@ -11,6 +11,7 @@
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
 #include "tests/exercises/world.h"
+#include "tests/support/harness.h"
 
 namespace sc::exercise {
 namespace {
@@ -66,9 +67,8 @@ class Seen : public Results {
 };
 
 std::vector<Rank01> train_world(World& world, const Workload& workload) {
-  std::vector<Rank01> ranks(static_cast<std::size_t>(world.size()));
-  world.run([&](RecordingCommunicator& comm) {
-    Rank01& seen = ranks[static_cast<std::size_t>(comm.rank())];
+  return world.each([&](RecordingCommunicator& comm) {
+    Rank01 seen;
     TinyGpt model(workload, comm.size());
     model.observe({.forward =
                        [&](const Batch& batch, double scale) {
@@ -81,8 +81,8 @@ std::vector<Rank01> train_world(World& world, const Workload& workload) {
     Seen results(seen);
     train(comm, data, model, results);
     seen.end = model.params().clone();
+    return seen;
   });
-  return ranks;
 }
 
 /// Lesson 00 in the order of a world of that many ranks.
@@ -91,18 +91,10 @@ struct Reference {
   std::vector<double> losses;
 };
 Reference reference(const Workload& workload, int ranks) {
-  const c10::InferenceMode inference;
   World world(1);
   Reference result;
   world.run([&](RecordingCommunicator& comm) {
-    const RunShape shape{.workload = workload};
-    Ledger ledger(at::kCPU);
-    const StepScalars scalars{at::full({}, 0.0, at::kFloat), at::full({}, 0, at::kLong),
-                              at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
-    const std::unique_ptr<Copies> copies = make_host_copies();
-    Timeline timeline;
-    RunContext context{shape, comm, ledger, scalars, *copies, timeline};
-    ReferenceOrder lesson(context, {.virtual_ranks = ranks});
+    test::Alone<ReferenceOrder> zero(comm, {.workload = workload, .mesh = {}}, {.virtual_ranks = ranks});
     for (std::int64_t step = 0; step < workload.steps; ++step) {
       std::vector<Batch> batches;
       for (std::int64_t j = 0; j < workload.batch.global; ++j) {
@@ -110,12 +102,12 @@ Reference reference(const Workload& workload, int ranks) {
         batches.back().scale =
             at::full({}, 1.0 / static_cast<double>(targets_of(workload, step)), at::kFloat);
       }
-      scalars.lr.fill_(learning_rate(workload.optim, step, workload.steps));
-      const double* sums = lesson.train_step(batches).sums.const_data_ptr<double>();
+      zero.scalars.lr.fill_(learning_rate(workload.optim, step, workload.steps));
+      const double* sums = zero.lesson.train_step(batches).sums.const_data_ptr<double>();
       result.losses.push_back(sums[0] / sums[1]);
     }
     std::vector<at::Tensor> units;
-    for (const StateSlice& slice : lesson.state())
+    for (const StateSlice& slice : zero.lesson.state())
       if (slice.purpose == Purpose::parameters) units.push_back(slice.copy());
     result.params = at::cat(units);
   });
@@ -124,51 +116,38 @@ Reference reference(const Workload& workload, int ranks) {
 
 std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
 
-/// Collects what is missing, one line a point.
-class Points {
- public:
-  void missing(int point, const std::string& what) {
-    text_ += (text_.empty() ? "" : "\n") + std::to_string(point) + ". " + what;
-  }
-  [[nodiscard]] bool empty() const { return text_.empty(); }
-  void none_may_be_missing(const std::string& where) const { require(text_.empty(), where + "\n" + text_); }
+/// One of the list's points that is not met.
+std::string missing(int point, const std::string& what) { return "\n" + std::to_string(point) + ". " + what; }
 
- private:
-  std::string text_;
-};
-
-void check_rows(const std::vector<Rank01>& ranks, const Workload& w, Points& points) {
+std::string check_rows(const std::vector<Rank01>& ranks, const Workload& w) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> trained;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const auto& which : ranks[r].trained) trained[which].push_back(r);
-  }
-  for (std::int64_t step = 0; step < w.steps; ++step) {
+  for (std::int64_t step = 0; step < w.steps; ++step)
     for (std::int64_t j = 0; j < w.batch.global; ++j) {
       const std::vector<std::size_t>& who = trained[{step, j}];
       const std::string what = "micro-batch " + std::to_string(j) + " of step " + std::to_string(step);
-      if (who.empty()) return points.missing(1, "nobody trained on " + what);
+      if (who.empty()) return missing(1, "nobody trained on " + what);
       if (who.size() > 1)
-        return points.missing(
+        return missing(
             1, rank_text(who[0]) + " and " + rank_text(who[1]) + " trained on the same rows: " + what);
       const std::size_t owner =
           static_cast<std::size_t>(j) * ranks.size() / static_cast<std::size_t>(w.batch.global);
       if (who[0] != owner)
-        return points.missing(
-            1, what + " is " + rank_text(owner) + "'s, it was trained by " + rank_text(who[0]));
+        return missing(1, what + " is " + rank_text(owner) + "'s, it was trained by " + rank_text(who[0]));
     }
-  }
+  return {};
 }
 
-void check_start(const std::vector<Rank01>& ranks, Points& points) {
-  for (std::size_t r = 1; r < ranks.size(); ++r) {
+std::string check_start(const std::vector<Rank01>& ranks) {
+  for (std::size_t r = 1; r < ranks.size(); ++r)
     if (std::memcmp(ranks[r].start.const_data_ptr(), ranks[0].start.const_data_ptr(),
                     ranks[0].start.nbytes()) != 0)
-      return points.missing(2,
-                            "replicas start different: " + rank_text(r) + "'s parameters are not rank 0's");
-  }
+      return missing(2, "replicas start different: " + rank_text(r) + "'s parameters are not rank 0's");
+  return {};
 }
 
-void check_sums(const World& world, std::int64_t params, std::int64_t steps, Points& points) {
+std::string check_sums(const World& world, std::int64_t params, std::int64_t steps) {
   std::int64_t gradients = 0, others = 0;
   for (const auto& [op, count] : world.issued(0).count) {
     if (op.kind != CommKind::all_reduce) continue;
@@ -176,44 +155,45 @@ void check_sums(const World& world, std::int64_t params, std::int64_t steps, Poi
   }
   const std::string per_step = " elements of gradient all-reduced in " + std::to_string(steps) + " steps, ";
   if (gradients == 0)
-    return points.missing(3, "gradients were not summed over the ranks: no all-reduce carried them");
+    return missing(3, "gradients were not summed over the ranks: no all-reduce carried them");
   if (gradients != steps * params)
-    return points.missing(
-        3, std::to_string(gradients) + per_step + std::to_string(steps * params) + " are needed");
+    return missing(3, std::to_string(gradients) + per_step + std::to_string(steps * params) + " are needed");
   if (others > 4 * steps)
-    points.missing(3, std::to_string(others) + " other numbers all-reduced, 4 a step are enough");
+    return missing(3, std::to_string(others) + " other numbers all-reduced, 4 a step are enough");
+  return {};
 }
 
-void check_divisor(const std::vector<Rank01>& ranks, const Workload& w, Points& points) {
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+std::string check_divisor(const std::vector<Rank01>& ranks, const Workload& w) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     for (std::size_t i = 0; i < ranks[r].scales.size(); ++i) {
       const std::int64_t step = ranks[r].trained[i].first, targets = targets_of(w, step);
       if (ranks[r].scales[i] == 1.0 / static_cast<double>(targets)) continue;
-      return points.missing(4, rank_text(r) + " divided by " +
-                                   std::to_string(std::llround(1.0 / ranks[r].scales[i])) +
-                                   " targets in step " + std::to_string(step) + "; the global batch has " +
-                                   std::to_string(targets));
+      return missing(4, rank_text(r) + " divided by " +
+                            std::to_string(std::llround(1.0 / ranks[r].scales[i])) + " targets in step " +
+                            std::to_string(step) + "; the global batch has " + std::to_string(targets));
     }
-  }
+  return {};
 }
 
-void check_results(const std::vector<Rank01>& ranks, const std::vector<double>& losses, Points& points) {
+std::string check_results(const std::vector<Rank01>& ranks, const std::vector<double>& losses,
+                          bool all_else_is_right) {
   for (std::size_t r = 1; r < ranks.size(); ++r) {
-    if (!ranks[r].losses.empty()) return points.missing(5, rank_text(r) + " logs, too");
-    if (ranks[r].saves > 0) return points.missing(5, rank_text(r) + " saves, too");
+    if (!ranks[r].losses.empty()) return missing(5, rank_text(r) + " logs, too");
+    if (ranks[r].saves > 0) return missing(5, rank_text(r) + " saves, too");
   }
   if (ranks[0].saves != 1)
-    return points.missing(5, "rank 0 saved " + std::to_string(ranks[0].saves) + " times, once is right");
+    return missing(5, "rank 0 saved " + std::to_string(ranks[0].saves) + " times, once is right");
   if (ranks[0].losses.size() != losses.size())
-    return points.missing(
+    return missing(
         5, "rank 0 logged " + std::to_string(ranks[0].losses.size()) + " losses, one a step is right");
   // What is logged depends on the other points, too.
-  for (std::size_t step = 0; points.empty() && step < losses.size(); ++step) {
+  for (std::size_t step = 0; all_else_is_right && step < losses.size(); ++step) {
     if (ranks[0].losses[step] == losses[step]) continue;
-    return points.missing(5, "the loss of step " + std::to_string(step) + " is logged as " +
-                                 std::to_string(ranks[0].losses[step]) + "; over the global batch it is " +
-                                 std::to_string(losses[step]));
+    return missing(5, "the loss of step " + std::to_string(step) + " is logged as " +
+                          std::to_string(ranks[0].losses[step]) + "; over the global batch it is " +
+                          std::to_string(losses[step]));
   }
+  return {};
 }
 
 void check_world(int size) {
@@ -221,19 +201,16 @@ void check_world(int size) {
   World world(size);
   const std::vector<Rank01> ranks = train_world(world, workload);
   const Reference expected = reference(workload, size);
-  Points points;
-  check_rows(ranks, workload, points);
-  check_start(ranks, points);
-  if (size > 1) check_sums(world, expected.params.numel(), workload.steps, points);
-  check_divisor(ranks, workload, points);
-  check_results(ranks, expected.losses, points);
-  points.none_may_be_missing(std::to_string(size) + " ranks: still missing");
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
+  std::string all = check_rows(ranks, workload) + check_start(ranks);
+  if (size > 1) all += check_sums(world, expected.params.numel(), workload.steps);
+  all += check_divisor(ranks, workload);
+  all += check_results(ranks, expected.losses, all.empty());
+  require(all.empty(), std::to_string(size) + " ranks: still missing" + all);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
     require(std::memcmp(ranks[r].end.const_data_ptr(), expected.params.const_data_ptr(),
                         expected.params.nbytes()) == 0,
             std::to_string(size) + " ranks: " + rank_text(r) +
                 "'s parameters are not those of lesson 00 with virtual_ranks = " + std::to_string(size));
-  }
 }
 
 std::string check() {
@@ -243,11 +220,10 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"convert",
-       "one point at a time, in the list's order; lessons/01_data_parallel/data_parallel.cpp does all five",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "convert",
+    "one point at a time, in the list's order; lessons/01_data_parallel/data_parallel.cpp does all five",
+    check};
+
+}  // namespace sc::exercise

@@ -170,13 +170,12 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"fetch_ahead",
-       "number k takes buffer k modulo buffers(). While k is updated the next ones are read and k - 1 is "
-       "written: how many may be read "
-       "before number k is updated, if nobody is to wait for the write that has just begun?",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "fetch_ahead",
+    "number k takes buffer k modulo buffers(). While k is updated the next ones are read and k - 1 is "
+    "written: how many may be read "
+    "before number k is updated, if nobody is to wait for the write that has just begun?",
+    check};
+
+}  // namespace sc::exercise

@@ -16,11 +16,11 @@ namespace sc::exercise {
 namespace {
 
 RunShape shape_of(const Workload& workload) {
-  RunShape shape;
-  shape.workload = workload;
-  shape.mesh = Mesh(WorldSize{kFitsLimits.ranks});
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  return shape;
+  return {.workload = workload,
+          .mesh = Mesh(WorldSize{kFitsLimits.ranks}),
+          .device = DeviceKind::cuda,
+          .ops = OpsBackend::fused,
+          .comm = CommBackend::nccl};
 }
 
 std::vector<Setting> settings_in(const std::string& json, const std::string& name) {

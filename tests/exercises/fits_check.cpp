@@ -20,12 +20,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"fits",
-       "take the largest purpose first, and ask which key it depends on (--explain KEY); the host holds "
-       "what the GPUs do not, and a second set of gradients if the update is delayed",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "fits",
+    "take the largest purpose first, and ask which key it depends on (--explain KEY); the host holds "
+    "what the GPUs do not, and a second set of gradients if the update is delayed",
+    check};
+
+}  // namespace sc::exercise

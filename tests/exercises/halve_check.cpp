@@ -45,7 +45,7 @@ class MadeUpStep : public OwnedStep {
 };
 
 void check_params(MadeUpStep& step, int ranks, const std::string& where) {
-  for (int unit = 0; unit < step.num_units(); ++unit) {
+  for (int unit = 0; unit < step.num_units(); ++unit)
     for (std::int64_t i = 0; i < step.params(unit).numel(); ++i) {
       float sum = grad(0, unit, i);
       for (int r = 1; r < ranks; ++r) sum += grad(r, unit, i);
@@ -53,7 +53,6 @@ void check_params(MadeUpStep& step, int ranks, const std::string& where) {
               where + "parameter " + std::to_string(i) + " of unit " + std::to_string(unit) +
                   " is not the one before minus the rate times the sum of gradients");
     }
-  }
 }
 
 Bytes sent(const CommPlan& plan) { return moved_bytes(plan, Way::wire, Rank{0}); }
@@ -66,11 +65,10 @@ std::int64_t operations(const CommPlan& plan) {
 
 void check_world(int ranks) {
   World world(ranks);
-  std::vector<std::unique_ptr<MadeUpStep>> steps(static_cast<std::size_t>(ranks));
-  world.run([&](RecordingCommunicator& comm) {
-    auto& mine = steps[static_cast<std::size_t>(comm.rank())];
-    mine = std::make_unique<MadeUpStep>(comm);
+  const auto steps = world.each([](RecordingCommunicator& comm) {
+    auto mine = std::make_unique<MadeUpStep>(comm);
     reduce_update_publish(*mine, comm);
+    return mine;
   });
   CommPlan target;
   for (const std::int64_t n : kUnits) {
@@ -95,11 +93,9 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"halve",
-       "an all-reduce is a reduce-scatter and an all-gather; which of the two does update() not need?",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "halve", "an all-reduce is a reduce-scatter and an all-gather; which of the two does update() not need?",
+    check};
+
+}  // namespace sc::exercise

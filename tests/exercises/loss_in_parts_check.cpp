@@ -1,16 +1,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "lessons/10_tensor_parallel/exercise/loss_in_parts.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
-#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {
@@ -20,44 +17,37 @@ constexpr double kScale = 0.125, kPadding = 500;
 
 /// A vocabulary over some ranks, and rows of logits times `factor`. Maxima of ranks lie apart by that, one
 /// row's lie far below 0.
-class Rows {
- public:
-  Rows(int ranks, double factor) : ranks_(ranks), factor_(factor) {
+struct Rows {
+  Rows(int of, double by) : ranks(of), factor(by) {
     const std::int64_t vocab = ranks == 1 ? 5 : std::min<std::int64_t>(3 * kWidth, ranks * kWidth) - 5;
-    targets_ = {-1, vocab / 2};
+    targets = {-1, vocab / 2};
     for (int rank = 0; rank < ranks; ++rank) {
-      columns_.push_back(std::clamp<std::int64_t>(vocab - rank * kWidth, 0, kWidth));
-      if (columns_.back() == 0) continue;
-      targets_.push_back(first(rank));  // the borders
-      targets_.push_back(first(rank) + columns_.back() - 1);
+      columns.push_back(std::clamp<std::int64_t>(vocab - rank * kWidth, 0, kWidth));
+      if (columns.back() == 0) continue;
+      targets.push_back(first(rank));  // the borders
+      targets.push_back(first(rank) + columns.back() - 1);
     }
-    targets_.insert(targets_.end(), {-100, vocab / 3, 0});
+    targets.insert(targets.end(), {-100, vocab / 3, 0});
   }
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(targets_.size()); }
-  [[nodiscard]] int ranks() const { return ranks_; }
-  [[nodiscard]] std::int64_t target(std::int64_t row) const {
-    return targets_.at(static_cast<std::size_t>(row));
-  }
-  [[nodiscard]] std::int64_t columns(int rank) const { return columns_.at(static_cast<std::size_t>(rank)); }
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(targets.size()); }
   [[nodiscard]] static std::int64_t first(int rank) { return rank * kWidth; }
   [[nodiscard]] bool has(int rank, std::int64_t token) const {
-    return first(rank) <= token && token < first(rank) + columns(rank);
+    return first(rank) <= token && token < first(rank) + columns[rank];
   }
   [[nodiscard]] float logit(std::int64_t row, int rank, std::int64_t column) const {
-    if (column >= columns(rank)) return kPadding;
+    if (column >= columns[rank]) return kPadding;
     const auto r = static_cast<double>(row), c = static_cast<double>(first(rank) + column);
-    const double apart = static_cast<double>((row + rank) % ranks_), down = row == 1 ? -20 : 0;
-    return static_cast<float>(factor_ * (3 * std::sin(12.9898 * r + 78.233 * c) + apart + down));
+    const double apart = static_cast<double>((row + rank) % ranks), down = row == 1 ? -20 : 0;
+    return static_cast<float>(factor * (3 * std::sin(12.9898 * r + 78.233 * c) + apart + down));
   }
   [[nodiscard]] std::string text() const {
-    return std::to_string(ranks_) + (ranks_ == 1 ? " rank" : " ranks") +
-           (factor_ == 1 ? "" : ", logits scaled by 40");
+    return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+           (factor == 1 ? "" : ", logits scaled by 40");
   }
 
- private:
-  int ranks_;
-  double factor_;
-  std::vector<std::int64_t> columns_, targets_;
+  int ranks;
+  double factor;
+  std::vector<std::int64_t> columns, targets;  // by rank: those that are no padding; by row
 };
 
 /// The two numbers from which loss and gradient of a row follow, as one of several programs finds them.
@@ -66,14 +56,18 @@ struct Statistics {
   [[nodiscard]] double loss(double logit) const { return std::log(sum) + max - logit; }
   [[nodiscard]] double softmax(double logit) const { return std::exp(logit - max) / sum; }
 };
-enum class Of { all, own_rank, padding_too };
+enum class Of { all, own_rank, padding_too, unscaled };  // unscaled: sums of each rank's own
 
 Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
   Statistics s;
+  if (of == Of::unscaled) {
+    for (int r = 0; r < rows.ranks; ++r) s.sum += statistics(rows, row, r, Of::own_rank).sum;
+    return s;
+  }
   const auto each = [&](const auto& f) {
-    for (int r = 0; r < rows.ranks(); ++r) {
+    for (int r = 0; r < rows.ranks; ++r) {
       if (of == Of::own_rank && r != rank) continue;
-      const std::int64_t columns = of == Of::padding_too ? kWidth : rows.columns(r);
+      const std::int64_t columns = of == Of::padding_too ? kWidth : rows.columns[r];
       for (std::int64_t column = 0; column < columns; ++column) f(double{rows.logit(row, r, column)});
     }
   };
@@ -84,42 +78,18 @@ Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
 
 /// What a learner may have found instead, and what it comes from.
 struct Mistake {
-  std::string what;
-  std::function<Statistics(const Rows&, std::int64_t row, int rank)> find;
+  const char* what;
+  Of max, sum;
 };
-const std::vector<Mistake>& usual_mistakes() {
-  const auto own_max = [](const Rows& rows, std::int64_t row, int rank) {
-    return statistics(rows, row, rank, Of::own_rank).max;
-  };
-  const auto max = [](const Rows& rows, std::int64_t row) { return statistics(rows, row, 0, Of::all).max; };
-  const auto unscaled = [](const Rows& rows, std::int64_t row) {
-    double sum = 0;
-    for (int r = 0; r < rows.ranks(); ++r) sum += statistics(rows, row, r, Of::own_rank).sum;
-    return sum;
-  };
-  static const std::vector<Mistake> kMistakes = {
-      {"sums that were taken from different maxima were added: scale each by exp(its maximum - the largest)",
-       [=](const Rows& rows, std::int64_t row, int) {
-         return Statistics{max(rows, row), unscaled(rows, row)};
-       }},
-      {"the softmax is of this rank's own tokens only",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return statistics(rows, row, rank, Of::own_rank);
-       }},
-      {"this rank's own maximum stands where the largest of all ranks belongs",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return Statistics{own_max(rows, row, rank), statistics(rows, row, rank, Of::all).sum};
-       }},
-      {"this rank's own maximum stands where the largest of all ranks belongs, and sums that were taken from "
-       "different maxima were added",
-       [=](const Rows& rows, std::int64_t row, int rank) {
-         return Statistics{own_max(rows, row, rank), unscaled(rows, row)};
-       }},
-      {"padding is in the softmax", [=](const Rows& rows, std::int64_t row, int rank) {
-         return statistics(rows, row, rank, Of::padding_too);
-       }}};
-  return kMistakes;
-}
+constexpr Mistake kUsualMistakes[] = {
+    {"sums that were taken from different maxima were added: scale each by exp(its maximum - the largest)",
+     Of::all, Of::unscaled},
+    {"the softmax is of this rank's own tokens only", Of::own_rank, Of::own_rank},
+    {"this rank's own maximum stands where the largest of all ranks belongs", Of::own_rank, Of::all},
+    {"this rank's own maximum stands where the largest of all ranks belongs, and sums that were taken from "
+     "different maxima were added",
+     Of::own_rank, Of::unscaled},
+    {"padding is in the softmax", Of::padding_too, Of::padding_too}};
 
 bool close(double found, double wanted, double by) { return std::abs(found - wanted) <= 1e-5 * by; }
 
@@ -127,34 +97,35 @@ bool close(double found, double wanted, double by) { return std::abs(found - wan
 // of a row.
 template <class Value>
 std::string cause(const Rows& rows, int rank, double found, double by, const Value& value) {
-  const bool some_have_none = rows.columns(rows.ranks() - 1) == 0;
+  const bool some_have_none = rows.columns.back() == 0;
   if (std::isnan(found) && some_have_none)
     return "\na rank without tokens has the maximum -inf and the sum 0: -inf - -inf and 0 / 0 are no numbers";
   if (!std::isfinite(found))
     return "\nan exponential is too large if its logit is above the maximum that was subtracted; or what was "
            "gathered was read before its wait()";
-  for (const Mistake& mistake : usual_mistakes()) {
-    const double would_be = value([&](std::int64_t row) { return mistake.find(rows, row, rank); });
-    if (close(found, would_be, by)) return "\n" + mistake.what;
+  for (const Mistake& mistake : kUsualMistakes) {
+    const double would_be = value([&](std::int64_t row) {
+      return Statistics{statistics(rows, row, rank, mistake.max).max,
+                        statistics(rows, row, rank, mistake.sum).sum};
+    });
+    if (close(found, would_be, by)) return std::string("\n") + mistake.what;
   }
   return {};
 }
-
-std::string text(double value) { return std::to_string(value); }
 
 void check_loss(const Rows& rows, int rank, const LossPart& found, const std::string& where) {
   std::int64_t own = 0;
   const auto loss_with = [&](const auto& statistics_of) {
     double sum = 0;
     for (std::int64_t row = 0; row < rows.size(); ++row) {
-      const std::int64_t target = rows.target(row);
+      const std::int64_t target = rows.targets[row];
       if (rows.has(rank, target))
         sum += statistics_of(row).loss(rows.logit(row, rank, target - Rows::first(rank)));
     }
     return sum;
   };
-  for (std::int64_t row = 0; row < rows.size(); ++row) own += rows.has(rank, rows.target(row)) ? 1 : 0;
-  const std::int64_t columns = rows.columns(rank), first = Rows::first(rank);
+  for (std::int64_t row = 0; row < rows.size(); ++row) own += rows.has(rank, rows.targets[row]) ? 1 : 0;
+  const std::int64_t columns = rows.columns[rank], first = Rows::first(rank);
   const std::string its = columns == 0
                               ? "it has no token"
                               : std::to_string(own) + " are among its tokens, " + std::to_string(first) +
@@ -164,12 +135,12 @@ void check_loss(const Rows& rows, int rank, const LossPart& found, const std::st
   const double wanted = loss_with([&](std::int64_t row) { return statistics(rows, row, rank, Of::all); });
   const double by = std::max(1.0, std::abs(wanted));
   if (close(found.sum, wanted, by)) return;
-  throw NotReached(where + "its loss is " + text(found.sum) + "; of its " + std::to_string(own) +
-                   " targets it is " + text(wanted) + cause(rows, rank, found.sum, by, loss_with));
+  throw NotReached(where + "its loss is " + std::to_string(found.sum) + "; of its " + std::to_string(own) +
+                   " targets it is " + std::to_string(wanted) + cause(rows, rank, found.sum, by, loss_with));
 }
 
 void check_row(const Rows& rows, int rank, std::int64_t row, const float* found, const std::string& where) {
-  const std::int64_t target = rows.target(row);
+  const std::int64_t target = rows.targets[row];
   const std::string of_row = where + "row " + std::to_string(row) +
                              (target < 0 ? ", which has no target" : ", target " + std::to_string(target)) +
                              ": ";
@@ -183,8 +154,8 @@ void check_row(const Rows& rows, int rank, std::int64_t row, const float* found,
       const double softmax = statistics_of(row).softmax(rows.logit(row, rank, column));
       return kScale * (softmax - (token == target ? 1 : 0));
     };
-    const std::string is = " is " + text(found[column]) + " instead of ";
-    if (column >= rows.columns(rank)) {
+    const std::string is = " is " + std::to_string(found[column]) + " instead of ";
+    if (column >= rows.columns[rank]) {
       require(found[column] == 0,
               of_row + "the gradient of column " + std::to_string(column) + ", which is padding," + is + "0");
     } else if (target < 0) {
@@ -192,8 +163,8 @@ void check_row(const Rows& rows, int rank, std::int64_t row, const float* found,
     } else {
       const double wanted = gradient_with([&](std::int64_t r) { return statistics(rows, r, rank, Of::all); });
       if (close(found[column], wanted, kScale)) continue;
-      throw NotReached(of_row + "the gradient of token " + std::to_string(token) + is + text(wanted) +
-                       cause(rows, rank, found[column], kScale, gradient_with));
+      throw NotReached(of_row + "the gradient of token " + std::to_string(token) + is +
+                       std::to_string(wanted) + cause(rows, rank, found[column], kScale, gradient_with));
     }
   }
 }
@@ -207,7 +178,7 @@ void check_messages(const CommPlan& issued, const Rows& rows, const std::string&
   require(gathers == 1,
           where + std::to_string(gathers) + " all_gathers; it takes one, of both numbers of every row");
   const Operation& gather = issued.count.begin()->first;
-  const std::int64_t sent = gather.elements.value() / rows.ranks(), needed = 2 * rows.size();
+  const std::int64_t sent = gather.elements.value() / rows.ranks, needed = 2 * rows.size();
   require(sent <= needed, where + "right, but it gathers " + std::to_string(sent) +
                               " numbers of each rank; " + std::to_string(needed) +
                               " are enough, two per row");
@@ -215,60 +186,50 @@ void check_messages(const CommPlan& issued, const Rows& rows, const std::string&
           where + "right, but it gathers " + std::string(name_of(gather.dtype)) + "; f32 is enough");
 }
 
-std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
-
 VocabPart part_of(const Rows& rows, int rank) {
-  VocabPart part{at::empty({rows.size(), kWidth}, at::kFloat), rows.columns(rank), Rows::first(rank)};
+  VocabPart part{at::empty({rows.size(), kWidth}, at::kFloat), rows.columns[rank], Rows::first(rank)};
   auto* logits = part.logits.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < rows.size() * kWidth; ++i)
     logits[i] = rows.logit(i / kWidth, rank, i % kWidth);
   return part;
 }
 
-void check_rows(const Rows& rows, bool watched) {
-  const auto world =
-      watched ? std::make_unique<World>(rows.ranks()) : std::make_unique<World>(rows.ranks(), delayed);
-  std::vector<at::Tensor> gradients(static_cast<std::size_t>(rows.ranks()));
-  std::vector<LossPart> losses(gradients.size());
-  world->run([&](RecordingCommunicator& comm) {
-    const auto me = static_cast<std::size_t>(comm.rank());
+void check_rows(const Rows& rows, bool delays) {
+  World world(rows.ranks, delays);
+  const auto found = world.each([&](RecordingCommunicator& comm) {
     at::Tensor targets = at::empty({rows.size()}, at::kLong);
     for (std::int64_t row = 0; row < rows.size(); ++row)
-      targets.mutable_data_ptr<std::int64_t>()[row] = rows.target(row);
+      targets.mutable_data_ptr<std::int64_t>()[row] = rows.targets[row];
     VocabPart part = part_of(rows, static_cast<int>(comm.rank()));
-    gradients[me] = part.logits;
-    losses[me] = loss_in_parts(part, targets, kScale, comm);
+    const at::Tensor gradients = part.logits;
+    return std::pair(gradients, loss_in_parts(part, targets, kScale, comm));
   });
-  for (int r = 0; r < rows.ranks(); ++r) {
-    const auto me = static_cast<std::size_t>(r);
+  for (int r = 0; r < rows.ranks; ++r) {
+    const auto& [gradients, loss] = found[static_cast<std::size_t>(r)];
     const std::string where =
-        rows.text() + (watched ? "" : ", with random delays") + ", rank " + std::to_string(r) + ": ";
-    check_loss(rows, r, losses[me], where);
+        rows.text() + (delays ? ", with random delays" : "") + ", rank " + std::to_string(r) + ": ";
+    check_loss(rows, r, loss, where);
     for (std::int64_t row = 0; row < rows.size(); ++row)
-      check_row(rows, r, row, gradients[me].const_data_ptr<float>() + row * kWidth, where);
-    if (rows.ranks() > 1) check_messages(world->issued(r), rows, where);
+      check_row(rows, r, row, gradients.const_data_ptr<float>() + row * kWidth, where);
+    if (rows.ranks > 1) check_messages(world.issued(r), rows, where);
   }
 }
 
 std::string check() {
   for (const int ranks : {2, 3, 4, 1})
-    for (const double factor : {1, 40}) check_rows({ranks, factor}, true);
-  for (int turn = 0; turn < 3; ++turn) check_rows({4, 40}, false);
+    for (const double factor : {1, 40}) check_rows({ranks, factor}, false);
+  for (int turn = 0; turn < 3; ++turn) check_rows({4, 40}, true);
   return "1 to 4 ranks, one of them without a token: the whole softmax's loss and gradient, also of logits "
          "scaled by "
          "40, for one all_gather of two numbers per row and rank";
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"loss_in_parts",
-                              "with m the maximum of a rank's own logits, s the sum of exp(logit - m) and M "
-                              "the largest m of all ranks, the whole "
-                              "sum is that of s exp(m - M); a rank without tokens has m = -inf and s = 0",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"loss_in_parts",
+                         "with m the maximum of a rank's own logits, s the sum of exp(logit - m) and M "
+                         "the largest m of all ranks, the whole "
+                         "sum is that of s exp(m - M); a rank without tokens has m = -inf and s = 0",
+                         check};
+
+}  // namespace sc::exercise

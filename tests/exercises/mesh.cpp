@@ -16,14 +16,14 @@ namespace sc::exercise {
 namespace {
 
 RunShape shape_of(const MeshCase& question, const CombinedPlans& plans) {
-  RunShape shape;
-  shape.workload = load_workload("configs/gpt2_1558m.json");
+  RunShape shape{.workload = load_workload("configs/gpt2_1558m.json"),
+                 .mesh = plans.mesh(WorldSize{kMeshRanks}),
+                 .device = DeviceKind::cuda,
+                 .ops = OpsBackend::fused,
+                 .comm = CommBackend::nccl};
   GptConfig& model = shape.workload.model;
   model.layers = question.layers, model.heads = question.heads, model.width = question.width;
   shape.workload.batch.global = question.rows, shape.workload.batch.micro = question.micro;
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  const WorldSize world{kMeshRanks};
-  shape.mesh = plans.mesh(world);
   return shape;
 }
 
@@ -115,7 +115,7 @@ Laid lay(const MeshCase& question, const std::string& mesh) {
 
 std::vector<Laid> all_that_fit(const MeshCase& question) {
   std::vector<Laid> found;
-  for (int stages = 1; stages <= kMeshRanks; ++stages) {
+  for (int stages = 1; stages <= kMeshRanks; ++stages)
     for (int data = 1; stages * data <= kMeshRanks; ++data) {
       try {
         found.push_back(lay(question, fmt::format("{}x{}x{}", stages, data, kMeshRanks / (stages * data))));
@@ -123,7 +123,6 @@ std::vector<Laid> all_that_fit(const MeshCase& question) {
         continue;  // sizes that do not divide
       }
     }
-  }
   std::erase_if(found, [](const Laid& laid) { return !laid.fits(); });
   std::ranges::stable_sort(found, {}, [](const Laid& laid) { return laid.sent(); });
   return found;

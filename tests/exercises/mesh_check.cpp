@@ -28,13 +28,12 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"mesh",
-       "rank = (stage x data + replica) x tensor + tensor rank: write down who is in ranks 0 to 3. Between "
-       "two stages go 4 bytes per token and channel of a step, between two data ranks twice 2 bytes per "
-       "parameter of theirs: which is less? Then what they hold",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "mesh",
+    "rank = (stage x data + replica) x tensor + tensor rank: write down who is in ranks 0 to 3. Between "
+    "two stages go 4 bytes per token and channel of a step, between two data ranks twice 2 bytes per "
+    "parameter of theirs: which is less? Then what they hold",
+    check};
+
+}  // namespace sc::exercise

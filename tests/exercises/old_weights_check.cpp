@@ -13,9 +13,7 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::Action;
-using pipedream::Kind;
-using pipedream::VersionRule;
+using pipedream::Action, pipedream::Kind, pipedream::VersionRule;
 using Weights = std::array<float, 5>;
 
 constexpr int kMicroBatches = 4, kSteps = 4;
@@ -189,12 +187,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"old_weights",
-                              "an update is made between two computations: ask which versions read_ still "
-                              "names, and which the forward of next_ will read. For "
-                              "stash that is the version being made",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"old_weights",
+                         "an update is made between two computations: ask which versions read_ still "
+                         "names, and which the forward of next_ will read. For "
+                         "stash that is the version being made",
+                         check};
+
+}  // namespace sc::exercise

@@ -1,6 +1,5 @@
 #include <ATen/ops/full.h>
 
-#include <cmath>
 #include <limits>
 
 #include "lessons/01_data_parallel/exercise/overlap.h"
@@ -20,13 +19,10 @@ float value(std::int64_t rank, std::int64_t i) {
 /// Writes a unit's gradient when it is computed, and notes how far communication had come then.
 class MadeUpBackward : public Backward {
  public:
-  struct Moment {
-    int unit;
-    std::int64_t issued, waited;  // operations, before the unit was computed
-  };
-  MadeUpBackward(World& world, RecordingCommunicator& comm) : world_(world), comm_(comm) {
-    grads_ = at::full({kArena}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
-  }
+  MadeUpBackward(const World& world, RecordingCommunicator& comm)
+      : moments(world, comm),
+        rank_(to_int(comm.rank())),
+        grads_(at::full({kArena}, std::numeric_limits<double>::quiet_NaN(), at::kFloat)) {}
   int last_unit() const override { return static_cast<int>(kUnits.size()) - 1; }
   Range range(int unit) const override {
     Range r;
@@ -35,19 +31,15 @@ class MadeUpBackward : public Backward {
   }
   at::Tensor& grads() override { return grads_; }
   void compute(int unit) override {
-    moments_.push_back({unit, comm_.record().operations(), world_.waits(static_cast<int>(comm_.rank()))});
+    moments.note(unit);
     const Range r = range(unit);
-    for (std::int64_t i = r.begin; i < r.end; ++i)
-      grads_.mutable_data_ptr<float>()[i] = value(to_int(comm_.rank()), i);
+    for (std::int64_t i = r.begin; i < r.end; ++i) grads_.mutable_data_ptr<float>()[i] = value(rank_, i);
   }
-  [[nodiscard]] const std::vector<Moment>& moments() const { return moments_; }
-  [[nodiscard]] const at::Tensor& reduced() const { return grads_; }
+  Moments moments;
 
  private:
-  World& world_;
-  RecordingCommunicator& comm_;
+  std::int64_t rank_;
   at::Tensor grads_;
-  std::vector<Moment> moments_;
 };
 
 std::vector<Range> cut(std::int64_t size) {
@@ -66,65 +58,52 @@ std::int64_t complete_before(const MadeUpBackward& backward, const std::vector<R
 
 void check_order(const MadeUpBackward& backward, const std::vector<Range>& buckets,
                  const std::string& where) {
-  int unit = backward.last_unit();
-  for (const MadeUpBackward::Moment& m : backward.moments()) {
-    require(m.unit == unit, where + "unit " + std::to_string(m.unit) + " was computed, it was unit " +
-                                std::to_string(unit) + "'s turn");
-    const std::int64_t due = complete_before(backward, buckets, unit);
-    const std::string text = where + "before unit " + std::to_string(unit) + " was computed, ";
-    require(m.issued >= due, text + std::to_string(m.issued) + " all-reduces had been issued; " +
-                                 std::to_string(due) + " can be");
-    require(m.issued == due, text + std::to_string(m.issued) + " all-reduces had been issued; only " +
-                                 std::to_string(due) + " buckets are complete");
-    require(m.waited == 0, text + "somebody had already waited: the network works while nobody computes");
-    --unit;
-  }
-  require(unit == -1, where + "unit " + std::to_string(unit) + " was never computed");
-}
-
-void check_sums(const at::Tensor& grads, int ranks, const std::string& where) {
-  for (std::int64_t i = 0; i < kArena; ++i) {
-    float sum = value(0, i);
-    for (int r = 1; r < ranks; ++r) sum += value(r, i);
-    require(grads.const_data_ptr<float>()[i] == sum,
-            where + "gradient " + std::to_string(i) + " is not the sum over ranks");
-  }
+  backward.moments.require_descent(
+      backward.last_unit(), where, "unit", [&](int unit, const Moments::Moment& m, const std::string& text) {
+        const std::int64_t due = complete_before(backward, buckets, unit);
+        const std::string issued = text + std::to_string(m.issued) + " all-reduces had been issued; ";
+        require(m.issued >= due, issued + std::to_string(due) + " can be");
+        require(m.issued == due, issued + "only " + std::to_string(due) + " buckets are complete");
+        require(m.waited == 0, text + "somebody had already waited: the network works while nobody computes");
+      });
 }
 
 void check_world(int ranks, const std::vector<Range>& buckets) {
   World world(ranks);
-  std::vector<std::unique_ptr<MadeUpBackward>> backward(static_cast<std::size_t>(ranks));
-  world.run([&](RecordingCommunicator& comm) {
-    auto& mine = backward[static_cast<std::size_t>(comm.rank())];
-    mine = std::make_unique<MadeUpBackward>(world, comm);
+  const auto backward = world.each([&](RecordingCommunicator& comm) {
+    auto mine = std::make_unique<MadeUpBackward>(world, comm);
     backward_and_reduce(*mine, buckets, comm);
+    return mine;
   });
   CommPlan plan;
   for (const Range& bucket : buckets)
     plan.add({CommKind::all_reduce, DType::f32, Elements(bucket.size()), WorldSize{ranks}});
   for (int r = 0; r < ranks; ++r) {
-    const MadeUpBackward& mine = *backward[static_cast<std::size_t>(r)];
+    MadeUpBackward& mine = *backward[static_cast<std::size_t>(r)];
     const std::string where = std::to_string(buckets.size()) + " buckets, rank " + std::to_string(r) + ": ";
     check_order(mine, buckets, where);
     require(world.issued(r) == plan, where + "one all-reduce a bucket is needed, and nothing else");
-    check_sums(mine.reduced(), ranks, where);
+    for (std::int64_t i = 0; i < kArena; ++i) {
+      float sum = value(0, i);
+      for (int other = 1; other < ranks; ++other) sum += value(other, i);
+      require(mine.grads().const_data_ptr<float>()[i] == sum,
+              where + "gradient " + std::to_string(i) + " is not the sum over ranks");
+    }
   }
 }
 
 std::string check() {
-  for (const int ranks : {2, 1, 3}) {
+  for (const int ranks : {2, 1, 3})
     for (const std::int64_t size : {130, 40, 170, 999, 2000}) check_world(ranks, cut(size));
-  }
   return "1 to 3 ranks: each bucket is issued before the next unit is computed, and nobody waits before the "
          "last";
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"overlap",
-       "the arena fills from its end: after compute(unit) everything from range(unit).begin on is complete",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "overlap",
+    "the arena fills from its end: after compute(unit) everything from range(unit).begin on is complete",
+    check};
+
+}  // namespace sc::exercise

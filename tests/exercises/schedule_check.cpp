@@ -89,11 +89,10 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"schedule",
-                              "the stage before waits only for I: split B into I and W and send the gradient "
-                              "between them; then look at the order on stage 1",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"schedule",
+                         "the stage before waits only for I: split B into I and W and send the gradient "
+                         "between them; then look at the order on stage 1",
+                         check};
+
+}  // namespace sc::exercise

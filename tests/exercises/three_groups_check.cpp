@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -9,7 +8,6 @@
 #include "lessons/11_combined/exercise/three_groups.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/world.h"
-#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {
@@ -62,8 +60,7 @@ void check_colors(const MeshPlace& mesh, const Group& group) {
   for (int rank = 0; rank < ranks_of(mesh); ++rank)
     colors.push_back(colors_of(at_rank(mesh, rank)).*group.color);
   const auto text = [&](int rank) {
-    return "rank " + std::to_string(rank) + " has color " +
-           std::to_string(colors[static_cast<std::size_t>(rank)]);
+    return rank_text(rank) + " has color " + std::to_string(colors[static_cast<std::size_t>(rank)]);
   };
   const std::string of = to_text(mesh) + ", " + group.name + ": ";
   for (int i = 0; i < ranks_of(mesh); ++i) {
@@ -81,11 +78,9 @@ void check_colors(const MeshPlace& mesh, const Group& group) {
   }
 }
 
-void check_colors(const MeshPlace& mesh) {
-  check_colors(mesh, {"tensor groups", &MeshColors::tensor, share_tensor});
-  check_colors(mesh, {"data groups", &MeshColors::data, share_data});
-  check_colors(mesh, {"ends", &MeshColors::ends, share_ends});
-}
+constexpr Group kGroups[] = {{"tensor groups", &MeshColors::tensor, share_tensor},
+                             {"data groups", &MeshColors::data, share_data},
+                             {"ends", &MeshColors::ends, share_ends}};
 
 /// One of a rank's gradients: how many elements, and whose summands belong into its slice.
 struct Kind {
@@ -137,14 +132,6 @@ std::string wrong_sum(const Kind& kind, const MeshPlace& mesh, double value, std
   return "";
 }
 
-void check_sum(const Kind& kind, const MeshPlace& mesh, const at::Tensor& slice, const std::string& where) {
-  const std::int64_t begin = Place(mesh, mesh.rank).replica * kind.a_slice;
-  for (std::int64_t i = 0; i < kind.a_slice; ++i) {
-    const std::string wrong = wrong_sum(kind, mesh, slice.const_data_ptr<double>()[i], begin + i);
-    require(wrong.empty(), where + "the slice of `" + kind.name + "` " + wrong);
-  }
-}
-
 /// One rank's step: its gradients are summed.
 StageGradients sum_on_rank(const MeshPlace& mesh, RecordingCommunicator& comm) {
   comm.set_phase("setup");
@@ -185,51 +172,49 @@ void check_cost(const CommPlan& issued, const MeshPlace& mesh) {
               {op(CommKind::all_reduce, kTied.a_slice, 2)});
 }
 
-std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
-
-void check_mesh(const MeshPlace& mesh, bool watched) {
+void check_mesh(const MeshPlace& mesh, bool delays) {
   const int ranks = ranks_of(mesh);
-  const auto world = watched ? std::make_unique<World>(ranks) : std::make_unique<World>(ranks, delayed);
-  std::vector<StageGradients> found(static_cast<std::size_t>(ranks));
-  world->run([&](RecordingCommunicator& comm) {
-    found[static_cast<std::size_t>(comm.rank())] =
-        sum_on_rank(at_rank(mesh, static_cast<int>(comm.rank())), comm);
+  World world(ranks, delays);
+  const std::vector<StageGradients> found = world.each([&](RecordingCommunicator& comm) {
+    return sum_on_rank(at_rank(mesh, static_cast<int>(comm.rank())), comm);
   });
   for (int rank = 0; rank < ranks; ++rank) {
     const MeshPlace here = at_rank(mesh, rank);
+    const Place place(mesh, rank);
     const std::string where =
-        to_text(mesh) + (watched ? "" : " with random delays") + ", " + rank_text(rank) + ": ";
+        to_text(mesh) + (delays ? " with random delays" : "") + ", " + rank_text(rank) + ": ";
     const StageGradients& gradients = found[static_cast<std::size_t>(rank)];
-    check_sum(kMatrices, here, gradients.matrices.slice, where);
-    check_sum(kNorms, here, gradients.norms.slice, where);
-    if (gradients.tied.full.defined()) check_sum(kTied, here, gradients.tied.slice, where);
+    for (const auto& [kind, gradient] :
+         {std::pair(kMatrices, gradients.matrices), {kNorms, gradients.norms}, {kTied, gradients.tied}})
+      for (std::int64_t i = 0; gradient.full.defined() && i < kind.a_slice; ++i) {
+        const std::string wrong = wrong_sum(kind, here, gradient.slice.const_data_ptr<double>()[i],
+                                            place.replica * kind.a_slice + i);
+        require(wrong.empty(), where + "the slice of `" + kind.name + "` " + wrong);
+      }
   }
   if (mesh.stages != 2 || mesh.data != 2 || mesh.tensor != 2) return;
-  for (int rank = 0; rank < ranks; ++rank) check_cost(world->issued(rank), at_rank(mesh, rank));
+  for (int rank = 0; rank < ranks; ++rank) check_cost(world.issued(rank), at_rank(mesh, rank));
 }
 
 std::string check() {
   for (int stages = 1; stages <= 3; ++stages)
     for (int data = 1; data <= 3; ++data)
-      for (int tensor = 1; tensor <= 3; ++tensor) check_colors({stages, data, tensor, 0});
+      for (int tensor = 1; tensor <= 3; ++tensor)
+        for (const Group& group : kGroups) check_colors({stages, data, tensor, 0}, group);
   for (const MeshPlace& mesh :
        {MeshPlace{1, 2, 2, 0}, MeshPlace{2, 1, 2, 0}, MeshPlace{2, 2, 2, 0}, MeshPlace{3, 2, 1, 0}})
-    check_mesh(mesh, true);
-  check_mesh({2, 2, 2, 0}, false);
+    check_mesh(mesh, false);
+  check_mesh({2, 2, 2, 0}, true);
   return "27 meshes have the right groups; on four of them every slice counts each rank once that it should, "
          "and no other";
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"three_groups",
-       "take a rank apart into stage, replica and tensor rank, and ask of each group which of the three its "
-       "ranks share. Of the sums: a slice can only count what was in `full` when it was cut",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "three_groups",
+    "take a rank apart into stage, replica and tensor rank, and ask of each group which of the three its "
+    "ranks share. Of the sums: a slice can only count what was in `full` when it was cut",
+    check};
+
+}  // namespace sc::exercise

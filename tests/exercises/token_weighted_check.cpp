@@ -98,11 +98,10 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"token_weighted",
-                              "the gradient of a sum is a sum of gradients: divide each by the same number, "
-                              "the targets of the whole step",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"token_weighted",
+                         "the gradient of a sum is a sum of gradients: divide each by the same number, "
+                         "the targets of the whole step",
+                         check};
+
+}  // namespace sc::exercise

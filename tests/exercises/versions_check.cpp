@@ -6,9 +6,7 @@
 namespace sc::exercise {
 namespace {
 
-using pipedream::Family;
-using pipedream::Kind;
-using pipedream::VersionRule;
+using pipedream::Family, pipedream::Kind, pipedream::VersionRule;
 
 constexpr int kStages = 4, kMicroBatches = 4, kSteps = 4;
 
@@ -68,12 +66,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"versions",
-       "count the updates that the stage has made when the forward begins; vertical_sync: those of stage 0; "
-       "two_buffers: those of stage 0 when the step's first forward begins",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "versions",
+    "count the updates that the stage has made when the forward begins; vertical_sync: those of stage 0; "
+    "two_buffers: those of stage 0 when the step's first forward begins",
+    check};
+
+}  // namespace sc::exercise

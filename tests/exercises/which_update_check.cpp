@@ -255,12 +255,11 @@ constexpr UpdateRule kExact{}, kDelayed{true, 0};
 
 std::string check() {
   constexpr Pace kSlowHost{1, 8, 0.2, 2.5}, kFastHost{1, 8, 0.2, 0.1}, kSlowLink{1, 8, 2, 0.5};
-  for (const int units : {4, 1, 6}) {
+  for (const int units : {4, 1, 6})
     for (const UpdateRule& rule : {kExact, kDelayed, UpdateRule{true, 2}, UpdateRule{true, 3}}) {
       for (const Pace& pace : {kSlowHost, kFastHost, kSlowLink}) check_run(units, rule, pace, 1);
       for (unsigned seed = 1; seed <= 20; ++seed) check_run(units, rule, {1, 4, 0.5, 1.2, 1}, seed);
     }
-  }
   const auto [exact, exact_waits] = check_run(4, kExact, kSlowHost, 1);
   const auto [delayed, delayed_waits] = check_run(4, kDelayed, kSlowHost, 1);
   return fmt::format(
@@ -270,12 +269,11 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"which_update",
-                              "step t follows t updates, and a delayed forward does without the last one. "
-                              "Each step fetches every unit once: count the "
-                              "fetches up to the last forward that needs the old parameters",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"which_update",
+                         "step t follows t updates, and a delayed forward does without the last one. "
+                         "Each step fetches every unit once: count the "
+                         "fetches up to the last forward that needs the old parameters",
+                         check};
+
+}  // namespace sc::exercise

@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +14,6 @@
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
 #include "tests/exercises/world.h"
-#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 namespace {
@@ -79,9 +77,8 @@ class TensorRank {
  public:
   TensorRank(Communicator& comm, TokenShare tokens)
       : shape_{.workload = workload(),
-               .world = comm.size(),
-               .rank = comm.rank(),
-               .tensor = to_int(comm.size())},
+               .mesh = Mesh(comm.size(), {{Axis::tensor, to_int(comm.size())}}),
+               .rank = comm.rank()},
         layout_(tensor_layout(shape_)),
         layers_(context(comm), comm, layout_, PartSizes(shape_, layout_, tokens), {}) {
     const std::int64_t size = layout_.arena_size().value();
@@ -196,28 +193,22 @@ void check_messages(const World& world, int rank, std::int64_t needed, const std
               std::to_string(elements) + " elements together; one is enough");
 }
 
-std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
-
-void check_world(int ranks, TokenShare tokens, bool watched) {
-  const auto world = watched ? std::make_unique<World>(ranks) : std::make_unique<World>(ranks, delayed);
-  std::vector<std::vector<OfRank>> steps(kSteps, std::vector<OfRank>(static_cast<std::size_t>(ranks)));
-  world->run([&](RecordingCommunicator& comm) {
+void check_world(int ranks, TokenShare tokens, bool delays) {
+  World world(ranks, delays);
+  const auto found = world.each([&](RecordingCommunicator& comm) {
     TensorRank rank(comm, tokens);
-    for (std::int64_t step = 0; step < kSteps; ++step)
-      steps[static_cast<std::size_t>(step)][static_cast<std::size_t>(comm.rank())] =
-          run_step(rank, step, tokens, comm);
+    std::vector<OfRank> steps;
+    for (std::int64_t step = 0; step < kSteps; ++step) steps.push_back(run_step(rank, step, tokens, comm));
+    return steps;
   });
   for (int r = 0; r < ranks; ++r) {
     const std::string where = std::to_string(ranks) +
                               " ranks, tokens=" + (tokens == TokenShare::split ? "split" : "whole") +
-                              (watched ? "" : ", with random delays") + ", rank " + std::to_string(r) + ": ";
+                              (delays ? ", with random delays" : "") + ", rank " + std::to_string(r) + ": ";
     std::int64_t needed = 0;
-    for (const std::vector<OfRank>& step : steps) {
+    for (std::size_t step = 0; step < kSteps; ++step) {
       needed = 0;
-      const OfRank &mine = step[static_cast<std::size_t>(r)], &first = step[0];
+      const OfRank &mine = found[static_cast<std::size_t>(r)][step], &first = found[0][step];
       for (std::size_t i = 0; i < mine.size(); ++i) {
         const Judged& g = mine[i];
         if (!close(g.after, g.whole) || (g.cut && !equal(g.after, g.before)))
@@ -227,27 +218,26 @@ void check_world(int ranks, TokenShare tokens, bool watched) {
         if (!g.cut && tokens == TokenShare::split) needed += g.after.numel();
       }
     }
-    check_messages(*world, r, needed, where);
+    check_messages(world, r, needed, where);
   }
 }
 
 std::string check() {
   for (const int ranks : {2, 3})
-    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) check_world(ranks, tokens, true);
-  check_world(2, TokenShare::split, false);
+    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) check_world(ranks, tokens, false);
+  check_world(2, TokenShare::split, true);
   return "2 and 3 ranks, two steps: every gradient is lesson 00's, equal on all ranks that share it; one "
          "all_reduce per step "
          "with tokens=split, none with whole";
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge({"who_is_summed",
-                              "two questions of each tensor: is it cut? If not, which tokens has this rank "
-                              "seen where its gradient is made? Biases of "
-                              "c_attn and c_fc belong to columns of a part, those of c_proj are added behind "
-                              "the sum; at::cat makes one piece of many",
-                              sc::exercise::check});
-}
+const Exercise kExercise{"who_is_summed",
+                         "two questions of each tensor: is it cut? If not, which tokens has this rank "
+                         "seen where its gradient is made? Biases of "
+                         "c_attn and c_fc belong to columns of a part, those of c_proj are added behind "
+                         "the sum; at::cat makes one piece of many",
+                         check};
+
+}  // namespace sc::exercise

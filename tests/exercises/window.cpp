@@ -13,10 +13,11 @@ namespace {
 constexpr int kUpdates = 4;  // of which the first two are the way in
 
 RunShape shape() {
-  RunShape shape;
-  shape.workload = load_workload(kWindowWorkload);
-  shape.device = DeviceKind::cuda, shape.ops = OpsBackend::fused, shape.comm = CommBackend::nccl;
-  return shape;
+  return {.workload = load_workload(kWindowWorkload),
+          .mesh = {},
+          .device = DeviceKind::cuda,
+          .ops = OpsBackend::fused,
+          .comm = CommBackend::nccl};
 }
 
 InfinityOptions options(const WindowCase& window) {
@@ -44,7 +45,8 @@ class Disk {
 std::vector<std::int64_t> pieces_of(const WindowCase& window) {
   const RunShape rank = shape();
   std::vector<std::int64_t> elements;
-  for (const Piece& piece : cut_pieces(ParamLayout(rank.workload.model, rank.world), rank.rank, window.piece))
+  for (const Piece& piece :
+       cut_pieces(ParamLayout(rank.workload.model, rank.mesh.world()), rank.rank, window.piece))
     elements.push_back(piece.range.size());
   return elements;
 }

@@ -47,14 +47,13 @@ std::string check() {
 }
 
 }  // namespace
-}  // namespace sc::exercise
 
-int main() {
-  return sc::exercise::judge(
-      {"window",
-       "a buffer is 12 bytes per element of states, 2 of gradients and 2 of parameters; 24 bytes per "
-       "parameter "
-       "go over the disk; with one buffer reading, updating and writing take turns, with three the disk and "
-       "AdamW work at the same time",
-       sc::exercise::check});
-}
+const Exercise kExercise{
+    "window",
+    "a buffer is 12 bytes per element of states, 2 of gradients and 2 of parameters; 24 bytes per "
+    "parameter "
+    "go over the disk; with one buffer reading, updating and writing take turns, with three the disk and "
+    "AdamW work at the same time",
+    check};
+
+}  // namespace sc::exercise

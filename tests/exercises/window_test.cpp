@@ -24,14 +24,13 @@ TEST(Window, WithOneBufferAllTakeTurns) {
 }
 
 TEST(Window, FromThreeBuffersOnTheSlowerOneSetsThePace) {
-  for (const std::int64_t buffers : {3, 4, 16}) {
+  for (const std::int64_t buffers : {3, 4, 16})
     for (const WindowCase& window : cases(buffers)) {
       const double off = seconds_per_update(window) / seconds_by_formula(window);
       EXPECT_GT(off, 1 - 1e-6);
       EXPECT_LT(off, 1.01) << buffers << " buffers of " << window.piece << ", " << window.disk_mbps
                            << " MB/s, " << window.adam_mparams_per_second;
     }
-  }
 }
 
 // The last piece of a block is a small one: while it is updated the next one has not been read. More buffers

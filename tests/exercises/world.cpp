@@ -10,7 +10,9 @@
 #include <string>
 #include <thread>
 
+#include "common/comm/forwarding_communicator.h"
 #include "tests/exercises/check.h"
+#include "tests/support/delaying_communicator.h"
 
 namespace sc::exercise {
 
@@ -19,19 +21,13 @@ namespace sc::exercise {
 class RankWatch {
  public:
   explicit RankWatch(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
-  struct Messages {
-    std::vector<int> to, from;
-    std::int64_t waits = 0;
-  };
 
-  Messages& messages(int rank) {
-    return ranks_[static_cast<std::size_t>(rank)].messages;
-  }  // the rank's own thread
+  World::Traffic& traffic(int rank) { return one(rank).traffic; }  // the rank's own thread
   /// True: nobody can go on any more.
   [[nodiscard]] bool begin_wait(int rank, TicketState* state, const std::string& text) {
     const std::lock_guard lock(mutex_);
     one(rank).waiting = {state, text};
-    ++one(rank).messages.waits;
+    ++traffic(rank).waits;
     return stuck();
   }
   void end_wait(int rank) {
@@ -54,7 +50,7 @@ class RankWatch {
   struct One {
     Wait waiting;
     bool done = false;
-    Messages messages;
+    World::Traffic traffic;
   };
   One& one(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   bool stuck() {
@@ -88,11 +84,7 @@ class WatchedTicket : public TicketState {
   bool ready() override { return inner_->ready(); }
   void wait() override {
     if (watch_->begin_wait(me_, inner_.get(), text_)) group_.abort();
-    struct End {  // also if wait() throws
-      RankWatch& watch;
-      int me;
-      ~End() { watch.end_wait(me); }
-    } const end{*watch_, me_};
+    const std::shared_ptr<void> end(nullptr, [this](void*) { watch_->end_wait(me_); });  // also if it throws
     inner_->wait();
   }
   void dropped() noexcept override { inner_->dropped(); }
@@ -106,19 +98,16 @@ class WatchedTicket : public TicketState {
   std::string text_;
 };
 
-class WatchedCommunicator : public Communicator {
+class WatchedCommunicator : public ForwardingCommunicator {
  public:
   /// me: the rank in the world, whatever group this is.
   WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch, int me)
-      : inner_(std::move(inner)), watch_(std::move(watch)), me_(me) {}
-  Rank rank() const override { return inner_->rank(); }
-  WorldSize size() const override { return inner_->size(); }
+      : ForwardingCommunicator(*inner), inner_(std::move(inner)), watch_(std::move(watch)), me_(me) {}
   // An operation like any other, so that whoever waits in it can be asked whether it has ended.
   void barrier() override {
     at::Tensor nothing = at::zeros({1}, at::kByte);
     watched(inner_->all_reduce(nothing), "its barrier").wait();
   }
-  void abort() noexcept override { inner_->abort(); }
   std::unique_ptr<Communicator> split(int color) override {
     std::unique_ptr<Communicator> group = inner_->split(color);
     return group ? std::make_unique<WatchedCommunicator>(std::move(group), watch_, me_) : nullptr;
@@ -126,17 +115,16 @@ class WatchedCommunicator : public Communicator {
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
     const bool sends = op.kind == CommKind::send, receives = op.kind == CommKind::recv;
-    if (op.elements.value() > 0 && sends) messages().to.push_back(static_cast<int>(*peer));
-    if (op.elements.value() > 0 && receives) messages().from.push_back(static_cast<int>(*peer));
+    World::Traffic& mine = watch_->traffic(me_);
+    if (op.elements.value() > 0 && (sends || receives))
+      (sends ? mine.to : mine.from).push_back(static_cast<int>(*peer));
     std::string text =
         "its " + std::string(name_of(op.kind)) + " of " + std::to_string(op.elements.value()) + " elements";
     if (peer) text += (sends ? " to rank " : " from rank ") + std::to_string(to_int(*peer));
     return watched(inner_->issue(op, from, to, peer), std::move(text));
   }
-  std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
 
  private:
-  RankWatch::Messages& messages() { return watch_->messages(me_); }
   Ticket watched(Ticket ticket, std::string text) {
     return Ticket(std::make_unique<WatchedTicket>(ticket.release(), watch_, *this, me_, std::move(text)));
   }
@@ -162,16 +150,14 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors) {
 
 }  // namespace
 
-World::World(int ranks) : local_(ranks), watch_(std::make_shared<RankWatch>(ranks)) {
+World::World(int ranks, bool delays)
+    : local_(ranks), delays_(delays), watch_(std::make_shared<RankWatch>(ranks)) {
   for (int r = 0; r < ranks; ++r) {
-    comms_.push_back(std::make_unique<RecordingCommunicator>(
-        std::make_unique<WatchedCommunicator>(local_.communicator(Rank{r}), watch_, r)));
+    std::unique_ptr<Communicator> comm = local_.communicator(Rank{r});
+    comm =
+        delays ? delayed(std::move(comm)) : std::make_unique<WatchedCommunicator>(std::move(comm), watch_, r);
+    comms_.push_back(std::make_unique<RecordingCommunicator>(std::move(comm)));
   }
-}
-
-World::World(int ranks, const Wrap& wrap) : local_(ranks) {
-  for (int r = 0; r < ranks; ++r)
-    comms_.push_back(std::make_unique<RecordingCommunicator>(wrap(local_.communicator(Rank{r}))));
 }
 
 World::~World() = default;
@@ -180,7 +166,7 @@ void World::run(const std::function<void(RecordingCommunicator&)>& body) {
   std::vector<std::exception_ptr> errors(comms_.size());
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < size(); ++r) {
+    for (int r = 0; r < size(); ++r)
       threads.emplace_back([&, r] {
         const c10::InferenceMode inference;
         at::set_num_threads(1);
@@ -192,11 +178,10 @@ void World::run(const std::function<void(RecordingCommunicator&)>& body) {
           errors[static_cast<std::size_t>(r)] = std::current_exception();
           comm.abort();
         }
-        if (watch_ && watch_->done(r)) comm.abort();
+        if (!delays_ && watch_->done(r)) comm.abort();
       });
-    }
   }
-  if (watch_ && !watch_->hang().empty()) throw NotReached(watch_->hang());
+  if (!watch_->hang().empty()) throw NotReached(watch_->hang());
   rethrow_first(errors);
   for (int r = 0; r < size(); ++r) {
     const std::int64_t dropped = comms_[static_cast<std::size_t>(r)]->dropped_tickets();
@@ -205,21 +190,25 @@ void World::run(const std::function<void(RecordingCommunicator&)>& body) {
   }
 }
 
-World::Sent World::sent(int rank) const {
-  Sent sum;
-  for (const auto& [op, count] : issued(rank).count) {
-    if (op.kind != CommKind::send) continue;
-    sum.messages += count;
-    sum.elements += count * op.elements.value();
+const World::Traffic& World::traffic(int rank) const { return watch_->traffic(rank); }
+
+void Moments::note(int computed) {
+  moments_.push_back(
+      {computed, comm_.record().operations(), world_.traffic(static_cast<int>(comm_.rank())).waits});
+}
+
+void Moments::require_descent(
+    int last, const std::string& where, const std::string& name,
+    const std::function<void(int, const Moment&, const std::string&)>& judge) const {
+  int turn = last;
+  for (const Moment& moment : moments_) {
+    const std::string its = name + " " + std::to_string(turn);
+    require(moment.computed == turn, where + name + " " + std::to_string(moment.computed) +
+                                         " was computed, it was " + its + "'s turn");
+    judge(turn, moment, where + "before " + its + " was computed, ");
+    --turn;
   }
-  return sum;
+  require(turn == -1, where + name + " " + std::to_string(turn) + " was never computed");
 }
-
-const std::vector<int>& World::peers(int rank, CommKind kind) const {
-  const RankWatch::Messages& messages = watch_->messages(rank);
-  return kind == CommKind::send ? messages.to : messages.from;
-}
-
-std::int64_t World::waits(int rank) const { return watch_->messages(rank).waits; }
 
 }  // namespace sc::exercise

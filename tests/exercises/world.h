@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "common/comm/local_communicator.h"
@@ -16,36 +17,60 @@ class RankWatch;
 /// rank waits for an operation that has not ended, or is done, nobody will ever go on.
 class World {
  public:
-  using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
-  explicit World(int ranks);
-  /// Also puts a decorator round each rank's communicator (delays). Then a hang is the Deadline's to find.
-  World(int ranks, const Wrap& wrap);
+  /// delays: operations take random times. Then nobody watches, and a hang is the Deadline's to find.
+  explicit World(int ranks, bool delays = false);
   ~World();
 
   /// `body` on every rank, a thread each, in phase "train".
   ///   Errors  NotReached naming who waits for what if they hang, or if a ticket was dropped without a wait;
   ///           else what the first rank threw.
   void run(const std::function<void(RecordingCommunicator& comm)>& body);
+  /// The same, and by rank what `body` has returned.
+  template <class Body>
+  auto each(const Body& body) {
+    std::vector<std::invoke_result_t<Body, RecordingCommunicator&>> results(comms_.size());
+    run([&](RecordingCommunicator& comm) { results[static_cast<std::size_t>(comm.rank())] = body(comm); });
+    return results;
+  }
 
   [[nodiscard]] int size() const { return static_cast<int>(comms_.size()); }
   /// Of all that a rank has issued in phase "train".
   [[nodiscard]] CommPlan issued(int rank) const {
     return comms_[static_cast<std::size_t>(rank)]->recorded("train", 0);
   }
-  /// Messages and their elements that a rank has sent; those of no element do not count.
-  struct Sent {
-    std::int64_t messages = 0, elements = 0;
+  /// Of a watched rank: peers of its sends, and of its receives, of at least one element, in order; and the
+  /// waits that it has begun.
+  struct Traffic {
+    std::vector<int> to, from;
+    std::int64_t waits = 0;
   };
-  [[nodiscard]] Sent sent(int rank) const;
-  /// Peers of a rank's sends, or of its receives, of at least one element; in order.
-  [[nodiscard]] const std::vector<int>& peers(int rank, CommKind kind) const;
-  /// Waits that a rank has begun.
-  [[nodiscard]] std::int64_t waits(int rank) const;
+  [[nodiscard]] const Traffic& traffic(int rank) const;
 
  private:
   LocalWorld local_;
-  std::shared_ptr<RankWatch> watch_;  // null: not watched
+  const bool delays_;
+  std::shared_ptr<RankWatch> watch_;
   std::vector<std::unique_ptr<RecordingCommunicator>> comms_;
+};
+
+/// What one rank computes, and how far communication had come before each of it.
+class Moments {
+ public:
+  struct Moment {
+    int computed;
+    std::int64_t issued, waited;  // operations
+  };
+  Moments(const World& world, RecordingCommunicator& comm) : world_(world), comm_(comm) {}
+  void note(int computed);
+  /// They are `last`, ..., 1, 0, and judge(number, moment, "before unit 2 was computed, ") has no objection.
+  ///   name  of what is computed: "unit"
+  void require_descent(int last, const std::string& where, const std::string& name,
+                       const std::function<void(int, const Moment&, const std::string&)>& judge) const;
+
+ private:
+  const World& world_;
+  RecordingCommunicator& comm_;
+  std::vector<Moment> moments_;
 };
 
 }  // namespace sc::exercise

@@ -1,10 +1,10 @@
 // Copies that differ in one bit are found: lesson 01's replicas, lesson 07's replicas of a stage and both
 // copies of the tied matrix. Every rank that compares says so, the others do not.
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <set>
 
 #include "common/base/check.h"
+#include "common/watch/deadline.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/11_combined/combined.h"
@@ -12,31 +12,6 @@
 
 namespace sc {
 namespace {
-
-/// Ranks that have yet to end. One that waits for ranks that have thrown is called off, and so is one that
-/// waits for nobody: then it has to be a mistake, and the tests that come next say no more.
-class Ending {
- public:
-  Ending(int ranks, std::size_t throwing) : alive_(ranks), throwing_(throwing) {}
-  void ends(bool threw, Communicator& comm) {
-    const std::lock_guard lock(mutex_);
-    --alive_;
-    if (threw && --throwing_ == 0) comm.abort();  // all that shall throw have
-    ended_.notify_all();
-  }
-  void call_off_at_last(Communicator& comm) {
-    std::unique_lock lock(mutex_);
-    hung = !ended_.wait_for(lock, std::chrono::seconds(6), [this] { return alive_ == 0; });
-    if (hung) comm.abort();
-  }
-  static inline bool hung = false;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  int alive_;
-  std::size_t throwing_;
-};
 
 /// Makes ranks of lesson S differ (or not) and compares behind each of `steps`: what each rank found, "" for
 /// nothing.
@@ -46,30 +21,37 @@ struct Ranks {
   Workload workload;
   typename S::Options options;
   std::vector<std::int64_t> steps = {4};
+  /// Then it has to be a mistake, and what comes next says no more.
+  static inline std::atomic<bool> hung = false;
 
   std::vector<std::string> compare(const std::function<void(int rank, S&)>& damage,
                                    const std::set<int>& throwing) const {
     LocalWorld ranks(world);
+    const std::unique_ptr<Communicator> first = ranks.communicator(Rank{0});
     std::vector<std::string> found(static_cast<std::size_t>(world));
-    Ending ending(world, throwing.size());
+    std::atomic<std::size_t> still_to_throw = throwing.size();
+    // A rank that waits for ranks that have thrown is called off, and so is one that waits for nobody.
+    const Deadline deadline(std::chrono::seconds(6), [&] {
+      hung = true;
+      first->abort();
+    });
     std::vector<std::jthread> threads;
-    for (int r = 0; r < world; ++r) {
+    for (int r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
-        const c10::InferenceMode inference;
         const std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
         std::string& text = found[static_cast<std::size_t>(r)];
         try {
-          compare_on(*comm, damage);
+          test::Alone<S> rank(*comm, shape_of(r), options);
+          damage(r, rank.lesson);
+          for (const std::int64_t step : steps) rank.lesson.after_step(step);
         } catch (const ClaimError& error) {
           text = error.what();
         } catch (const AbortedError&) {  // of a group in which nobody differs
         } catch (const std::exception& error) {
           text = std::string("unexpected: ") + error.what();
         }
-        ending.ends(!text.empty(), *comm);
+        if (!text.empty() && --still_to_throw == 0) comm->abort();  // all that shall throw have
       });
-    }
-    ending.call_off_at_last(*ranks.communicator(Rank{0}));
     threads.clear();
     return found;
   }
@@ -77,25 +59,18 @@ struct Ranks {
   /// As above, and the ranks that found something all say `message`.
   void expect(const std::function<void(int rank, S&)>& damage, const std::set<int>& throwing,
               const std::string& message = "") const {
-    ASSERT_FALSE(Ending::hung) << "ranks waited for each other";
+    ASSERT_FALSE(hung) << "ranks waited for each other";
     if (::testing::Test::HasFailure()) return;
     const std::vector<std::string> found = compare(damage, throwing);
-    EXPECT_FALSE(Ending::hung) << "a rank waited for nobody";
+    EXPECT_FALSE(hung) << "a rank waited for nobody";
     for (int r = 0; r < world; ++r)
       EXPECT_EQ(found[static_cast<std::size_t>(r)], throwing.contains(r) ? message : "") << "rank " << r;
   }
 
  private:
-  void compare_on(Communicator& comm, const std::function<void(int rank, S&)>& damage) const {
-    const RunShape shape = test::shape_for(workload, world, to_int(comm.rank()), CommBackend::local,
-                                           typename S::Plans(options).mesh(WorldSize{world}));
-    Ledger ledger(at::kCPU);
-    const StepScalars scalars = test::step_scalars(0, 0);
-    test::Beside beside;
-    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-    S lesson(context, options);
-    damage(to_int(comm.rank()), lesson);
-    for (const std::int64_t step : steps) lesson.after_step(step);
+  [[nodiscard]] RunShape shape_of(int rank) const {
+    return test::shape_for(workload, world, rank, CommBackend::local,
+                           typename S::Plans(options).mesh(WorldSize{world}));
   }
 };
 
@@ -144,8 +119,8 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
     w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
     const Ranks<DataParallel> ranks{3, w, {.bucket = {}, .verify_replicas = 1}};
     ranks.expect([](int, DataParallel&) {}, {});
-    for (const int odd : {0, 1, 2}) {
-      for (int unit = 0; unit < 5; ++unit) {
+    for (const int odd : {0, 1, 2})
+      for (int unit = 0; unit < 5; ++unit)
         for (const int place : {0, 1, 2}) {
           SCOPED_TRACE("rank " + std::to_string(odd) + ", unit " + std::to_string(unit) + ", place " +
                        std::to_string(place));
@@ -158,8 +133,6 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
               },
               {0, 1, 2}, of_rank(odd == 0 ? 1 : odd));  // rank 0 is what the others are compared with
         }
-      }
-    }
   }
 }
 
@@ -209,13 +182,12 @@ TEST(PipelineCopies, AnyBitOfAnyReplicaIsFound) {
     for (int rank = 0; rank < 4; ++rank) {
       const std::set<int> stage = rank < 2 ? std::set{0, 1} : std::set{2, 3};
       const std::vector<int> units = rank < 2 ? std::vector{0, 1, 2} : std::vector{3, 4, 0};
-      for (const int unit : units) {
+      for (const int unit : units)
         for (const int place : {0, 1, 2}) {
           SCOPED_TRACE("rank " + std::to_string(rank) + ", unit " + std::to_string(unit) + ", place " +
                        std::to_string(place) + (states == ReplicaStates::whole ? ", whole" : ", sharded"));
           ranks.expect(differs({rank}, unit, place), stage, of_unit(unit));
         }
-      }
     }
   }
 }
@@ -280,11 +252,7 @@ std::function<void(int, Combined&)> part_differs(int odd, int unit, Segment segm
 // Along each axis of a mesh: a data group has all vectors twice, a tensor group what is not cut, two ends the
 // tied matrix's rows.
 TEST(CombinedCopies, EachAxisComparesWhatItHasTwice) {
-  const auto of = [](const char* mesh) {
-    CombinedOptions options;
-    options.mesh = mesh, options.verify_replicas = 1;
-    return options;
-  };
+  const auto of = [](const char* mesh) { return CombinedOptions{.mesh = mesh, .verify_replicas = 1}; };
   Workload w = workload();
   w.batch = {.sequence = 12, .global = 4, .micro = 2};
   const Ranks<Combined> data{4, w, of("1x2x2")};

@@ -39,7 +39,7 @@ TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
   test::for_each_model([&](const Workload& w) {
     const test::RankResult expected = replicas_reference(w, GetParam(), 3);
     for (const BucketSize bucket :
-         {kTensor, kUnit, kModel, elements(97), elements(1000), elements(1'000'000)}) {
+         {kTensor, kUnit, kModel, elements(97), elements(1000), elements(1'000'000)})
       for (const bool overlap : {true, false}) {
         if (!lot.draws()) continue;
         SCOPED_TRACE(std::to_string(static_cast<int>(bucket.by)) + " " + std::to_string(bucket.elements) +
@@ -49,17 +49,15 @@ TEST_P(DataParallelWorlds, EveryBucketOverlapAndActivationSetting) {
                                           {.bucket = bucket, .overlap = overlap, .verify_replicas = 2}, 3),
             expected);
       }
-    }
   });
 }
 
 TEST_P(DataParallelWorlds, RandomDelaysChangeNothing) {
   const Workload w = odd_workload();
   const test::RankResult expected = replicas_reference(w, GetParam(), 4);
-  for (const BucketSize bucket : {kTensor, kUnit, kModel}) {
+  for (const BucketSize bucket : {kTensor, kUnit, kModel})
     expect_replicas_equal(test::run_local<DataParallel>(GetParam(), w, {.bucket = bucket}, 4, test::delayed),
                           expected);
-  }
 }
 
 // Local sums 16-bit gradients in fp32, in rank order, and rounds once: what converting them to fp32 before
@@ -70,7 +68,7 @@ TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
   Workload wide = w;
   wide.precision.reduce_dtype = DType::f32;
   const auto expected = test::run_local<DataParallel>(GetParam(), w, {}, 3);
-  for (const BucketSize bucket : {kTensor, kUnit, kModel, elements(1000)}) {
+  for (const BucketSize bucket : {kTensor, kUnit, kModel, elements(1000)})
     for (const bool overlap : {true, false}) {
       const auto ranks =
           test::run_local<DataParallel>(GetParam(), wide, {.bucket = bucket, .overlap = overlap}, 3);
@@ -83,7 +81,6 @@ TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
       }
       EXPECT_EQ(ranks[0].peak.at(Purpose::communication).value(), 4 * largest);
     }
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelWorlds, ::testing::Values(1, 2, 3, 4));
@@ -139,9 +136,8 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
     std::vector<std::int64_t> found;
     const MemoryPlan plan =
         DataParallelPlans().memory_plan(test::shape_for(workload, 2, 0, CommBackend::local));
-    for (const MemoryPlan::Item& item : plan.items()) {
+    for (const MemoryPlan::Item& item : plan.items())
       if (item.purpose == Purpose::communication) found.push_back(item.bytes.value());
-    }
     return found;
   };
   EXPECT_TRUE(bytes_to_convert(w).empty()) << "not even a line of no bytes";
@@ -153,62 +149,20 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
   EXPECT_EQ(bytes_to_convert(w), std::vector<std::int64_t>{4 * largest});
 }
 
-/// Two ranks; `ask` sees each rank's lesson, which it may have seeded by its rank.
-void with_lessons(std::int64_t verify_replicas, bool seeded_by_rank,
-                  const std::function<void(DataParallel&, RecordingCommunicator&)>& ask) {
-  LocalWorld world(2);
-  std::vector<std::unique_ptr<Communicator>> comms;
-  for (int r = 0; r < 2; ++r) comms.push_back(world.communicator(Rank{r}));
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([&, r] {
-      const c10::InferenceMode inference;
-      Workload w = odd_workload();
-      if (seeded_by_rank) w.seed += static_cast<std::uint64_t>(r);
-      const RunShape shape = test::shape_for(w, 2, r, CommBackend::local);
-      RecordingCommunicator comm(*comms[static_cast<std::size_t>(r)]);
-      Ledger ledger(at::kCPU);
-      const StepScalars scalars = test::step_scalars(0, 0);
-      test::Beside beside;
-      RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-      DataParallelOptions options;
-      options.verify_replicas = verify_replicas;
-      DataParallel lesson(context, options);
-      comm.set_phase("check");
-      ask(lesson, comm);
-    });
-  }
-}
-
 TEST(DataParallel, ComparesReplicasEveryFewSteps) {
-  for (const std::int64_t every : {0, 1, 3}) {
-    with_lessons(every, false, [&](DataParallel& lesson, RecordingCommunicator& comm) {
-      for (std::int64_t step = 0; step < 9; ++step) {
-        comm.set_step(step);
-        lesson.after_step(step);
+  for (const std::int64_t every : {0, 1, 3})
+    for (const test::RankResult& rank :
+         test::run_local<DataParallel>(2, odd_workload(), {.bucket = {}, .verify_replicas = every}, 9))
+      for (std::size_t step = 0; step < 9; ++step) {
         const bool due = every == 1 || (every == 3 && (step == 2 || step == 5 || step == 8));
-        EXPECT_EQ(comm.recorded("check", step).count.size(), due ? 1U : 0U) << every << ", step " << step;
+        EXPECT_EQ(rank.checked[step].count.size(), due ? 1U : 0U) << every << ", step " << step;
       }
-    });
-  }
-}
-
-TEST(DataParallel, NamesTheReplicaThatDiffers) {
-  with_lessons(1, true, [](DataParallel& lesson, RecordingCommunicator&) {
-    std::string text;
-    try {
-      lesson.after_step(4);
-    } catch (const ClaimError& error) {
-      text = error.what();
-    }
-    EXPECT_EQ(text.find("step 4: rank 1's parameters differ from rank 0's"), 0U) << text;
-  });
 }
 
 TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
-  for (const bool tied : {true, false}) {
-    for (const std::int64_t virtual_ranks : {1, 2, 3, 4}) {
-      for (const ReduceEvery every : {ReduceEvery::step, ReduceEvery::micro_batch}) {
+  for (const bool tied : {true, false})
+    for (const std::int64_t virtual_ranks : {1, 2, 3, 4})
+      for (const ReduceEvery every : {ReduceEvery::step, ReduceEvery::micro_batch})
         for (const TiedSum sum : {TiedSum::joint, TiedSum::split}) {
           Workload w = odd_workload();
           w.model.tied = tied;
@@ -217,9 +171,6 @@ TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
           const auto plain = test::run_local<ReferenceOrder>(1, w, {}, 3).at(0);
           EXPECT_NEAR(result.losses.back(), plain.losses.back(), 1e-5) << "orders differ in rounding only";
         }
-      }
-    }
-  }
 }
 
 // One rank sums over nothing; several virtual ones would add in the gradients' dtype, and say so.

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "common/model/param_layout.h"
 #include "common/run/surroundings.h"
 #include "lessons/plans.h"
+#include "tests/support/answers.h"
 #include "tests/support/formula.h"
 #include "tests/support/pairwise.h"
 
@@ -22,11 +25,11 @@ std::int64_t evaluate(const char* formula) {
 }
 
 TEST(Formula, IsWorkedOutAsItIsRead) {
-  EXPECT_EQ(evaluate("4 P"), 48);
-  EXPECT_EQ(evaluate("4 x 2 P/N"), 24);
-  EXPECT_EQ(evaluate("4 (P - 2 N)/N - 1 + x_1"), 8);
-  EXPECT_EQ(evaluate("4 (N - 1) 256 KiB"), 12 * 256 * 1024);
-  EXPECT_EQ(evaluate("2 x N MiB"), 8 * 1024 * 1024);
+  expect_counts({{evaluate("4 P"), 48},
+                 {evaluate("4 x 2 P/N"), 24},
+                 {evaluate("4 (P - 2 N)/N - 1 + x_1"), 8},
+                 {evaluate("4 (N - 1) 256 KiB"), 12 * 256 * 1024},
+                 {evaluate("2 x N MiB"), 8 * 1024 * 1024}});
   for (const char* none :
        {"", "4 of this stage", "P/5", "P/(N - 4)", "4 (P", "4 P)", "lr, step", "P +", "4P"})
     EXPECT_THROW(evaluate(none), std::invalid_argument) << none;
@@ -35,9 +38,10 @@ TEST(Formula, IsWorkedOutAsItIsRead) {
 /// A plan to work out: a lesson in a setting, on ranks of a kind.
 struct Case {
   std::string folder;
-  std::vector<std::string> settings;
+  const Choose& choose;  // whose text says which one it is
   RunShape shape;
-  SymbolValues more;  // that follow from the settings
+  std::vector<std::string> settings = {};
+  SymbolValues more = {};  // that follow from the settings
 };
 
 std::int64_t bytes_in(DType dtype) { return size_of(dtype); }
@@ -99,14 +103,9 @@ std::set<std::string>& used() {
 }
 
 void note_symbols(const std::string& formula) {
-  std::string word;
-  for (const char c : formula + " ") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
-      word += c;
-    } else {
-      used().insert(word), word.clear();
-    }
-  }
+  static const std::regex kWord("\\w+");
+  for (std::sregex_iterator word(formula.begin(), formula.end(), kWord), end; word != end; ++word)
+    used().insert(word->str());
 }
 
 bool in_legend(const std::string& symbol) {
@@ -114,8 +113,12 @@ bool in_legend(const std::string& symbol) {
 }
 
 /// `of_item(name, values)` adds what one buffer's name decides.
-template <class OfItem>
-void expect_formulas_hold(const Case& c, const ParamLayout& layout, const OfItem& of_item) {
+using OfItem = std::function<void(const std::string&, SymbolValues&)>;
+
+void expect_formulas_hold(
+    const Case& c, const ParamLayout& layout,
+    const OfItem& of_item = [](const std::string&, SymbolValues&) {}) {
+  SCOPED_TRACE(c.choose.text());
   MemoryPlan plan = lesson_plans_of(c.folder, c.settings).plans->memory_plan(c.shape);
   detail::plan_surroundings(c.shape, plan);
   SymbolValues all = symbols_of(c, layout);
@@ -134,10 +137,6 @@ void expect_formulas_hold(const Case& c, const ParamLayout& layout, const OfItem
     }
   }
 }
-void expect_formulas_hold(const Case& c, const ParamLayout& layout) {
-  expect_formulas_hold(c, layout, [](const std::string&, SymbolValues&) {});
-}
-
 /// A workload and ranks of every kind; shapes that divide by nothing convenient.
 RunShape any_shape(Choose& choose, bool tied_or_not = true) {
   Workload w;
@@ -171,11 +170,12 @@ ParamLayout layout_for(const RunShape& shape, std::int64_t ranks, std::int64_t p
   return {shape.workload.model, WorldSize{static_cast<int>(ranks)}, persist_below};
 }
 
-/// f(choose) of every row of its table, with the row's text over what fails.
+/// f(case, choose) of every row of the table of what `f` and any_shape ask for.
 template <class F>
-void for_every_pair(const F& f) {
+void for_every_case(const char* folder, const F& f, bool tied_or_not = true) {
   Choose::every_pair_of([&](Choose& choose) {
-    f(choose);
+    Case c{folder, choose, any_shape(choose, tied_or_not)};
+    f(c, choose);
     return 0;
   });
 }
@@ -183,15 +183,13 @@ void for_every_pair(const F& f) {
 std::string setting(const std::string& key, std::int64_t value) { return key + "=" + std::to_string(value); }
 
 TEST(Formulas, OfOneDevice) {
-  for_every_pair([](Choose& choose) {
-    Case c{"00_one_device", {}, any_shape(choose), {}};
+  for_every_case("00_one_device", [](Case& c, Choose& choose) {
     const std::int64_t ranks = choose("virtual_ranks", {std::int64_t{1}, std::int64_t{3}});
     const std::string every = choose("every", {std::string("step"), std::string("micro_batch")}),
                       tied_sum = choose("tied_sum", {std::string("joint"), std::string("split")});
     c.settings = {setting("virtual_ranks", ranks), "reduce_every=" + every, "tied_sum=" + tied_sum};
     c.shape.mesh = Mesh(WorldSize{1});
     c.more = {{"virtual_ranks", ranks}};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, ranks));
   });
 }
@@ -215,8 +213,7 @@ void add_tensor_rank(Case& c, const ParamLayout& layout, bool split, bool kept) 
 }
 
 TEST(Formulas, OfTensorParallel) {
-  for_every_pair([](Choose& choose) {
-    Case c{"10_tensor_parallel", {}, any_shape(choose), {}};
+  for_every_case("10_tensor_parallel", [](Case& c, Choose& choose) {
     c.shape.workload.model.heads = 5;
     c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::tensor, to_int(c.shape.mesh.world())}});
     c.shape.rank =
@@ -230,15 +227,13 @@ TEST(Formulas, OfTensorParallel) {
         c.shape.workload.model, WorldSize{1},
         TensorCut{static_cast<int>(to_int(c.shape.rank)), static_cast<int>(c.shape.mesh.size(Axis::tensor))});
     add_tensor_rank(c, layout, split, kept && split && c.shape.mesh.size(Axis::tensor) > 1);
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout);
   });
 }
 
 // One device that computes in parts holds, beside its own, what as many tensor ranks would.
 TEST(Formulas, OfOneDeviceInParts) {
-  for_every_pair([](Choose& choose) {
-    Case c{"00_one_device", {}, any_shape(choose), {}};
+  for_every_case("00_one_device", [](Case& c, Choose& choose) {
     c.shape.workload.model.heads = 5;
     c.shape.mesh = Mesh(WorldSize{1});
     const int t = choose("t", {2, 3});
@@ -255,7 +250,6 @@ TEST(Formulas, OfOneDeviceInParts) {
            lesson_plans_of("10_tensor_parallel", {"tokens=whole"}).plans->memory_plan(shape).by_name())
         parts[buffer] += bytes;
     }
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, 1), [&](const std::string& name, SymbolValues& values) {
       for (const auto& [buffer, bytes] : parts)
         if (buffer.name == name) values["parts"] = bytes.value();
@@ -277,8 +271,7 @@ std::int64_t largest_tensor(const ParamLayout& layout) {
 }
 
 TEST(Formulas, OfDataParallel) {
-  for_every_pair([](Choose& choose) {
-    Case c{"01_data_parallel", {}, any_shape(choose), {}};
+  for_every_case("01_data_parallel", [](Case& c, Choose& choose) {
     PrecisionConfig& precision = c.shape.workload.precision;
     precision.reduce_rule = choose("reduce_dtype", {DTypeRule::same, DTypeRule::fp32});
     resolve_dtypes(precision);
@@ -292,22 +285,18 @@ TEST(Formulas, OfDataParallel) {
                          : bucket == "unit" ? largest_unit(layout)
                          : bucket == "1000" ? 1000
                                             : all}};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout);
   });
 }
 
 TEST(Formulas, OfZero1) {
-  for_every_pair([](Choose& choose) {
-    const Case c{"02_zero1", {}, any_shape(choose), {}};
-    SCOPED_TRACE(choose.text());
+  for_every_case("02_zero1", [](Case& c, Choose& /*choose*/) {
     expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.mesh.world())));
   });
 }
 
 TEST(Formulas, OfZero2) {
-  for_every_pair([](Choose& choose) {
-    Case c{"03_zero2", {}, any_shape(choose), {}};
+  for_every_case("03_zero2", [](Case& c, Choose& choose) {
     const std::string bucket =
         choose("bucket", {std::string("unit"), std::string("1000"), std::string("100000000")});
     c.settings = {"bucket=" + bucket};
@@ -316,14 +305,12 @@ TEST(Formulas, OfZero2) {
     // 1000 of all ranks: each one's part is cut at multiples of 64.
     const std::int64_t part = ((1000 + N - 1) / N + 63) / 64 * 64;
     c.more = {{"bucket", bucket == "1000" ? N * part : layout.arena_size().value()}};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout);
   });
 }
 
 TEST(Formulas, OfZero3) {
-  for_every_pair([](Choose& choose) {
-    Case c{"04_zero3", {}, any_shape(choose), {}};
+  for_every_case("04_zero3", [](Case& c, Choose& choose) {
     const std::int64_t below =
         choose("persist_below", {std::int64_t{0}, std::int64_t{100}, std::int64_t{1} << 30});
     c.settings = {setting("persist_below", below), setting("prefetch", choose("prefetch", {0, 1, 3})),
@@ -332,18 +319,15 @@ TEST(Formulas, OfZero3) {
     const std::int64_t N = to_int(c.shape.mesh.world()), k = N % groups == 0 ? N / groups : N;
     if (k < N) c.settings.push_back(setting("shard_ranks", k));
     c.more = {{"k", k}, {"R", N / k}};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, k, below));
   });
 }
 
 TEST(Formulas, OfOffload) {
-  for_every_pair([](Choose& choose) {
-    Case c{"05_offload", {}, any_shape(choose), {}};
+  for_every_case("05_offload", [](Case& c, Choose& choose) {
     c.settings = {std::string("parameters=") + choose("parameters", {"whole", "sharded"}),
                   std::string("update=") + choose("update", {"exact", "delayed"}),
                   setting("prefetch", choose("prefetch", {0, 1, 3}))};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout_for(c.shape, to_int(c.shape.mesh.world())));
   });
 }
@@ -360,8 +344,7 @@ std::vector<std::int64_t> pieces_of(const ParamLayout& layout, std::int64_t rank
 }
 
 TEST(Formulas, OfInfinity) {
-  for_every_pair([](Choose& choose) {
-    Case c{"06_infinity", {}, any_shape(choose), {}};
+  for_every_case("06_infinity", [](Case& c, Choose& choose) {
     const std::int64_t piece =
                            choose("piece", {std::int64_t{64}, std::int64_t{1000}, std::int64_t{4'000'000}}),
                        most = choose("buffers", {std::int64_t{1}, std::int64_t{4}, std::int64_t{1000}});
@@ -387,7 +370,6 @@ TEST(Formulas, OfInfinity) {
     std::int64_t on_disk = 0;
     for (const std::int64_t n : pieces) on_disk += up_to_blocks(12 * n) + versions * up_to_blocks(e * n);
     c.more = {{"piece", largest}, {"buffers", std::min(most, static_cast<std::int64_t>(pieces.size()))}};
-    SCOPED_TRACE(choose.text());
     expect_formulas_hold(c, layout, [&](const std::string& name, SymbolValues& values) {
       if (name == "window of states") values["rounding"] = up_to_blocks(12 * largest);
       if (name == "parameters to the disk" || name == "parameters from the disk")
@@ -440,8 +422,7 @@ void expect_stages_hold(Case c, const std::vector<std::int64_t>& split, bool sha
 }
 
 TEST(Formulas, OfPipelines) {
-  for_every_pair([](Choose& choose) {
-    Case c{"07_pipeline", {}, any_shape(choose), {}};
+  for_every_case("07_pipeline", [](Case& c, Choose& choose) {
     const std::string schedule =
         choose("schedule", {std::string("naive"), std::string("gpipe"), std::string("1f1b"),
                             std::string("interleaved"), std::string("zb_h1")});
@@ -456,35 +437,36 @@ TEST(Formulas, OfPipelines) {
     c.shape.workload.batch.global = 48;  // M is a multiple of S in every world, as interleaving wants
     c.settings = {"schedule=" + schedule, setting("chunks", chunks), setting("replicas", replicas),
                   std::string("states=") + (sharded ? "sharded" : "whole")};
-    SCOPED_TRACE(choose.text());
     expect_stages_hold(c, split_into(c.shape.workload.model.layers, c.shape.mesh.size(Axis::stages) * chunks),
                        sharded && replicas > 1);
   });
 }
 
 TEST(Formulas, OfWeightVersions) {
-  for_every_pair([](Choose& choose) {
-    Case c{"08_weight_versions", {}, any_shape(choose, false), {}};
-    Workload& w = c.shape.workload;
-    if (w.precision.dtype == DType::f16) w.precision.dtype = DType::bf16;  // refused
-    resolve_dtypes(w.precision);
-    const std::string versions =
-        choose("versions", {std::string("none"), std::string("stash"), std::string("vertical_sync"),
-                            std::string("two_buffers")});
-    const std::int64_t S = to_int(c.shape.mesh.world()), M = w.batch.global / w.batch.micro,
-                       wanted = choose("update_every", {std::int64_t{0}, std::int64_t{4}}),
-                       every = wanted > 0                  ? wanted
-                               : versions == "two_buffers" ? M
-                                                           : 1,
-                       norm_lag = (S - 1 + every - 1) / every;
-    if (versions == "none" && w.activations == Activations::recompute)
-      w.activations = Activations::keep;  // refused
-    c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::stages, S}});
-    c.settings = {"versions=" + versions, wanted > 0 ? setting("update_every", wanted) : "update_every=auto"};
-    c.more = {{"norm_lag", norm_lag}, {"result_lag", (2 * norm_lag * every + M - 1) / M}};
-    SCOPED_TRACE(choose.text());
-    expect_stages_hold(c, split_into(w.model.layers, S), false);
-  });
+  for_every_case(
+      "08_weight_versions",
+      [](Case& c, Choose& choose) {
+        Workload& w = c.shape.workload;
+        if (w.precision.dtype == DType::f16) w.precision.dtype = DType::bf16;  // refused
+        resolve_dtypes(w.precision);
+        const std::string versions =
+            choose("versions", {std::string("none"), std::string("stash"), std::string("vertical_sync"),
+                                std::string("two_buffers")});
+        const std::int64_t S = to_int(c.shape.mesh.world()), M = w.batch.global / w.batch.micro,
+                           wanted = choose("update_every", {std::int64_t{0}, std::int64_t{4}}),
+                           every = wanted > 0                  ? wanted
+                                   : versions == "two_buffers" ? M
+                                                               : 1,
+                           norm_lag = (S - 1 + every - 1) / every;
+        if (versions == "none" && w.activations == Activations::recompute)
+          w.activations = Activations::keep;  // refused
+        c.shape.mesh = Mesh(c.shape.mesh.world(), {{Axis::stages, S}});
+        c.settings = {"versions=" + versions,
+                      wanted > 0 ? setting("update_every", wanted) : "update_every=auto"};
+        c.more = {{"norm_lag", norm_lag}, {"result_lag", (2 * norm_lag * every + M - 1) / M}};
+        expect_stages_hold(c, split_into(w.model.layers, S), false);
+      },
+      false);
 }
 
 // After the tests above, in one process: a symbol of the legend that nothing prints would be a lie too.
@@ -492,11 +474,10 @@ TEST(Formulas, UseEverySymbolOfTheLegend) {
   if (!used().contains("norm_lag")) GTEST_SKIP() << "the other tests have not run";
   // A checkpoint's copy is part of a job, not of a lesson's plan.
   const std::set<std::string> elsewhere = {"copied", "pending"};
-  for (const FormulaSymbol& s : kFormulaSymbols) {
+  for (const FormulaSymbol& s : kFormulaSymbols)
     if (!elsewhere.contains(s.symbol)) {
       EXPECT_TRUE(used().contains(s.symbol)) << s.symbol;
     }
-  }
 }
 
 }  // namespace

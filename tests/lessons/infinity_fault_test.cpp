@@ -12,6 +12,7 @@
 #include "tests/support/fake_strategy.h"
 #include "tests/support/faulty_block_io.h"
 #include "tests/support/harness.h"
+#include "tests/support/shuffling_block_io.h"
 
 namespace sc {
 namespace {
@@ -160,20 +161,13 @@ class InfinityFaults : public ::testing::Test {
 
  private:
   static void train_rank(Communicator& transport, const InfinityOptions& o, std::vector<double>& losses) {
-    const c10::InferenceMode inference;
-    at::set_num_threads(1);
-    const RunShape shape =
-        test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local);
-    Ledger ledger(at::kCPU);
-    RecordingCommunicator comm(transport);
-    const StepScalars scalars = test::step_scalars(0, 0);
-    test::Beside beside;
-    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline, comm.shared_record()};
-    Infinity lesson(context, o);
+    test::Alone<Infinity> rank(
+        transport, test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local), o);
+    const RunShape& shape = rank.shape;
     for (std::int64_t step = 0; step < kFaultSteps; ++step) {
-      scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
+      rank.scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));
       const std::vector<Batch> batches = test::made_up_step(shape, step);
-      const StepResult result = lesson.train_step(batches);
+      const StepResult result = rank.lesson.train_step(batches);
       losses.push_back(result.sums.data_ptr<double>()[0] / result.sums.data_ptr<double>()[1]);
     }
   }
@@ -202,7 +196,7 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
     const Fault none{.kind = Kind::read, .what = IoFault::answers, .nth = 1 << 30};
     const std::vector<double> right = train(o, 0, none)[0].losses;
     ASSERT_EQ(right.size(), kFaultSteps);
-    for (const Case& c : kCases) {
+    for (const Case& c : kCases)
       for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::string(c.name) + ", rank " + std::to_string(faulty) + ", " +
                      std::to_string(o.buffers) + " buffers" +
@@ -223,17 +217,16 @@ TEST_F(InfinityFaults, EveryRankEndsAndNoLossWasWrong) {
         for (const Trained& rank : ranks)
           EXPECT_TRUE(std::equal(rank.losses.begin(), rank.losses.end(), right.begin()));
       }
-    }
   }
 }
 
 TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const Kind kind : {Kind::read, Kind::write}) {
+  for (const Kind kind : {Kind::read, Kind::write})
     for (const auto& [what, value] :
          {std::pair(IoFault::answers, -EINTR), std::pair(IoFault::answers, -EAGAIN),
-          std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)}) {
+          std::pair(IoFault::cuts, 100), std::pair(IoFault::cuts, 4096)})
       for (int faulty = 0; faulty < kFaultWorld; ++faulty) {
         SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", " + std::to_string(value));
         InfinityOptions two_pages = options();
@@ -252,71 +245,40 @@ TEST_F(InfinityFaults, InterruptedAndShortTransfersChangeNothing) {
           if (error) std::rethrow_exception(error);
         test::expect_equals_reference(ranks, right);
       }
-    }
-  }
 }
-
-/// A disk that takes its time, and that puts one kind of request off while there are others: those come later
-/// and are served before.
-class LateIo final : public BlockIo {
- public:
-  LateIo(std::unique_ptr<BlockIo> inner, Kind late) : inner_(std::move(inner)), late_(late) {}
-  void submit(const BlockRequest& request) override {
-    if (request.kind == late_) return held_.push_back(request);
-    inner_->submit(request);
-    ++in_flight_;
-  }
-  BlockResult reap() override {
-    std::this_thread::sleep_for(100us);
-    if (in_flight_ == 0) {
-      inner_->submit(held_.front());
-      held_.pop_front();
-      ++in_flight_;
-    }
-    --in_flight_;
-    return inner_->reap();
-  }
-
- private:
-  std::unique_ptr<BlockIo> inner_;
-  const Kind late_;
-  std::deque<BlockRequest> held_;
-  int in_flight_ = 0;
-};
 
 TEST_F(InfinityFaults, RequestsThatOvertakeOthersChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const Kind late : {Kind::read, Kind::write}) {
-    for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+  for (const auto late : {ShufflingBlockIo::Order::reads_last, ShufflingBlockIo::Order::writes_last})
+    for (const GradsAt grads : {GradsAt::device, GradsAt::host})
       for (const std::int64_t buffers : {1, 2, 3, 5}) {
         SCOPED_TRACE(std::to_string(static_cast<int>(late)) + " late, " + std::to_string(buffers) +
                      " buffers");
         InfinityOptions o = options();
         o.piece = 300, o.buffers = buffers, o.grads_at = grads;
-        o.wrap = [late](auto io) { return std::make_unique<LateIo>(std::move(io), late); };
+        o.wrap = [late](auto io) { return std::make_unique<ShufflingBlockIo>(std::move(io), late, 1); };
         const Deadline deadline(60s, "a transfer that was late left a rank behind");
         test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
       }
-    }
-  }
 }
 
 // Backward may expect a piece while forward's read of it is still on its way.
 TEST_F(InfinityFaults, PartsThatAreReadTwiceOnASlowDiskChangeNothing) {
   const Workload w = workload();
   const test::RankResult right = reference();
-  for (const std::int64_t prefetch : {0, 1, 5}) {
+  for (const std::int64_t prefetch : {0, 1, 5})
     for (const std::int64_t buffers : {1, 2, 3, 5, 20}) {
       SCOPED_TRACE("prefetch " + std::to_string(prefetch) + ", " + std::to_string(buffers) + " buffers");
       InfinityOptions o = options();
       o.parameters = ParametersOn::sharded, o.params_at = ParamsAt::disk;
       o.prefetch = prefetch, o.buffers = buffers, o.piece = 4'000'000;
-      o.wrap = [](auto io) { return std::make_unique<LateIo>(std::move(io), Kind::read); };
+      o.wrap = [](auto io) {
+        return std::make_unique<ShufflingBlockIo>(std::move(io), ShufflingBlockIo::Order::reads_last, 1);
+      };
       const Deadline deadline(60s, "parameters that were late left a rank behind");
       test::expect_equals_reference(test::run_local<Infinity>(kFaultWorld, w, o, kFaultSteps), right);
     }
-  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "common/base/check.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/05_offload/offload.h"
 #include "tests/lessons/offload_support.h"
@@ -42,15 +41,13 @@ TEST_P(InfinityWorlds, StatesOnTheDiskEndInTheSameBits) {
   for (const std::int64_t micro : {1, 3}) {
     const Workload w = offloaded_workload(micro, world);
     const test::RankResult expected = offloaded_reference(w, world);
-    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded}) {
-      for (const GradsAt grads : {GradsAt::device, GradsAt::host}) {
+    for (const ParametersOn parameters : {ParametersOn::whole, ParametersOn::sharded})
+      for (const GradsAt grads : {GradsAt::device, GradsAt::host})
         for (const std::int64_t buffers : {1, 2, 3, 5}) {
           InfinityOptions o = options(999, buffers);
           o.parameters = parameters, o.grads_at = grads;
           if (lot.draws()) expect_equal(expected, world, w, o);
         }
-      }
-    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, InfinityWorlds, ::testing::Values(1, 2, 3));
@@ -76,14 +73,14 @@ TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
 TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
   test::Lot lot(world - 1, 3);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t micro : {1, 3}) {
       Workload w = offloaded_workload(micro, world);
       w.precision.dtype =
           dtype;  // gradients in fp32: three ranks' sum of 16-bit ones is rounded otherwise in lesson 00
       const test::RankResult expected = offloaded_reference(w, world);
-      for (const std::int64_t prefetch : {0, 1, 5}) {
-        for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk}) {
+      for (const std::int64_t prefetch : {0, 1, 5})
+        for (const ParamsAt params : {ParamsAt::host, ParamsAt::disk})
           for (const std::int64_t buffers : {1, 3}) {
             InfinityOptions o = options(999, buffers);
             o.parameters = ParametersOn::sharded, o.params_at = params, o.prefetch = prefetch;
@@ -91,10 +88,7 @@ TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
             if (lot.draws()) expect_equal(expected, world, w, o);
             if (prefetch == 1 && lot.draws()) expect_equal(expected, world, w, o, test::delayed);
           }
-        }
-      }
     }
-  }
 }
 
 TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
@@ -110,7 +104,7 @@ TEST_F(InfinityTest, PiecesEnginesAndWindowsChangeNoBit) {
 TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
   Workload w = offloaded_workload(2, 2);
   w.optim.clip = 1e-3;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const DType grad : {DType::f32, dtype}) {
       w.precision = {.dtype = dtype, .grad_dtype = grad, .reduce_dtype = grad};
       const test::RankResult expected = offloaded_reference(w, 2);
@@ -120,7 +114,6 @@ TEST_F(InfinityTest, SixteenBitsAndAClipThatAlwaysActs) {
         expect_equal(expected, 2, w, o);
       }
     }
-  }
 }
 
 TEST_F(InfinityTest, EveryModelEndsInTheSameBits) {
@@ -136,14 +129,14 @@ TEST_F(InfinityTest, DelaysChangeNothing) {
 
 // Lesson 05's delayed updates, which offload_test holds against their direct computation.
 TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t micro : {1, 3}) {
       Workload w = offloaded_workload(micro, 2);
       w.precision = {.dtype = dtype, .grad_dtype = dtype, .reduce_dtype = dtype};
       OffloadOptions five;
       five.update = UpdateKind::delayed, five.warm_steps = 1;
       const std::vector<test::RankResult> expected = test::run_local<Offload>(2, w, five, 6);
-      for (const std::int64_t buffers : {1, 3, 8}) {
+      for (const std::int64_t buffers : {1, 3, 8})
         for (const ParamsAt params : {ParamsAt::device, ParamsAt::host, ParamsAt::disk}) {
           InfinityOptions o = options(900, buffers);
           o.update = UpdateKind::delayed, o.grads_at = GradsAt::host, o.warm_steps = 1;
@@ -153,16 +146,10 @@ TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
                        std::to_string(static_cast<int>(params)));
           const auto wrap = buffers == 3 ? test::Wrap(test::delayed) : test::Wrap();
           const std::vector<test::RankResult> found = test::run_local<Infinity>(2, w, o, 6, wrap);
-          for (std::size_t rank = 0; rank < found.size(); ++rank) {
-            EXPECT_TRUE(test::bit_equal(found[rank], expected[rank]));
-            EXPECT_EQ(found[rank].losses, expected[rank].losses);
-            EXPECT_EQ(found[rank].evaluation, expected[rank].evaluation);
-            test::expect_as_planned(found[rank]);
-          }
+          test::expect_goes_on(found, expected);
+          for (const test::RankResult& rank : found) EXPECT_EQ(rank.evaluation, expected[0].evaluation);
         }
-      }
     }
-  }
 }
 
 TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
@@ -197,39 +184,35 @@ TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
 }
 
 TEST_F(InfinityTest, RefusesWhatCannotBe) {
-  const Workload w = offloaded_workload(2, 1);
-  const auto refusal = [&](const InfinityOptions& o) -> std::string {
-    try {
-      (void)InfinityPlans(o).memory_plan(test::shape_for(w, 1, 0, CommBackend::local));
-    } catch (const InputError& error) {
-      return std::to_string(static_cast<int>(error.code())) + " " + error.where();
-    }
-    return "taken";
+  struct Case {
+    std::string said;  // the beginning
+    UpdateKind update = UpdateKind::delayed;
+    GradsAt grads = GradsAt::host;
+    ParamsAt params = ParamsAt::device;
+    ParametersOn parameters = ParametersOn::whole;
+    std::int64_t resident = 0, block = 4096;
   };
-  InfinityOptions o = options(500);
-  EXPECT_EQ(refusal(o), "taken");
-  o.update = UpdateKind::delayed;
-  EXPECT_EQ(refusal(o), "64 update=delayed");
-  o.grads_at = GradsAt::host;
-  EXPECT_EQ(refusal(o), "taken");
-  o.params_at = ParamsAt::host;
-  EXPECT_EQ(refusal(o), "64 params_at=host") << "whole parameters";
-  o.parameters = ParametersOn::sharded;
-  EXPECT_EQ(refusal(o), "taken");
-  o.params_at = ParamsAt::disk;
-  EXPECT_EQ(refusal(o), "taken");
-  o.parameters = ParametersOn::whole;
-  EXPECT_EQ(refusal(o), "64 params_at=disk");
-  o.parameters = ParametersOn::sharded;
-  o.update = UpdateKind::exact, o.resident = 1;
-  EXPECT_EQ(refusal(o), "64 resident") << "its parameters are elsewhere";
-  o.params_at = ParamsAt::device;
-  EXPECT_EQ(refusal(o), "taken");
-  o.resident = 5;
-  EXPECT_EQ(refusal(o), "64 resident") << "all of them";
-  o.resident = 0;
-  o.block = 5000;
-  EXPECT_EQ(refusal(o), "64 block");
+  for (const Case& c :
+       std::vector<Case>{{.said = "taken", .update = UpdateKind::exact, .grads = GradsAt::device},
+                         {.said = "64 update=delayed:", .grads = GradsAt::device},
+                         {.said = "taken"},
+                         {.said = "64 params_at=host:", .params = ParamsAt::host},  // whole parameters
+                         {.said = "taken", .params = ParamsAt::host, .parameters = ParametersOn::sharded},
+                         {.said = "taken", .params = ParamsAt::disk, .parameters = ParametersOn::sharded},
+                         {.said = "64 params_at=disk:", .params = ParamsAt::disk},
+                         {.said = "64 resident:",  // its parameters are elsewhere
+                          .update = UpdateKind::exact,
+                         .params = ParamsAt::disk,
+                         .parameters = ParametersOn::sharded,
+                         .resident = 1},
+                         {.said = "taken", .update = UpdateKind::exact, .resident = 1},
+                         {.said = "64 resident:", .update = UpdateKind::exact, .resident = 5},  // all of them
+                         {.said = "64 block:", .update = UpdateKind::exact, .block = 5000}}) {
+    InfinityOptions o = options(500);
+    o.update = c.update, o.grads_at = c.grads, o.params_at = c.params, o.parameters = c.parameters;
+    o.resident = c.resident, o.block = c.block;
+    EXPECT_EQ(test::refusal<InfinityPlans>(o, offloaded_workload(2, 1), 1).substr(0, c.said.size()), c.said);
+  }
 }
 
 }  // namespace

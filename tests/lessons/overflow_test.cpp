@@ -1,7 +1,6 @@
 // Lessons 02-06 and 10 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a
 // loss scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
-#include <ATen/ops/zeros.h>
 
 #include <filesystem>
 #include <limits>
@@ -72,58 +71,38 @@ struct OfEarlyUpdates : Of<Offload> {
 
 /// One rank's lesson, stepped as run_lesson does it.
 template <class Case>
-class SteppedByHand {
+struct SteppedByHand {
   using S = typename Case::L;
-
- public:
-  SteppedByHand(Communicator& comm, const Workload& w, bool scales_loss)
-      : comm_(comm),
-        shape_(test::shape_for(w, static_cast<int>(to_int(comm.size())),
-                               static_cast<int>(to_int(comm.rank())), CommBackend::local,
-                               typename S::Plans(Case::options()).mesh(comm.size()))),
-        scalars_(test::step_scalars(1e-2, 0)),
-        context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline} {
-    if (scales_loss) {
-      scalars_.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
-      scalars_.scaler_state = at::zeros({2}, at::kLong);
-    }
-    lesson_.emplace(context_, Case::options());
-  }
+  SteppedByHand(Communicator& inner, const Workload& w, bool scales_loss)
+      : comm(inner),
+        rank(
+            comm,
+            test::shape_for(w, static_cast<int>(to_int(inner.size())), static_cast<int>(to_int(inner.rank())),
+                            CommBackend::local, typename S::Plans(Case::options()).mesh(inner.size())),
+            Case::options(), 1e-2, scales_loss) {}
 
   /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
   bool step(std::int64_t step, bool poisoned = false) {
-    std::vector<Batch> batches = test::made_up_step(shape_, step);
+    std::vector<Batch> batches = test::made_up_step(rank.shape, step);
     for (Batch& batch : batches) {
-      if (scalars_.loss_scale.defined()) batch.scale.mul_(scalars_.loss_scale);
+      if (rank.scalars.loss_scale.defined()) batch.scale.mul_(rank.scalars.loss_scale);
       if (poisoned) batch.scale.fill_(std::numeric_limits<double>::quiet_NaN());
     }
-    return lesson_->train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
+    return rank.lesson.train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
   }
   /// All that this rank holds between steps, cloned.
   std::vector<at::Tensor> held() {
-    lesson_->quiet();
+    rank.lesson.quiet();
     std::vector<at::Tensor> values;
-    for (const StateSlice& slice : lesson_->state()) {
+    for (const StateSlice& slice : rank.lesson.state())
       if (slice.purpose != Purpose::gradients && slice.purpose != Purpose::workspace)
         values.push_back(slice.copy());
-    }
     return values;
   }
-  OverflowingCommunicator& comm() { return comm_; }
-  [[nodiscard]] std::int64_t updates() const { return scalars_.step.template item<std::int64_t>(); }
-  [[nodiscard]] float loss_scale() const { return scalars_.loss_scale.template item<float>(); }
-
-  Strategy& strategy() { return *lesson_; }
-  [[nodiscard]] const RunShape& shape() const { return shape_; }
-
- private:
-  OverflowingCommunicator comm_;
-  RunShape shape_;
-  Ledger ledger_{at::kCPU};
-  StepScalars scalars_;
-  test::Beside beside_;
-  RunContext context_;
-  std::optional<S> lesson_;
+  [[nodiscard]] std::int64_t updates() const { return rank.scalars.step.template item<std::int64_t>(); }
+  [[nodiscard]] float loss_scale() const { return rank.scalars.loss_scale.template item<float>(); }
+  OverflowingCommunicator comm;
+  test::Alone<S> rank;
 };
 
 bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -137,8 +116,6 @@ void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   for (const int world : {2, 3}) {
     SCOPED_TRACE(world);
     const auto thrown = test::on_ranks(world, [&](Communicator& comm) {
-      const c10::InferenceMode inference;
-      at::set_num_threads(1);
       SteppedByHand<Case> lesson(comm, w, scales_loss);
       f(lesson);
       comm.barrier();  // nobody's work is still read
@@ -155,28 +132,27 @@ TYPED_TEST_SUITE(Overflow, Lessons);
 
 // optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.
 TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
-  for (const Workload& w : {test::odd_workload(), sixteen_bits()}) {
+  for (const Workload& w : {test::odd_workload(), sixteen_bits()})
     on_worlds<TypeParam>(w, false, [](SteppedByHand<TypeParam>& lesson) {
       for (std::int64_t step = 0; step < 2; ++step) EXPECT_FALSE(lesson.step(step));
       const std::vector<at::Tensor> before = lesson.held();
-      EXPECT_TRUE(lesson.step(2, lesson.comm().rank() == Rank{1}));
+      EXPECT_TRUE(lesson.step(2, lesson.comm.rank() == Rank{1}));
       EXPECT_TRUE(equal(lesson.held(), before));
       EXPECT_EQ(lesson.updates(), 2);
       EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
       EXPECT_FALSE(equal(lesson.held(), before));
       EXPECT_EQ(lesson.updates(), 3);
     });
-  }
 }
 
 // optim.nonfinite: stop. What run_lesson then says, on every rank.
 TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
   on_worlds<TypeParam>(test::odd_workload(), false, [](SteppedByHand<TypeParam>& lesson) {
     EXPECT_FALSE(lesson.step(0));
-    EXPECT_TRUE(lesson.step(1, lesson.comm().rank() == Rank{1}));
+    EXPECT_TRUE(lesson.step(1, lesson.comm.rank() == Rank{1}));
     std::string said;
     try {
-      detail::throw_nonfinite(lesson.strategy(), 2.5, 1, lesson.shape(), lesson.comm());
+      detail::throw_nonfinite(lesson.rank.lesson, 2.5, 1, lesson.rank.shape, lesson.comm);
     } catch (const ClaimError& error) {
       said = error.what();
     }
@@ -195,7 +171,7 @@ TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
     using Held = std::vector<std::vector<at::Tensor>>;  // of rank r in a world of N: [3 N + r]
     Held plain(4 * 3), scaled(4 * 3);
     const auto keep = [](Held& all, SteppedByHand<TypeParam>& lesson) {
-      all[static_cast<std::size_t>(3 * to_int(lesson.comm().size()) + to_int(lesson.comm().rank()))] =
+      all[static_cast<std::size_t>(3 * to_int(lesson.comm.size()) + to_int(lesson.comm.rank()))] =
           lesson.held();
     };
     on_worlds<TypeParam>(sixteen_bits(), false, [&](SteppedByHand<TypeParam>& lesson) {
@@ -207,9 +183,9 @@ TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
       const std::vector<at::Tensor> before = lesson.held();
       for (std::int64_t overflow = 1; overflow <= LossScale::kHysteresis; ++overflow) {
         EXPECT_EQ(lesson.loss_scale(), LossScale::kStart);
-        if (lesson.comm().rank() == Rank{spoiled}) lesson.comm().overflow_next();
+        if (lesson.comm.rank() == Rank{spoiled}) lesson.comm.overflow_next();
         EXPECT_TRUE(lesson.step(overflow));
-        EXPECT_FALSE(lesson.comm().armed()) << "it has overflowed";
+        EXPECT_FALSE(lesson.comm.armed()) << "it has overflowed";
         EXPECT_TRUE(equal(lesson.held(), before));
       }
       EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
@@ -239,10 +215,10 @@ TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
       EXPECT_TRUE(equal(lesson.held(), before));
     };
     static_assert(LossScale::kHysteresis == 2);
-    if (lesson.comm().rank() == Rank{1}) lesson.comm().overflow_next(1);
+    if (lesson.comm.rank() == Rank{1}) lesson.comm.overflow_next(1);
     skips(1, false);
-    EXPECT_FALSE(lesson.comm().armed()) << "it has overflowed";
-    skips(2, lesson.comm().rank() == Rank{1});  // in its part of the logits' gradient alone
+    EXPECT_FALSE(lesson.comm.armed()) << "it has overflowed";
+    skips(2, lesson.comm.rank() == Rank{1});  // in its part of the logits' gradient alone
     EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
     EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
     EXPECT_FALSE(equal(lesson.held(), before));

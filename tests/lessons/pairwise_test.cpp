@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -21,14 +22,13 @@ std::string text(const std::vector<int>& counts) {
 TEST(EveryPair, IsInSomeRow) {
   for (const std::vector<int>& counts : kTables) {
     const std::vector<PairwiseRow> rows = every_pair(counts);
-    for (std::size_t a = 0; a < counts.size(); ++a) {
+    for (std::size_t a = 0; a < counts.size(); ++a)
       for (std::size_t b = a + 1; b < counts.size(); ++b) {
         std::set<std::pair<int, int>> found;
         for (const PairwiseRow& row : rows) found.insert({row.at(a), row.at(b)});
         EXPECT_EQ(found.size(), static_cast<std::size_t>(counts[a] * counts[b]))
             << "options " << a << " and " << b << " of " << text(counts);
       }
-    }
     for (const PairwiseRow& row : rows) {
       ASSERT_EQ(row.size(), counts.size());
       for (std::size_t option = 0; option < counts.size(); ++option) {

@@ -27,11 +27,7 @@ Workload workload(int stages, std::int64_t micro_batches) {
 }
 
 VersionOptions options_of(VersionRule rule, std::int64_t every) {
-  VersionOptions options;
-  options.split = "uniform";
-  options.versions = rule;
-  options.update_every = every;
-  return options;
+  return {.versions = rule, .update_every = every, .split = "uniform"};
 }
 
 RunShape shape_of(int stages, std::int64_t micro_batches, int stage) {
@@ -127,8 +123,8 @@ TEST(VersionCounts, AreThoseOfTheTable) {
 // a step's five numbers to the host.
 TEST(SteadyMessages, AreThoseOfEachEdge) {
   for (const auto& [micro_batches, every] :
-       {std::pair<std::int64_t, std::int64_t>{4, 1}, {4, 2}, {8, 1}, {8, 4}}) {
-    for (int stages = 1; stages <= 4; ++stages) {
+       {std::pair<std::int64_t, std::int64_t>{4, 1}, {4, 2}, {8, 1}, {8, 4}})
+    for (int stages = 1; stages <= 4; ++stages)
       for (int stage = 0; stage < stages; ++stage) {
         const int edges = (stage > 0 ? 1 : 0) + (stage + 1 < stages ? 1 : 0);
         CommPlan expected;
@@ -145,8 +141,6 @@ TEST(SteadyMessages, AreThoseOfEachEdge) {
                           .without_names() == expected)
               << stages << " stages, stage " << stage << ", M " << micro_batches << ", E " << every;
       }
-    }
-  }
 }
 
 struct InFlightCase {
@@ -166,7 +160,7 @@ constexpr InFlightCase kInFlight[] = {
 };
 
 TEST(InFlight, NumbersAndTokensAreCounted) {
-  for (const InFlightCase& c : kInFlight) {
+  for (const InFlightCase& c : kInFlight)
     for (int stage = 0; stage < c.stages; ++stage) {
       SCOPED_TRACE(std::to_string(c.stages) + " stages, stage " + std::to_string(stage) + ", M " +
                    std::to_string(c.micro_batches) + ", E " + std::to_string(c.every));
@@ -183,7 +177,6 @@ TEST(InFlight, NumbersAndTokensAreCounted) {
       EXPECT_EQ(items["divisor"], 4);
       EXPECT_EQ(items["tokens in flight"], stage == 0 ? c.tokens : 0);
     }
-  }
 }
 
 // Stage s of S holds S - s micro-batches between forward and backward: so many sets of activations, and as
@@ -191,7 +184,7 @@ TEST(InFlight, NumbersAndTokensAreCounted) {
 // behind, one goes to the stage before. Whatever the rule, and also with lesson 07's 1F1B, which has M
 // micro-batches at most, and asks for a gradient ahead when its forwards have ended.
 TEST(InFlight, BuffersAreCounted) {
-  for (int stages = 1; stages <= 4; ++stages) {
+  for (int stages = 1; stages <= 4; ++stages)
     for (int stage = 0; stage < stages; ++stage) {
       SCOPED_TRACE(std::to_string(stages) + " stages, stage " + std::to_string(stage));
       const int behind = stage > 0 ? 1 : 0, before = stage + 1 < stages ? 1 : 0;
@@ -210,7 +203,6 @@ TEST(InFlight, BuffersAreCounted) {
         expect(share_of(shape_of(stages, micro_batches, stage), PipelineOptions{}).slots.pools, micro_batches,
                micro_batches > 1);
     }
-  }
 }
 
 // Stage s's updates behind t windows: of t M micro-batches S - 1 - s are not back yet.
@@ -230,10 +222,7 @@ TEST(InFlight, UpdatesBehindSoManyWindowsAreCounted) {
 }
 
 pipedream::Costs costs(const std::vector<pipedream::StageTimes>& times, double latency = 0) {
-  pipedream::Costs all;
-  all.times = times;
-  all.latency = latency;
-  return all;
+  return {.times = times, .latency = latency};
 }
 
 struct IdleCase {
@@ -263,8 +252,8 @@ TEST(SteadyIdle, IsWhatTheSlowestStageOrTheLinksLeave) {
       {2, 1, {{1, 1, 1, 0}}, 1, 4, 0.25},
       {4, 1, {{1, 1, 1, 0}}, 1, 4.5, 1 / 3.0},
   };
-  for (const IdleCase& c : cases) {
-    for (const std::int64_t micro_batches : {4, 8}) {
+  for (const IdleCase& c : cases)
+    for (const std::int64_t micro_batches : {4, 8})
       for (const VersionRule rule : {VersionRule::none, VersionRule::stash}) {
         const Endless endless(shape_of(c.stages, micro_batches, 0), options_of(rule, c.every));
         const StepTime steady = endless.steps().time_by(costs(c.times, c.latency));
@@ -272,8 +261,6 @@ TEST(SteadyIdle, IsWhatTheSlowestStageOrTheLinksLeave) {
         EXPECT_NEAR(steady.seconds, c.each * static_cast<double>(micro_batches), 1e-9);
         EXPECT_NEAR(steady.idle, c.idle, 1e-9);
       }
-    }
-  }
 }
 
 constexpr std::int64_t kSince = 10;  // the run's step that was window 0
@@ -298,12 +285,11 @@ const std::vector<Marked> kStage1 = {{"F8@8", 0, 1},     {"B8@8", 1, 3},     {"s
 
 /// "F8@7" of window 2, four micro-batches and updates a window later for each of `windows`.
 std::string later(const std::string& name, std::int64_t windows) {
-  const auto at = name.find('@');
-  const auto plus = [&](const std::string& number) {
-    return std::to_string(std::stoll(number) + 4 * windows);
-  };
-  if (name.starts_with("step")) return "step@" + plus(name.substr(at + 1));
-  return name.substr(0, 1) + plus(name.substr(1, at - 1)) + "@" + plus(name.substr(at + 1));
+  pipedream::Action action = pipedream::parse_action(name, 0, "a mark");
+  const int more = 4 * static_cast<int>(windows);
+  if (action.microbatch != pipedream::kNoMicrobatch) action.microbatch += more;
+  action.version += more;
+  return to_text(action);
 }
 
 /// Where window t begins, in ms: windows 3, 4 and 5 are 20, 16 and 18 ms behind the one before, at their
@@ -391,10 +377,9 @@ TEST(SteadyTimetable, RowsAreCountedByHand) {
   ASSERT_EQ(took.times.size(), 2U);
   const pipedream::StageTimes expected[] = {{1, 0.5, 0.5, 1}, {1, 1, 1, 1}};
   for (const std::size_t stage : {0, 1}) {
-    EXPECT_NEAR(took.times[stage].forward, kMs * expected[stage].forward, 1e-9);
-    EXPECT_NEAR(took.times[stage].backward_input, kMs * expected[stage].backward_input, 1e-9);
-    EXPECT_NEAR(took.times[stage].backward_weights, kMs * expected[stage].backward_weights, 1e-9);
-    EXPECT_NEAR(took.times[stage].step, kMs * expected[stage].step, 1e-9);
+    using Times = pipedream::StageTimes;
+    for (const auto part : {&Times::forward, &Times::backward_input, &Times::backward_weights, &Times::step})
+      EXPECT_NEAR(took.times[stage].*part, kMs * expected[stage].*part, 1e-9);
   }
 }
 

@@ -94,7 +94,7 @@ void expect_as_near_as_one_device(const Workload& w) {
   const Model& model = *made;
   const Gradients truth = exact(w, model), one = of_run<ReferenceOrder>(w, model, 1, {});
   ASSERT_EQ(one.size(), truth.size());
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 4})
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
       const Gradients parts = of_run<TensorParallel>(w, model, ranks, {.tokens = tokens});
       for (const auto& [name, exact] : truth) {
@@ -106,7 +106,6 @@ void expect_as_near_as_one_device(const Workload& w) {
             << (tokens == TokenShare::split ? "split" : "whole");
       }
     }
-  }
 }
 
 Workload model_of(std::int64_t heads, std::int64_t width, std::int64_t layers, bool tied) {

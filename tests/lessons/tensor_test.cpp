@@ -10,6 +10,7 @@
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -49,8 +50,8 @@ TEST(TensorParallel, EqualsOneDeviceThatComputesInParts) {
 
 TEST(TensorParallel, WhateverIsKeptAndTied) {
   for (const Activations activations :
-       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
-    for (const bool tied : {true, false}) {
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute})
+    for (const bool tied : {true, false})
       for (const NormsForBackward gathered : {NormsForBackward::again, NormsForBackward::kept}) {
         Workload w = five_heads();
         w.activations = activations;
@@ -60,8 +61,6 @@ TEST(TensorParallel, WhateverIsKeptAndTied) {
         expect_tensor_equals(w, 3, {.gathered = gathered});
         expect_tensor_equals(w, 2, {.tokens = TokenShare::whole, .gathered = gathered});
       }
-    }
-  }
 }
 
 // Two micro-batches take turns; gradients add up in their order all the same, but both heads come before both
@@ -104,7 +103,7 @@ TEST(TensorParallel, DelaysChangeNothing) {
 TEST(TensorParallel, TrainsAsOneDeviceDoes) {
   const Workload w = five_heads();
   const test::RankResult one = test::run_local<ReferenceOrder>(1, w, {}, kTensorSteps).at(0);
-  for (const int ranks : {1, 4}) {
+  for (const int ranks : {1, 4})
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
       const test::RankResult parts =
           test::run_local<TensorParallel>(ranks, w, {.tokens = tokens}, kTensorSteps).at(0);
@@ -113,7 +112,6 @@ TEST(TensorParallel, TrainsAsOneDeviceDoes) {
         EXPECT_NEAR(parts.norms[step], one.norms[step], 1e-5 * one.norms[step]);
       }
     }
-  }
 }
 
 // --- weights -----------------------------------------------------------------------------------------------
@@ -178,18 +176,13 @@ TEST(TensorParallel, CopiesThatPartAreNamed) {
 
 TEST(TensorParallel, RanksThatReadOtherRowsAreNamed) {
   const auto thrown = test::on_ranks(2, [&](Communicator& comm) {
-    const c10::InferenceMode inference;
-    const Workload w = five_heads();
-    const RunShape shape = test::shape_for(w, 2, to_int(comm.rank()), CommBackend::local,
-                                           Mesh(WorldSize(2), {{Axis::tensor, 2}}));
-    Ledger ledger(at::kCPU);
-    const StepScalars scalars = test::step_scalars(1e-2, 0);
-    test::Beside beside;
-    RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-    TensorParallel lesson(context, {.verify_replicas = 1});
-    const std::vector<Batch> batches = test::made_up_step(shape, to_int(comm.rank()));
-    lesson.train_step(batches);
-    lesson.after_step(0);
+    test::Alone<TensorParallel> rank(comm,
+                                     test::shape_for(five_heads(), 2, to_int(comm.rank()), CommBackend::local,
+                                                     Mesh(WorldSize(2), {{Axis::tensor, 2}})),
+                                     {.verify_replicas = 1}, 1e-2);
+    const std::vector<Batch> batches = test::made_up_step(rank.shape, to_int(comm.rank()));
+    rank.lesson.train_step(batches);
+    rank.lesson.after_step(0);
   });
   for (const std::exception_ptr& error : thrown) {
     try {
@@ -210,17 +203,18 @@ TEST(TensorParallel, RefusesWhatCannotBeShared) {
     });
   };
   Workload w = five_heads();
-  EXPECT_EQ(refused(w, 5, {}),
-            "64|batch.micro: 2 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
-            "batch.micro=5, or --set tokens=whole");
-  EXPECT_EQ(refused(w, 5, {.tokens = TokenShare::whole}), "no InputError");
-  EXPECT_EQ(refused(w, 2, {.lanes = 2}),
-            "64|lanes: two lanes take turns with a micro-batch each, and a step has 3 micro-batches|--set "
-            "batch.micro=1, or "
-            "--set lanes=1");
-  EXPECT_EQ(refused(w, 6, {}),
-            "64|model.heads: 5 heads cannot be shared by 6 tensor ranks: each has at least one|at most 5 of "
-            "them, or --set model.heads=6 or more that divide model.width");
+  test::expect_texts(
+      {{refused(w, 5, {}),
+        "64|batch.micro: 2 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
+        "batch.micro=5, or --set tokens=whole"},
+       {refused(w, 5, {.tokens = TokenShare::whole}), "no InputError"},
+       {refused(w, 2, {.lanes = 2}),
+        "64|lanes: two lanes take turns with a micro-batch each, and a step has 3 micro-batches|--set "
+        "batch.micro=1, or "
+        "--set lanes=1"},
+       {refused(w, 6, {}),
+        "64|model.heads: 5 heads cannot be shared by 6 tensor ranks: each has at least one|at most 5 of "
+        "them, or --set model.heads=6 or more that divide model.width"}});
 }
 
 }  // namespace

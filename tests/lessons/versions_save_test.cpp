@@ -11,32 +11,16 @@ namespace sc {
 namespace {
 
 using namespace std::chrono_literals;
-using pipedream::VersionRule;
-using test::rule;
-using test::workload_of;
+using pipedream::VersionRule, test::rule, test::workload_of;
 
 constexpr std::int64_t kSavedVersionsSteps = 14;
-
-void expect_goes_on(const std::vector<test::RankResult>& found, const test::RankResult& expected) {
-  for (const test::RankResult& rank : found) {
-    const auto from = [&](const std::vector<double>& all) {
-      return std::vector<double>(all.begin() + rank.first_result, all.end());
-    };
-    EXPECT_TRUE(test::bit_equal(rank, expected));
-    EXPECT_EQ(rank.losses, from(expected.losses));
-    EXPECT_EQ(rank.norms, from(expected.norms));
-    test::expect_as_planned(rank);
-  }
-}
 
 /// By stages and rule.
 class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRule>> {
  protected:
   [[nodiscard]] static int stages() { return std::get<0>(GetParam()); }
   [[nodiscard]] static VersionOptions options(std::int64_t update_every) {
-    VersionOptions o = rule(std::get<1>(GetParam()));
-    o.update_every = update_every;
-    return o;
+    return rule(std::get<1>(GetParam()), update_every);
   }
   /// That many micro-batches, an update every so many; 0: as the rule has it.
   static constexpr std::pair<std::int64_t, std::int64_t> kUpdates[] = {{4, 0}, {8, 4}};
@@ -52,15 +36,17 @@ TEST_P(VersionsSaved, RunsGoOnAfterAnyNumberOfWindows) {
     SCOPED_TRACE("an update every " + std::to_string(every));
     const Workload w = workload_of(4, micro);
     const VersionOptions o = options(every);
-    const test::RankResult expected = test::stale_reference(w, stages(), o, kSavedVersionsSteps);
+    const std::vector<test::RankResult> expected = {
+        test::stale_reference(w, stages(), o, kSavedVersionsSteps)};
     const sc::test::TempDir saves;
-    expect_goes_on(test::run_part<WeightVersions>(
-                       stages(), w, o, {.last = kSavedVersionsSteps, .save_every = 1, .dir = saves.path()}),
-                   expected);
+    test::expect_goes_on(
+        test::run_part<WeightVersions>(stages(), w, o,
+                                       {.last = kSavedVersionsSteps, .save_every = 1, .dir = saves.path()}),
+        expected);
     for (const std::int64_t done : {1, 3, 7, 8, 9, 10, 11, 12, 13}) {
       if (!lot.draws()) continue;
       SCOPED_TRACE("resumed after " + std::to_string(done));
-      expect_goes_on(
+      test::expect_goes_on(
           test::run_part<WeightVersions>(
               stages(), w, o,
               {.first = done, .last = kSavedVersionsSteps, .from = test::saved_after(done, saves.path())}),
@@ -78,7 +64,8 @@ TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
     Workload w = workload_of(4, micro);
     w.precision.dtype = every == 0 ? DType::bf16 : DType::f32;
     const VersionOptions o = options(every);
-    const test::RankResult expected = test::stale_reference(w, stages(), o, kSavedVersionsSteps);
+    const std::vector<test::RankResult> expected = {
+        test::stale_reference(w, stages(), o, kSavedVersionsSteps)};
     const sc::test::TempDir saves;
     for (std::int64_t done = 0; done < kSavedVersionsSteps; ++done) {
       SCOPED_TRACE("step " + std::to_string(done));
@@ -91,13 +78,12 @@ TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
                                           .dir = saves.path()},
                                          test::delayed);
       if (done + 1 == kSavedVersionsSteps) {
-        expect_goes_on(found, expected);
+        test::expect_goes_on(found, expected);
         continue;
       }
-      for (const test::RankResult& rank : found) {
+      for (const test::RankResult& rank : found)
         for (std::size_t i = 0; i < rank.losses.size(); ++i)
-          EXPECT_EQ(rank.losses[i], expected.losses[static_cast<std::size_t>(rank.first_result) + i]);
-      }
+          EXPECT_EQ(rank.losses[i], expected[0].losses[static_cast<std::size_t>(rank.first_result) + i]);
     }
   }
 }
@@ -109,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(StagesAndRules, VersionsSaved,
 
 // Without versions nothing can be saved; a run that is longer than any ring is another matter.
 TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
-  for (const VersionRule versions : test::kRules) {
+  for (const VersionRule versions : test::kRules)
     for (const int stages : {2, 3, 4}) {
       const Workload w = workload_of(4, 4);
       const RunShape first = test::shape_for(w, stages, 0, CommBackend::local,
@@ -121,7 +107,6 @@ TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
           test::run_local<WeightVersions>(stages, w, rule(versions), kSavedVersionsSteps, test::delayed),
           test::stale_reference(w, stages, rule(versions), kSavedVersionsSteps));
     }
-  }
 }
 
 }  // namespace

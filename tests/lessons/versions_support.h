@@ -12,10 +12,8 @@ inline constexpr pipedream::VersionRule kRules[] = {
     pipedream::VersionRule::none, pipedream::VersionRule::stash, pipedream::VersionRule::vertical_sync,
     pipedream::VersionRule::two_buffers};
 
-inline VersionOptions rule(pipedream::VersionRule versions) {
-  VersionOptions options;
-  options.versions = versions;
-  return options;
+inline VersionOptions rule(pipedream::VersionRule versions, std::int64_t update_every = 0) {
+  return {.versions = versions, .update_every = update_every};
 }
 
 inline Workload workload_of(std::int64_t layers, std::int64_t micro_batches) {

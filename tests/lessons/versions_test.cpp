@@ -1,21 +1,23 @@
 // Lesson 08 against one process that keeps every version: the four rules of weight versions, to the bit.
-#include "common/base/check.h"
 #include "common/pipeline/split.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "pipedream/schedule_file.h"
 #include "tests/lessons/versions_support.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
 
-using pipedream::VersionRule;
-using test::kRules;
-using test::rule;
-using test::workload_of;
+using pipedream::VersionRule, test::kRules, test::rule, test::workload_of;
 
 constexpr std::int64_t kVersionsSteps = 5;
+
+RunShape on_stages(const Workload& w, int stages, int stage) {
+  return test::shape_for(w, stages, stage, CommBackend::local,
+                         Mesh(WorldSize{stages}, {{Axis::stages, stages}}));
+}
 
 void expect_versions_equal(const Workload& w, int stages, const VersionOptions& options,
                            const test::Wrap& wrap = {}) {
@@ -52,14 +54,11 @@ TEST_P(VersionsOfStages, EveryRuleEndsInTheBitsOfItsFormula) {
 INSTANTIATE_TEST_SUITE_P(Stages, VersionsOfStages, ::testing::Values(1, 2, 3, 4));
 
 TEST(WeightVersions, UpdatesMayBeEverySoManyMicroBatches) {
-  for (const std::int64_t every : {1, 2, 3, 6}) {
+  for (const std::int64_t every : {1, 2, 3, 6})
     for (const VersionRule versions : kRules) {
       if (versions == VersionRule::two_buffers && every < 3) continue;
-      VersionOptions options = rule(versions);
-      options.update_every = every;
-      expect_versions_equal(workload_of(5, 6), 3, options);
+      expect_versions_equal(workload_of(5, 6), 3, rule(versions, every));
     }
-  }
 }
 
 TEST(WeightVersions, EveryModelEndsInTheSameBits) {
@@ -80,11 +79,8 @@ TEST(WeightVersions, SixteenBitsBesideFp32) {
 }
 
 TEST(WeightVersions, EverySplitEndsInTheSameBits) {
-  for (const char* split : {"uniform", "1,5,1", "4,2,1"}) {
-    VersionOptions options = rule(VersionRule::stash);
-    options.split = split;
-    expect_versions_equal(workload_of(7, 4), 3, options);
-  }
+  for (const char* split : {"uniform", "1,5,1", "4,2,1"})
+    expect_versions_equal(workload_of(7, 4), 3, {.versions = VersionRule::stash, .split = split});
 }
 
 TEST(WeightVersions, DelaysChangeNothing) {
@@ -110,26 +106,18 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
   const Workload w = workload_of(4, 3);
   Workload small = w;
   small.batch.global = w.batch.micro, small.steps = 3 * w.steps;
-  LocalWorld alone(1);
-  Ledger ledger(at::kCPU);
-  c10::InferenceMode inference;
-  at::set_num_threads(1);
-  const RunShape shape = test::shape_for(small, 1, 0, CommBackend::local);
-  std::unique_ptr<Communicator> comm = alone.communicator(Rank{0});
-  const StepScalars scalars = test::step_scalars(0, 0);
-  test::Beside beside;
-  RunContext context{shape, *comm, ledger, scalars, *beside.copies, beside.timeline};
-  ReferenceOrder zero(context, {});
-  for (std::int64_t step = 0; step < kVersionsSteps; ++step) {
+  LocalWorld world(1);
+  const std::unique_ptr<Communicator> comm = world.communicator(Rank{0});
+  test::Alone<ReferenceOrder> zero(*comm, test::shape_for(small, 1, 0, CommBackend::local), {});
+  for (std::int64_t step = 0; step < kVersionsSteps; ++step)
     for (std::int64_t j = 0; j < 3; ++j) {
       Batch batch = test::made_up_batch(w, step, j);
       batch.scale = at::full({}, 1.0 / static_cast<double>(batch.with_loss), at::kFloat);
-      scalars.lr.fill_(learning_rate(small.optim, 3 * step + j, small.steps));
-      zero.train_step({&batch, 1});
+      zero.scalars.lr.fill_(learning_rate(small.optim, 3 * step + j, small.steps));
+      zero.lesson.train_step({&batch, 1});
     }
-  }
   test::RankResult expected;
-  for (StateSlice& slice : zero.state()) {
+  for (StateSlice& slice : zero.lesson.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace) continue;
     slice.values = in_tensor(slice.copy());
     expected.state.push_back(std::move(slice));
@@ -139,8 +127,6 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
                                 expected));
 }
 
-// What the literature counts, in bytes: none 0, stash S - s - 1, vertical_sync S - 1, two_buffers 1 further
-// copies.
 // Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as
 // many as there have been.
 TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
@@ -168,32 +154,13 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
     EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kVersionsSteps * kMicro}}));
 }
 
-TEST(WeightVersions, ExtraCopiesAreThoseOfTheRule) {
-  const Workload w = workload_of(8, 4);
-  const auto copies = [&](VersionRule versions, int stage) {
-    RunShape shape = test::shape_for(w, 4, stage, CommBackend::local);
-    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 4}});
-    const MemoryPlan plan = WeightVersionsPlans(rule(versions)).memory_plan(shape);
-    EXPECT_EQ(plan.of(Purpose::stash).value() % plan.of(Purpose::parameters).value(), 0);
-    return plan.of(Purpose::stash).value() / plan.of(Purpose::parameters).value();
-  };
-  for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_EQ(copies(VersionRule::none, stage), 0);
-    EXPECT_EQ(copies(VersionRule::stash, stage), 3 - stage);
-    EXPECT_EQ(copies(VersionRule::vertical_sync, stage), 3);
-    EXPECT_EQ(copies(VersionRule::two_buffers, stage), 1);
-  }
-}
-
 // What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step:
 // in the steady state M (f + b) and an update behind each of them, or one.
 TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(8, 4);
-  const auto predicted = [&](VersionOptions options, int stages) {
-    RunShape shape = test::shape_for(w, stages, 0, CommBackend::local);
-    shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, stages}});
-    return WeightVersionsPlans(options).predict(shape);
+  const auto predicted = [&](const VersionOptions& options, int stages) {
+    return WeightVersionsPlans(options).predict(on_stages(w, stages, 0));
   };
   EXPECT_EQ(predicted(rule(VersionRule::stash), 4),
             "updates: one per micro-batch, 4 a step, 80 in all: warm-up and decay count them\n"
@@ -217,42 +184,35 @@ TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   EXPECT_NE(predicted(two, 2).find("\n  200.00 ms, idle 0.0 %"), std::string::npos) << predicted(two, 2);
 }
 
-std::string versions_refusal(const VersionOptions& options, const Workload& w, int world) {
-  RunShape shape = test::shape_for(w, world, 0, CommBackend::local);
-  shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, world}});
-  try {
-    (void)WeightVersionsPlans(options).memory_plan(shape);
-  } catch (const InputError& error) {
-    return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
-  }
-  return "taken";
-}
-
 TEST(WeightVersions, RefusesWhatHasNoMeaning) {
-  const Workload good = workload_of(5, 4);
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), good, 4), "taken");
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), good, 5).substr(0, 15), "64 batch.micro:");
-  EXPECT_EQ(versions_refusal(rule(VersionRule::two_buffers), good, 5).substr(0, 15), "64 batch.micro:");
-  Workload w = good;
-  w.model.tied = true;
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 14), "64 model.tied:");
-  w = good;
-  w.precision = {.dtype = DType::f16, .grad_dtype = DType::f16, .reduce_dtype = DType::f16};
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 precision.dtype:");
-  w = good;
-  w.optim.nonfinite = OnNonFinite::skip;
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2).substr(0, 19), "64 optim.nonfinite:");
-  w = good;
-  w.activations = Activations::recompute;
-  EXPECT_EQ(versions_refusal(rule(VersionRule::none), w, 2).substr(0, 15), "64 activations:");
-  EXPECT_EQ(versions_refusal(rule(VersionRule::stash), w, 2), "taken");
-  VersionOptions options = rule(VersionRule::stash);
-  options.update_every = 3;
-  EXPECT_EQ(versions_refusal(options, good, 2),
-            "64 update_every: 3 does not divide the 4 micro-batches of a step");
-  options = rule(VersionRule::two_buffers);
-  options.update_every = 1;
-  EXPECT_EQ(versions_refusal(options, good, 2).substr(0, 16), "64 update_every:");
+  struct Case {
+    VersionOptions options;
+    int stages;
+    std::string said;
+    std::function<void(Workload&)> spoil = [](Workload&) {};
+  };
+  for (const Case& c : std::vector<Case>{
+           {rule(VersionRule::stash), 4, "taken"},
+           {rule(VersionRule::stash), 5, "64 batch.micro:..."},
+           {rule(VersionRule::two_buffers), 5, "64 batch.micro:..."},
+           {rule(VersionRule::stash), 2, "64 model.tied:...", [](Workload& w) { w.model.tied = true; }},
+           {rule(VersionRule::stash), 2, "64 precision.dtype:...",
+            [](Workload& w) {
+              w.precision = {.dtype = DType::f16, .grad_dtype = DType::f16, .reduce_dtype = DType::f16};
+            }},
+           {rule(VersionRule::stash), 2, "64 optim.nonfinite:...",
+            [](Workload& w) { w.optim.nonfinite = OnNonFinite::skip; }},
+           {rule(VersionRule::none), 2, "64 activations:...",
+            [](Workload& w) { w.activations = Activations::recompute; }},
+           {rule(VersionRule::stash), 2, "taken",
+            [](Workload& w) { w.activations = Activations::recompute; }},
+           {rule(VersionRule::stash, 3), 2,
+            "64 update_every: 3 does not divide the 4 micro-batches of a step"},
+           {rule(VersionRule::two_buffers, 1), 2, "64 update_every:..."}}) {
+    Workload w = workload_of(5, 4);
+    c.spoil(w);
+    EXPECT_EQ(test::as_far_as(test::refusal<WeightVersionsPlans>(c.options, w, c.stages), c.said), c.said);
+  }
 }
 
 }  // namespace

@@ -44,20 +44,15 @@ struct Taken {
 /// One rank: a step, so that momentum and master are no longer the initial ones; then each of the three.
 Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& options,
                test::StepWitness& witness, const std::string& path) {
-  const c10::InferenceMode inference;
-  at::set_num_threads(1);
-  Ledger ledger(at::kCPU);
-  const StepScalars scalars = test::step_scalars(1e-2, 0);
-  test::Beside beside;
-  RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-  Zero3 lesson(context, options);
+  test::Alone<Zero3> rank(comm, shape, options, 1e-2);
+  Zero3& lesson = rank.lesson;
   const std::vector<Batch> batches = test::made_up_step(shape, 0);
   lesson.train_step(batches);
   const auto taken_by = [&](const auto& f) {
     witness.begin(to_int(comm.rank()));
     f();
     witness.end(to_int(comm.rank()));
-    return witness.during() - witness.before();
+    return witness.during - witness.before;
   };
   Taken taken;
   taken.loss_before = test::evaluate(lesson, comm, batches);
@@ -83,9 +78,8 @@ Taken run_world(int world, const Workload& w, const Zero3Options& options) {
            witness.leave();
            throw;
          }
-       })) {
+       }))
     if (error) std::rethrow_exception(error);
-  }
   return taken;
 }
 

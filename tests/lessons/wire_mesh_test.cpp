@@ -46,19 +46,16 @@ std::string in_words(const std::vector<SentOver>& all) {
 template <Lesson S>
 void expect_groups_send_what_is_planned(const Workload& workload, const typename S::Options& options,
                                         std::size_t groups) {
-  const c10::InferenceMode inference;
-  at::set_num_threads(1);
   RankOf<S> rank(workload, options);
-  const std::vector<SentOver> planned =
-      planned_by_communicator(typename S::Plans(options).comm_plan(rank.shape()), rank.shape());
-  if (rank.shape().at(Axis::stages) == 0) {
+  const std::vector<SentOver> planned = planned_by_communicator(rank.plan, rank.shape);
+  if (rank.shape.at(Axis::stages) == 0) {
     EXPECT_EQ(planned.size(), groups) << in_words(planned);
   }
   for (const std::int64_t step : {0, 1}) {
     rank.count_step(step);
     EXPECT_EQ(in_words(test::wire_count_by_communicator()), in_words(planned)) << "step " << step;
   }
-  rank.quiet();
+  rank.lesson.quiet();
 }
 
 /// Five heads, which no two ranks have equally many of; five blocks; three micro-batches a data rank.
@@ -74,11 +71,10 @@ Workload five_heads(std::int64_t data) {
 TEST(WireBytesByGroup, OfAMeshAreThePlans) {
   for_each_precision(
       [](const Workload& w) {
-        for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded}) {
+        for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded})
           for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
             expect_groups_send_what_is_planned<Combined>(
                 w, {.mesh = "2x2x2", .states = states, .tokens = tokens}, 5);
-        }
       },
       five_heads(2));
 }

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "common/comm/recording_communicator.h"
 #include "common/records/report.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
@@ -14,41 +13,24 @@ namespace sc::test {
 
 /// One rank of a run of a lesson over MPI.
 template <Lesson S>
-class RankOf {
- public:
+struct RankOf : Alone<S> {
   RankOf(const Workload& workload, const typename S::Options& options)
-      : shape_(shape_for(workload, to_int(mpi_world().size()), to_int(mpi_world().rank()), CommBackend::mpi,
-                         typename S::Plans(options).mesh(mpi_world().size()))),
-        ledger_(at::kCPU),
-        comm_(mpi_world()),
-        scalars_(step_scalars(1e-3, 0)),
-        context_{shape_, comm_, ledger_, scalars_, *beside_.copies, beside_.timeline},
-        lesson_(context_, options),
-        predicted_(moved_bytes(typename S::Plans(options).comm_plan(shape_), Way::wire, shape_.rank)) {}
+      : Alone<S>(mpi_world(),
+                 shape_for(workload, to_int(mpi_world().size()), to_int(mpi_world().rank()), CommBackend::mpi,
+                           typename S::Plans(options).mesh(mpi_world().size())),
+                 options, 1e-3),
+        plan(typename S::Plans(options).comm_plan(this->shape)) {}
 
   /// Every ticket of a step has been waited for when it ends: nothing is sent later.
   WireCount count_step(std::int64_t step) {
-    batches_ = made_up_step(shape_, step);
-    comm_.barrier();  // whatever was before has been sent
+    batches = made_up_step(this->shape, step);
+    mpi_world().barrier();  // whatever was before has been sent
     reset_wire_count();
-    lesson_.train_step(batches_);
+    this->lesson.train_step(batches);
     return wire_count();
   }
-  void after_step() { lesson_.after_step(0); }
-  void quiet() { lesson_.quiet(); }
-  [[nodiscard]] const RunShape& shape() const { return shape_; }
-  [[nodiscard]] std::int64_t predicted() const { return predicted_.value(); }
-
- private:
-  RunShape shape_;
-  Ledger ledger_;
-  RecordingCommunicator comm_;
-  StepScalars scalars_;
-  Beside beside_;
-  RunContext context_;
-  S lesson_;
-  std::vector<Batch> batches_;  // of the last step: after_step may look at them
-  Bytes predicted_;
+  CommPlan plan;
+  std::vector<Batch> batches;  // of the last step: after_step may look at them
 };
 
 /// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.

@@ -15,8 +15,7 @@
 namespace sc {
 namespace {
 
-using test::delayed;
-using test::odd_workload;
+using test::delayed, test::odd_workload;
 
 test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every, std::int64_t steps) {
   return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
@@ -25,9 +24,8 @@ test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every,
 /// Elements of `purpose` that these results name.
 std::int64_t named(std::span<const test::RankResult> ranks, Purpose purpose) {
   std::int64_t elements = 0;
-  for (const test::RankResult& rank : ranks) {
+  for (const test::RankResult& rank : ranks)
     for (const StateSlice& slice : rank.state) elements += slice.purpose == purpose ? slice.range.size() : 0;
-  }
   return elements;
 }
 
@@ -89,11 +87,9 @@ std::vector<int> units_summed(const Workload& w) {
 TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
   Workload w = odd_workload();
   w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
-  const std::vector<int> expected = {4, 3, 2, 1, 0};
-  EXPECT_EQ(units_summed<DataParallel>(w), expected);
-  EXPECT_EQ(units_summed<Zero1>(w), expected);
-  EXPECT_EQ(units_summed<Zero2>(w), expected);
-  EXPECT_EQ(units_summed<Zero3>(w), expected);
+  for (const std::vector<int>& units : {units_summed<DataParallel>(w), units_summed<Zero1>(w),
+                                        units_summed<Zero2>(w), units_summed<Zero3>(w)})
+    EXPECT_EQ(units, (std::vector<int>{4, 3, 2, 1, 0}));
 }
 
 /// Notes when gathers are issued ("g") and waited for ("w"), each with its number.
@@ -275,7 +271,7 @@ TEST(Zero3, HybridShardingIsTheSameOnGroups) {
     std::int64_t shards, micro_batches;
   };
   for (const Case& c :
-       {Case{4, 2, 1}, Case{4, 2, 3}, Case{4, 1, 3}, Case{4, 4, 3}, Case{6, 3, 2}, Case{6, 2, 1}}) {
+       {Case{4, 2, 1}, Case{4, 2, 3}, Case{4, 1, 3}, Case{4, 4, 3}, Case{6, 3, 2}, Case{6, 2, 1}})
     for (const bool tied : {true, false}) {
       SCOPED_TRACE(std::to_string(c.world) + " ranks in groups of " + std::to_string(c.shards));
       Workload w = odd_workload();
@@ -287,7 +283,6 @@ TEST(Zero3, HybridShardingIsTheSameOnGroups) {
       test::expect_equals_reference(test::run_local<Zero3>(c.world, w, {.shard_ranks = c.shards}, 4, delayed),
                                     test::run_local<ReferenceOrder>(1, w, order, 4).at(0));
     }
-  }
 }
 
 TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
@@ -306,7 +301,7 @@ TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
 void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout& layout,
                                 const test::RankResult& expected, const ParamLayout& plain) {
   std::int64_t compared = 0, held = 0;
-  for (const StateSlice& slice : rank.state) {
+  for (const StateSlice& slice : rank.state)
     for (const ParamTensor& t : layout.unit(slice.unit).tensors) {
       const Range shared{std::max(slice.range.begin, t.offset),
                          std::min(slice.range.end, t.offset + t.numel())};
@@ -321,7 +316,6 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
         compared += shared.size();
       }
     }
-  }
   EXPECT_GT(held, 0);
   EXPECT_EQ(compared, held);
 }
@@ -403,13 +397,9 @@ Zero3Options options_of(test::Choose& choose, Zero3Options) {
           .persist_below = choose("persist_below", {0, 21, 500, 100'000})};  // shard_ranks: a test of its own
 }
 
-ReduceEvery order_of(const Zero1Options&) { return ReduceEvery::step; }
-ReduceEvery order_of(const Zero2Options&) { return ReduceEvery::micro_batch; }
-ReduceEvery order_of(const Zero3Options&) { return ReduceEvery::micro_batch; }
-
-std::int64_t persist_below(const Zero3Options& options) { return options.persist_below; }
 template <class Options>
-std::int64_t persist_below(const Options&) {
+std::int64_t persist_below(const Options& options) {
+  if constexpr (std::is_same_v<Options, Zero3Options>) return options.persist_below;
   return 0;
 }
 
@@ -441,7 +431,8 @@ void expect_equal_named_tensors_of_world(const std::vector<test::RankResult>& ra
 
 template <Lesson S>
 void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& options) {
-  const test::RankResult expected = zero_reference(s, order_of(options));
+  const test::RankResult expected =
+      zero_reference(s, std::is_same_v<S, Zero1> ? ReduceEvery::step : ReduceEvery::micro_batch);
   const auto ranks = test::run_local<S>(s.world, s.workload, options, kPairSteps,
                                         s.delays ? test::Wrap(delayed) : test::Wrap(),
                                         s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt);

@@ -9,77 +9,105 @@
 namespace sc::pipedream {
 namespace {
 
-using test::violations;
-using test::written;
+using test::violations, test::written;
 
-std::string found(const std::vector<std::string>& lists, int microbatches, int chunks = 1,
-                  VersionRule rule = VersionRule::flush) {
-  return violations(check(written(lists, microbatches, chunks, rule)));
+/// A schedule written by hand, and all that the checker says of it.
+struct Written {
+  std::vector<std::string> lists;
+  int microbatches;
+  std::string said;
+  int chunks = 1;
+  VersionRule rule = VersionRule::flush;
+};
+
+void expect_said(const std::vector<Written>& all) {
+  for (const Written& w : all)
+    EXPECT_EQ(violations(check(written(w.lists, w.microbatches, w.chunks, w.rule))), w.said) << w.lists[0];
 }
 
 constexpr const char* kLower = "F0 SA0 RG0 F1 SA1 RG1 B0 B1 step@1";
 constexpr const char* kUpper = "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1";
 
-TEST(Check, AcceptsAScheduleWrittenByHand) { EXPECT_EQ(found({kLower, kUpper}, 2), ""); }
+TEST(Check, AcceptsAScheduleWrittenByHand) { expect_said({{{kLower, kUpper}, 2, ""}}); }
 
 TEST(Check, Complete) {
-  EXPECT_EQ(found({"F0 F0 B0 step@1"}, 1), "complete: stage 0, action 1: F0 happens twice\n");
-  EXPECT_EQ(found({"F0 B0 step@1"}, 2),
-            "complete: stage 0, action 3: microbatch 1 has not one forward and one backward\n");
-  EXPECT_EQ(found({"F0 F0/1 B0/1 step@1"}, 1, 2),
-            "complete: stage 0, action 4: microbatch 0 has not one forward and one backward\n"
-            "step: stage 0, action 3: step@1 applies more microbatches on one chunk than on another\n");
-  EXPECT_EQ(found({"F0 I0 F1 B1 W1 step@1"}, 2),
-            "order: stage 0, action 4: W1 comes before its backward_input\n"
-            "complete: stage 0, action 6: microbatch 0 has not one forward and one backward\n"
-            "complete: stage 0, action 6: microbatch 1 has not one forward and one backward\n");
-  EXPECT_EQ(found({"F0 I0 B0 W0 step@1"}, 1),
-            "complete: stage 0, action 5: microbatch 0 has not one forward and one backward\n");
-  EXPECT_EQ(found({"F0 I0 W0 step@1"}, 1), "");
-  EXPECT_EQ(found({""}, 1),
-            "complete: stage 0, action 0: microbatch 0 has not one forward and one backward\n");
+  expect_said(
+      {{{"F0 F0 B0 step@1"}, 1, "complete: stage 0, action 1: F0 happens twice\n"},
+       {{"F0 B0 step@1"},
+        2,
+        "complete: stage 0, action 3: microbatch 1 has not one forward and one backward\n"},
+       {{"F0 F0/1 B0/1 step@1"},
+        1,
+        "complete: stage 0, action 4: microbatch 0 has not one forward and one backward\n"
+        "step: stage 0, action 3: step@1 applies more microbatches on one chunk than on another\n",
+        2},
+       {{"F0 I0 F1 B1 W1 step@1"},
+        2,
+        "order: stage 0, action 4: W1 comes before its backward_input\n"
+        "complete: stage 0, action 6: microbatch 0 has not one forward and one backward\n"
+        "complete: stage 0, action 6: microbatch 1 has not one forward and one backward\n"},
+       {{"F0 I0 B0 W0 step@1"},
+        1,
+        "complete: stage 0, action 5: microbatch 0 has not one forward and one backward\n"},
+       {{"F0 I0 W0 step@1"}, 1, ""},
+       {{""}, 1, "complete: stage 0, action 0: microbatch 0 has not one forward and one backward\n"}});
 }
 
 TEST(Check, Order) {
-  EXPECT_EQ(found({"B0 F0 step@1"}, 1),
-            "order: stage 0, action 0: B0 comes before its forward\n"
-            "version: stage 0, action 0: B0 reads another version than its forward, which read -1\n");
-  EXPECT_EQ(found({"F0 W0 I0 step@1"}, 1), "order: stage 0, action 1: W0 comes before its backward_input\n");
-  EXPECT_EQ(
-      found({"F0 F1 B1 B0 step@1"}, 2),
-      "order: stage 0, action 3: B0 comes after the backward of microbatch 1: backwards, and the weights' "
-      "halves, of a chunk ascend\n");
-  EXPECT_EQ(
-      found({"F0 F1 I0 I1 W1 W0 step@1"}, 2),
-      "order: stage 0, action 5: W0 comes after the backward of microbatch 1: backwards, and the weights' "
-      "halves, of a chunk ascend\n");
-  EXPECT_EQ(
-      found({"F0 F1 I0 B1 W0 step@1"}, 2),
-      "order: stage 0, action 4: W0 comes after the backward of microbatch 1: backwards, and the weights' "
-      "halves, of a chunk ascend\n");
-  EXPECT_EQ(found({"F0 F1 F0/1 F1/1 I0/1 I1/1 I0 W0 I1 W1 W0/1 W1/1 step@1"}, 2, 2), "")
-      << "each chunk has its own order";
-  EXPECT_EQ(found({"F0/1 F0 B0/1 B0 step@1"}, 1, 2),
-            "order: stage 0, action 0: F0/1 comes before the forward of the chunk below\n");
-  EXPECT_EQ(found({"F0 F0/1 B0 B0/1 step@1"}, 1, 2),
-            "order: stage 0, action 2: B0 comes before the backward of the chunk above\n");
+  expect_said(
+      {{{"B0 F0 step@1"},
+        1,
+        "order: stage 0, action 0: B0 comes before its forward\n"
+        "version: stage 0, action 0: B0 reads another version than its forward, which read -1\n"},
+       {{"F0 W0 I0 step@1"}, 1, "order: stage 0, action 1: W0 comes before its backward_input\n"},
+       {{"F0 F1 B1 B0 step@1"},
+        2,
+        "order: stage 0, action 3: B0 comes after the backward of microbatch 1: backwards, and the weights' "
+        "halves, of a chunk ascend\n"},
+       {{"F0 F1 I0 I1 W1 W0 step@1"},
+        2,
+        "order: stage 0, action 5: W0 comes after the backward of microbatch 1: backwards, and the weights' "
+        "halves, of a chunk ascend\n"},
+       {{"F0 F1 I0 B1 W0 step@1"},
+        2,
+        "order: stage 0, action 4: W0 comes after the backward of microbatch 1: backwards, and the weights' "
+        "halves, of a chunk ascend\n"},
+       {{"F0 F1 F0/1 F1/1 I0/1 I1/1 I0 W0 I1 W1 W0/1 W1/1 step@1"},
+        2,
+        "",
+        2},  // each chunk has its own order
+       {{"F0/1 F0 B0/1 B0 step@1"},
+        1,
+        "order: stage 0, action 0: F0/1 comes before the forward of the chunk below\n",
+        2},
+       {{"F0 F0/1 B0 B0/1 step@1"},
+        1,
+        "order: stage 0, action 2: B0 comes before the backward of the chunk above\n",
+        2}});
 }
 
 TEST(Check, MessagesOnOneStage) {
-  EXPECT_EQ(found({"F0 SA0 B0 RG0 step@1", "RA0 F0 B0 SG0 step@1"}, 1),
-            "message: stage 0, action 2: B0 has no receive before it\n");
-  EXPECT_EQ(found({"SA0 F0 RG0 B0 step@1", "RA0 F0 B0 SG0 step@1"}, 1),
-            "message: stage 0, action 0: SA0 comes before the action that makes it\n");
-  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "RA0 F0 SG0 B0 step@1"}, 1),
-            "message: stage 1, action 2: SG0 comes before the action that makes it\n");
-  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "RA0 F0 B0 step@1"}, 1),
-            "message: stage 1, action 4: SG0 is missing\nmessage: stage 0, action 2: RG0 meets no send\n");
-  EXPECT_EQ(found({"F0 RG0 B0 step@1", "F0 B0 SG0 step@1"}, 1),
-            "message: stage 0, action 4: SA0 is missing\nmessage: stage 1, action 0: F0 has no receive "
-            "before it\n");
-  EXPECT_EQ(found({"F0 SA0 RG0 B0 step@1", "F0 B0 SG0 step@1"}, 1),
-            "message: stage 1, action 0: F0 has no receive before it\nmessage: stage 0, action 1: SA0 meets "
-            "no receive\n");
+  expect_said(
+      {{{"F0 SA0 B0 RG0 step@1", "RA0 F0 B0 SG0 step@1"},
+        1,
+        "message: stage 0, action 2: B0 has no receive before it\n"},
+       {{"SA0 F0 RG0 B0 step@1", "RA0 F0 B0 SG0 step@1"},
+        1,
+        "message: stage 0, action 0: SA0 comes before the action that makes it\n"},
+       {{"F0 SA0 RG0 B0 step@1", "RA0 F0 SG0 B0 step@1"},
+        1,
+        "message: stage 1, action 2: SG0 comes before the action that makes it\n"},
+       {{"F0 SA0 RG0 B0 step@1", "RA0 F0 B0 step@1"},
+        1,
+        "message: stage 1, action 4: SG0 is missing\nmessage: stage 0, action 2: RG0 meets no send\n"},
+       {{"F0 RG0 B0 step@1", "F0 B0 SG0 step@1"},
+        1,
+        "message: stage 0, action 4: SA0 is missing\nmessage: stage 1, action 0: F0 has no receive "
+        "before it\n"},
+       {{"F0 SA0 RG0 B0 step@1", "F0 B0 SG0 step@1"},
+        1,
+        "message: stage 1, action 0: F0 has no receive before it\nmessage: stage 0, action 1: SA0 meets "
+        "no receive\n"}});
 }
 
 // The third stage of three: two sends of stage 1 swapped, each still behind the action that makes it.
@@ -199,8 +227,7 @@ class Play {
 
 TEST(Check, FindsADeadlockWhereverAPlayGetsStuck) {
   std::mt19937 random(5);
-  int stuck = 0;
-  int free = 0;
+  int stuck = 0, free = 0;
   for (int repeat = 0; repeat < 2000; ++repeat) {
     const bool chunked = repeat % 2 == 1;
     Schedule s = generate({.family = chunked ? Family::interleaved : Family::one_f_one_b,
@@ -238,60 +265,67 @@ TEST(Check, ADeadlockIsNotLookedForWhereMessagesDoNotMeet) {
 }
 
 TEST(Check, Steps) {
-  EXPECT_EQ(found({"F0 B0"}, 1), "step: stage 0, action 2: the last 1 gradients are never applied\n");
-  EXPECT_EQ(found({"F0 B0 step@2"}, 1),
-            "step: stage 0, action 2: step@2 follows version 0: steps count by one\n");
-  EXPECT_EQ(found({"F0 B0 step@1 step@2"}, 1),
-            "step: stage 0, action 3: step@2 applies 0 gradients, on stage 0 0\n");
-  EXPECT_EQ(found({"F0 I0 step@1 W0 step@2"}, 1, 1, VersionRule::none),
-            "step: stage 0, action 2: step@1 comes between the two halves of a backward\n"
-            "step: stage 0, action 2: step@1 applies 0 gradients, on stage 0 0\n"
-            "version: stage 0, action 3: W0 reads a version that is not there (the newest is 1)\n"
-            "version: stage 0, action 3: W0 reads not the newest weights, which are version 1\n");
-  EXPECT_EQ(found({kLower, "RA0 RA1 F0 B0 SG0 step@1 F1@1 B1@1 SG1 step@2"}, 2, 1, VersionRule::stash),
-            "step: stage 1, action 5: step@1 applies 1 gradients, on stage 0 2\n"
-            "step: stage 1, action 10: there are 2 steps, on stage 0 1\n");
+  expect_said(
+      {{{"F0 B0"}, 1, "step: stage 0, action 2: the last 1 gradients are never applied\n"},
+       {{"F0 B0 step@2"}, 1, "step: stage 0, action 2: step@2 follows version 0: steps count by one\n"},
+       {{"F0 B0 step@1 step@2"}, 1, "step: stage 0, action 3: step@2 applies 0 gradients, on stage 0 0\n"},
+       {{"F0 I0 step@1 W0 step@2"},
+        1,
+        "step: stage 0, action 2: step@1 comes between the two halves of a backward\n"
+        "step: stage 0, action 2: step@1 applies 0 gradients, on stage 0 0\n"
+        "version: stage 0, action 3: W0 reads a version that is not there (the newest is 1)\n"
+        "version: stage 0, action 3: W0 reads not the newest weights, which are version 1\n",
+        1,
+        VersionRule::none},
+       {{kLower, "RA0 RA1 F0 B0 SG0 step@1 F1@1 B1@1 SG1 step@2"},
+        2,
+        "step: stage 1, action 5: step@1 applies 1 gradients, on stage 0 2\n"
+        "step: stage 1, action 10: there are 2 steps, on stage 0 1\n",
+        1,
+        VersionRule::stash}});
 }
 
 TEST(Check, VersionsMustBeThere) {
-  EXPECT_EQ(found({"F0@1 B0@1 step@1"}, 1),
-            "version: stage 0, action 0: F0@1 reads a version that is not there (the newest is 0)\n"
-            "version: stage 0, action 1: B0@1 reads a version that is not there (the newest is 0)\n");
-  EXPECT_EQ(found({"F0 stash@1 B0 step@1"}, 1),
-            "version: stage 0, action 1: stash@1 copies a version that is not the newest\n"
-            "version: stage 0, action 4: version 1 is stashed and never dropped\n");
-  EXPECT_EQ(found({"F0 stash@0 stash@0 drop@0 B0 step@1"}, 1),
-            "version: stage 0, action 2: stash@0 happens twice\n");
-  EXPECT_EQ(found({"F0 B0 drop@0 step@1"}, 1),
-            "version: stage 0, action 2: drop@0 drops what was not stashed\n");
+  expect_said(
+      {{{"F0@1 B0@1 step@1"},
+        1,
+        "version: stage 0, action 0: F0@1 reads a version that is not there (the newest is 0)\n"
+        "version: stage 0, action 1: B0@1 reads a version that is not there (the newest is 0)\n"},
+       {{"F0 stash@1 B0 step@1"},
+        1,
+        "version: stage 0, action 1: stash@1 copies a version that is not the newest\n"
+        "version: stage 0, action 4: version 1 is stashed and never dropped\n"},
+       {{"F0 stash@0 stash@0 drop@0 B0 step@1"}, 1, "version: stage 0, action 2: stash@0 happens twice\n"},
+       {{"F0 B0 drop@0 step@1"}, 1, "version: stage 0, action 2: drop@0 drops what was not stashed\n"}});
 }
 
 TEST(Check, VersionOfBackward) {
-  const auto two = [](const char* upper_backward) {
-    return found({"F0 SA0 F1 SA1 RG0 RG1 B0 stash@0 step@1 B1 drop@0 step@2",
-                  std::string("RA0 RA1 F0 B0 SG0 step@1 F1@1 ") + upper_backward + " SG1 step@2"},
-                 2, 1, VersionRule::stash);
-  };
-  EXPECT_EQ(two("B1@1"), "");
-  EXPECT_EQ(two("B1"),
-            "version: stage 1, action 7: B1 reads a version that is not there (the newest is 1)\n"
-            "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n");
+  const std::string lower = "F0 SA0 F1 SA1 RG0 RG1 B0 stash@0 step@1 B1 drop@0 step@2",
+                    upper = "RA0 RA1 F0 B0 SG0 step@1 F1@1 ";
+  expect_said({{{lower, upper + "B1@1 SG1 step@2"}, 2, "", 1, VersionRule::stash},
+               {{lower, upper + "B1 SG1 step@2"},
+                2,
+                "version: stage 1, action 7: B1 reads a version that is not there (the newest is 1)\n"
+                "version: stage 1, action 7: B1 reads another version than its forward, which read 1\n",
+                1,
+                VersionRule::stash}});
 }
 
 // The two chunks' forwards of microbatch 1 read different versions, and each backward what its own forward
 // read.
 TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
-  EXPECT_EQ(
-      found({"F0 F1 F0/1 B0/1 B0 stash@0 step@1 F1/1@1 B1/1@1 B1 drop@0 step@2"}, 2, 2, VersionRule::stash),
-      "alive: stage 0, action 6: 2 versions are alive, 1 are allowed\n");
+  expect_said({{{"F0 F1 F0/1 B0/1 B0 stash@0 step@1 F1/1@1 B1/1@1 B1 drop@0 step@2"},
+                2,
+                "alive: stage 0, action 6: 2 versions are alive, 1 are allowed\n",
+                2,
+                VersionRule::stash}});
 }
 
 // The planted fault "newest version in backward": the version is there, and wrong.
 TEST(Check, NewestVersionInBackwardIsNoGradient) {
   Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
-  for (Action& a : s.actions[0]) {
+  for (Action& a : s.actions[0])
     if (a.kind == Kind::backward) a.version = a.microbatch;
-  }
   EXPECT_EQ(violations(check(s)),
             "version: stage 0, action 11: B1@1 reads another version than its forward, which read 0\n"
             "version: stage 0, action 19: B2@2 reads another version than its forward, which read 1\n"
@@ -305,13 +339,19 @@ TEST(Check, NewestVersionInBackwardIsNoGradient) {
 }
 
 TEST(Check, NoneReadsTheNewest) {
-  EXPECT_EQ(found({"F0 F1 B0 step@1 B1@1 step@2"}, 2, 1, VersionRule::none), "");
-  EXPECT_EQ(found({"F0 F1 B0 stash@0 step@1 B1 drop@0 step@2"}, 2, 1, VersionRule::none),
-            "alive: stage 0, action 4: 2 versions are alive, 1 are allowed\n"
-            "version: stage 0, action 5: B1 reads not the newest weights, which are version 1\n");
-  EXPECT_EQ(found({"F0 B0 stash@0 step@1 F1 B1 drop@0 step@2"}, 2, 1, VersionRule::stash),
-            "alive: stage 0, action 3: 2 versions are alive, 1 are allowed\n"
-            "version: stage 0, action 4: F1 reads not the newest weights, which are version 1\n");
+  expect_said({{{"F0 F1 B0 step@1 B1@1 step@2"}, 2, "", 1, VersionRule::none},
+               {{"F0 F1 B0 stash@0 step@1 B1 drop@0 step@2"},
+                2,
+                "alive: stage 0, action 4: 2 versions are alive, 1 are allowed\n"
+                "version: stage 0, action 5: B1 reads not the newest weights, which are version 1\n",
+                1,
+                VersionRule::none},
+               {{"F0 B0 stash@0 step@1 F1 B1 drop@0 step@2"},
+                2,
+                "alive: stage 0, action 3: 2 versions are alive, 1 are allowed\n"
+                "version: stage 0, action 4: F1 reads not the newest weights, which are version 1\n",
+                1,
+                VersionRule::stash}});
 }
 
 TEST(Check, VerticalSyncReadsOneVersionOnAllStages) {

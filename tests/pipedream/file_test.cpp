@@ -1,4 +1,4 @@
-#include <cstdio>
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -9,7 +9,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::error_of;
+using test::error_of, test::expect_answers;
 
 TEST(Files, EveryScheduleReadsBackEqual) {
   for (const GenerateOptions& o : test::every_schedule(4)) {
@@ -60,30 +60,32 @@ TEST(Files, CsvErrorsNameTheLine) {
     return error_of([&] { schedule_from_csv(text, "a.csv"); });
   };
   const auto row = [&](const std::string& text) { return refuse(kHeads + text + "\n"); };
-  EXPECT_EQ(refuse(""),
-            "a.csv:0: the line 'schedule,stages,microbatches,chunks,versions' is missing | write it here");
-  EXPECT_EQ(refuse("x\n"),
-            "a.csv:1: the line 'schedule,stages,microbatches,chunks,versions' is missing | write it here");
+  expect_answers(
+      refuse,
+      {{"", "a.csv:0: the line 'schedule,stages,microbatches,chunks,versions' is missing | write it here"},
+       {"x\n",
+        "a.csv:1: the line 'schedule,stages,microbatches,chunks,versions' is missing | write it here"}});
   const std::string head = "schedule,stages,microbatches,chunks,versions\n";
-  EXPECT_EQ(refuse(head), "a.csv:1: the schedule's line is missing | write for example 1f1b,4,4,1,flush");
-  EXPECT_EQ(refuse(head + "x,2,1,1"), "a.csv:2: there are not 5 fields | separate them by commas");
-  EXPECT_EQ(refuse(head + "x,2,1,1,flush,"), "a.csv:2: there are not 5 fields | separate them by commas");
-  EXPECT_EQ(refuse(head + "x,2,1,1,fresh\n"),
-            "a.csv:2: 'fresh' is no version rule | choose flush, none, stash, vertical_sync or two_buffers");
-  EXPECT_EQ(refuse(head + "x,0,1,1,flush\n"), "a.csv:2: stages: 0 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse(head + "x,1025,1,1,flush\n"), "a.csv:2: stages: 1025 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse(head + "x,2x,1,1,flush\n"), "a.csv:2: '2x' is no number | write a whole number");
-  EXPECT_EQ(refuse(head + "x,99999999999,1,1,flush\n"),
-            "a.csv:2: '99999999999' is no number | write a whole number");
-  EXPECT_EQ(refuse(head + "x,2,1,1,flush\nstage\n"),
-            "a.csv:3: the line 'stage,kind,microbatch,chunk,version' is missing | write it here");
-  EXPECT_EQ(row("2,forward,0,0,0"), "a.csv:4: there is no stage 2 | choose 0 to stages - 1");
-  EXPECT_EQ(row("-1,forward,0,0,0"), "a.csv:4: there is no stage -1 | choose 0 to stages - 1");
-  EXPECT_EQ(row("0,forwards,0,0,0"),
-            "a.csv:4: 'forwards' is no kind of action | choose for example forward, backward, "
-            "send_activation or step");
-  EXPECT_EQ(row(""), "a.csv:4: there are not 5 fields | separate them by commas");
-  EXPECT_EQ(row("0,forward,0,0,"), "a.csv:4: '' is no number | write a whole number");
+  expect_answers(
+      refuse,
+      {{head, "a.csv:1: the schedule's line is missing | write for example 1f1b,4,4,1,flush"},
+       {head + "x,2,1,1", "a.csv:2: there are not 5 fields | separate them by commas"},
+       {head + "x,2,1,1,flush,", "a.csv:2: there are not 5 fields | separate them by commas"},
+       {head + "x,2,1,1,fresh\n",
+        "a.csv:2: 'fresh' is no version rule | choose flush, none, stash, vertical_sync or two_buffers"},
+       {head + "x,0,1,1,flush\n", "a.csv:2: stages: 0 is out of range | choose 1 to 1024"},
+       {head + "x,1025,1,1,flush\n", "a.csv:2: stages: 1025 is out of range | choose 1 to 1024"},
+       {head + "x,2x,1,1,flush\n", "a.csv:2: '2x' is no number | write a whole number"},
+       {head + "x,99999999999,1,1,flush\n", "a.csv:2: '99999999999' is no number | write a whole number"},
+       {head + "x,2,1,1,flush\nstage\n",
+        "a.csv:3: the line 'stage,kind,microbatch,chunk,version' is missing | write it here"}});
+  expect_answers(row, {{"2,forward,0,0,0", "a.csv:4: there is no stage 2 | choose 0 to stages - 1"},
+                       {"-1,forward,0,0,0", "a.csv:4: there is no stage -1 | choose 0 to stages - 1"},
+                       {"0,forwards,0,0,0",
+                        "a.csv:4: 'forwards' is no kind of action | choose for example forward, backward, "
+                        "send_activation or step"},
+                       {"", "a.csv:4: there are not 5 fields | separate them by commas"},
+                       {"0,forward,0,0,", "a.csv:4: '' is no number | write a whole number"}});
   EXPECT_EQ(row("1,forward,0,0,0\n0,forward,7,0,0").find("a.csv: stage 0, action 0: F7 lies outside"), 0U);
 }
 
@@ -116,30 +118,31 @@ TEST(Files, JsonErrorsNameThePlace) {
   };
   const std::string fix = " | correct it: valid JSON, every key once, as pipedream/README.md shows it";
   EXPECT_EQ(with("none", "1"), "nothing thrown");
-  EXPECT_EQ(refuse("[]"), "a.json: the file must be an object, not a list" + fix);
-  EXPECT_EQ(refuse("{\n \"a\": }").find("a.json:2:7: is not JSON: unexpected '}'"), 0U);
-  EXPECT_EQ(refuse("{\"stages\": 1, \"stages\": 2}"), "a.json:1:23: key \"stages\" is given twice" + fix);
-  EXPECT_EQ(with("stages", ""), "a.json: \"stages\" is missing" + fix);
-  EXPECT_EQ(with("stages", "1.5"),
-            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 1.5" + fix);
-  EXPECT_EQ(with("stages", "-1"),
-            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not -1" + fix);
-  EXPECT_EQ(with("stages", "4294967297"),
-            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 4294967297" + fix);
-  EXPECT_EQ(with("schedule", "3"), "a.json: \"schedule\" must be a text, not 3" + fix);
-  EXPECT_EQ(
-      with("versions", "\"new\""),
-      "a.json: \"versions\" must be flush, none, stash, vertical_sync or two_buffers, not \"new\"" + fix);
-  EXPECT_EQ(with("actions", "{}"), "a.json: \"actions\" must be a list, not an object" + fix);
-  EXPECT_EQ(with("actions", "[1]"), "a.json: \"actions[0]\" must be a list, not 1" + fix);
-  EXPECT_EQ(with("actions", "[[1]]"), "a.json: \"actions[0][0]\" must be a text, not 1" + fix);
+  expect_answers(refuse,
+                 {{"[]", "a.json: the file must be an object, not a list" + fix},
+                  {"{\n \"a\": }", "a.json:2:7: is not JSON: unexpected '}'..."},
+                  {"{\"stages\": 1, \"stages\": 2}", "a.json:1:23: key \"stages\" is given twice" + fix},
+                  {"{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
+                   "\"actions\":[[]],\"more\":1}",
+                   "a.json: \"more\" is not a key of it" + fix}});
+  for (const auto& [key, value, said] : std::vector<std::array<std::string, 3>>{
+           {"stages", "", "a.json: \"stages\" is missing" + fix},
+           {"stages", "1.5", "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 1.5" + fix},
+           {"stages", "-1", "a.json: \"stages\" must be a whole number from 0 to 2147483647, not -1" + fix},
+           {"stages", "4294967297",
+            "a.json: \"stages\" must be a whole number from 0 to 2147483647, not 4294967297" + fix},
+           {"schedule", "3", "a.json: \"schedule\" must be a text, not 3" + fix},
+           {"versions", "\"new\"",
+            "a.json: \"versions\" must be flush, none, stash, vertical_sync or two_buffers, not \"new\"" +
+                fix},
+           {"actions", "{}", "a.json: \"actions\" must be a list, not an object" + fix},
+           {"actions", "[1]", "a.json: \"actions[0]\" must be a list, not 1" + fix},
+           {"actions", "[[1]]", "a.json: \"actions[0][0]\" must be a text, not 1" + fix},
+
+           {"actions", "[]", "a.json: actions: there are 0 lists for 1 stages | write one list a stage"},
+           {"microbatches", "0", "a.json: microbatches: 0 is out of range | choose 1 to 1048576"}})
+    EXPECT_EQ(with(key, value), said) << key;
   EXPECT_EQ(with("actions", "[[\"Z\"]]").find("a.json, stage 0: 'Z' is no action"), 0U);
-  EXPECT_EQ(with("actions", "[]"),
-            "a.json: actions: there are 0 lists for 1 stages | write one list a stage");
-  EXPECT_EQ(with("microbatches", "0"), "a.json: microbatches: 0 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse("{\"schedule\":\"x\",\"stages\":1,\"microbatches\":1,\"chunks\":1,\"versions\":\"flush\","
-                   "\"actions\":[[]],\"more\":1}"),
-            "a.json: \"more\" is not a key of it" + fix);
 }
 
 TEST(Files, WhatNoJsonMayBe) {
@@ -172,10 +175,10 @@ TEST(Files, OnDisk) {
   const auto refuse = [](const std::string& path) {
     return error_of([&] { read_schedule(path); }, ExitCode::usage);
   };
-  EXPECT_EQ(refuse((folder / "none.csv").string()),
-            (folder / "none.csv").string() + ": cannot be read | check the name");
-  EXPECT_EQ(refuse(folder.string() + ".txt"),
-            folder.string() + ".txt: is neither .csv nor .json | rename the file");
+  expect_answers(
+      refuse,
+      {{(folder / "none.csv").string(), (folder / "none.csv").string() + ": cannot be read | check the name"},
+       {folder.string() + ".txt", folder.string() + ".txt: is neither .csv nor .json | rename the file"}});
   EXPECT_EQ(error_of([&] { read_text(folder.string()); }, ExitCode::usage),
             folder.string() + ": cannot be read | check the name");
   EXPECT_EQ(error_of([&] { write_text((folder / "no" / "x").string(), "a"); }, ExitCode::cannot_write),

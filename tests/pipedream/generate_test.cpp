@@ -6,9 +6,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::describe;
-using test::error_of;
-using test::every_schedule;
+using test::describe, test::error_of, test::expect_texts, test::every_schedule;
 
 TEST(Generated, PassTheChecker) {
   for (const GenerateOptions& o : every_schedule(8)) {
@@ -55,7 +53,7 @@ TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
 // Stage s of S does min(S - s + k, M) forwards before its first backward, the last one still one.
 TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
   int made = 0;
-  for (int stages = 1; stages <= 6; ++stages) {
+  for (int stages = 1; stages <= 6; ++stages)
     for (int microbatches = 1; microbatches <= 12; ++microbatches) {
       GenerateOptions o{.stages = stages, .microbatches = microbatches};
       const int most = stages == 1 ? 0 : std::max(0, microbatches - 2);
@@ -84,7 +82,6 @@ TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
       for (std::size_t stage = 0; stage + 1 < longest.actions.size(); ++stage)
         EXPECT_EQ(longest.actions[stage], gpipe.actions[stage]) << describe(o);
     }
-  }
   EXPECT_EQ(made, 6 * 12 + 5 * (1 + 2 + 3 + 4 + 5 + 5 * 6));
 }
 
@@ -131,7 +128,7 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
   for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
     const Schedule s =
         generate({.family = Family::pipedream, .stages = 4, .microbatches = 8, .versions = rule});
-    for (const std::vector<Action>& list : s.actions) {
+    for (const std::vector<Action>& list : s.actions)
       for (const Action& a : list) {
         if (!is_compute(a.kind)) continue;
         const int at_forward = std::max(0, a.microbatch - (4 - a.stage) + 1);
@@ -142,7 +139,6 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
                                                           : at_entry;
         EXPECT_EQ(a.version, expected) << name_of(rule) << " stage " << a.stage << ' ' << to_text(a);
       }
-    }
   }
   EXPECT_EQ(vertical_version(2, 4), 0);
   EXPECT_EQ(vertical_version(5, 4), 2);
@@ -150,12 +146,11 @@ TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
 
 TEST(Generated, TwoBwReadsTheVersionBeforeTheNewest) {
   const Schedule s = generate({.family = Family::two_bw, .stages = 3, .microbatches = 4, .batches = 4});
-  for (const std::vector<Action>& list : s.actions) {
+  for (const std::vector<Action>& list : s.actions)
     for (const Action& a : list) {
       if (!is_compute(a.kind)) continue;
       EXPECT_EQ(a.version, std::max(0, a.microbatch / 4 - 1)) << to_text(a);
     }
-  }
   EXPECT_EQ(two_buffer_version(3, 4), 0);
   EXPECT_EQ(two_buffer_version(8, 4), 1);
 }
@@ -164,24 +159,23 @@ TEST(Generated, WorkedExamples) {
   const auto compute = [](const GenerateOptions& o, int stage) {
     return to_text(without_messages(generate(o)).actions[static_cast<std::size_t>(stage)]);
   };
-  EXPECT_EQ(compute({.family = Family::naive, .stages = 2, .microbatches = 2}, 0), "F0 B0 F1 B1 step@1");
-  EXPECT_EQ(compute({.family = Family::gpipe, .stages = 2, .microbatches = 2, .batches = 2}, 1),
-            "F0 F1 B0 B1 step@1 F2@1 F3@1 B2@1 B3@1 step@2");
-  EXPECT_EQ(compute({.stages = 3, .microbatches = 5, .warmup = 1}, 1),
-            "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4 step@1");
-  EXPECT_EQ(compute({.stages = 3, .microbatches = 5, .warmup = 1}, 2),
-            "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 step@1");
-  EXPECT_EQ(compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 2),
-            "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3 step@1");
-  EXPECT_EQ(compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 0),
-            "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3 step@1");
-  EXPECT_EQ(compute({.family = Family::interleaved, .stages = 2, .microbatches = 2, .chunks = 2}, 0),
-            "F0 F1 F0/1 F1/1 B0/1 B1/1 B0 B1 step@1");
-  EXPECT_EQ(compute({.family = Family::pipedream, .stages = 2, .microbatches = 4}, 0),
-            "F0 F1 B0 stash@0 step@1 F2@1 B1 drop@0 stash@1 step@2 F3@2 B2@1 drop@1 stash@2 step@3 B3@2 "
-            "drop@2 step@4");
-  EXPECT_EQ(compute({.family = Family::two_bw, .stages = 2, .microbatches = 2, .batches = 3}, 1),
-            "F0 B0 F1 B1 stash@0 step@1 F2 B2 F3 B3 drop@0 stash@1 step@2 F4@1 B4@1 F5@1 B5@1 drop@1 step@3");
+  expect_texts(
+      {{compute({.family = Family::naive, .stages = 2, .microbatches = 2}, 0), "F0 B0 F1 B1 step@1"},
+       {compute({.family = Family::gpipe, .stages = 2, .microbatches = 2, .batches = 2}, 1),
+        "F0 F1 B0 B1 step@1 F2@1 F3@1 B2@1 B3@1 step@2"},
+       {compute({.stages = 3, .microbatches = 5, .warmup = 1}, 1), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4 step@1"},
+       {compute({.stages = 3, .microbatches = 5, .warmup = 1}, 2), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 step@1"},
+       {compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 2),
+        "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3 step@1"},
+       {compute({.family = Family::zb_h1, .stages = 3, .microbatches = 4}, 0),
+        "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3 step@1"},
+       {compute({.family = Family::interleaved, .stages = 2, .microbatches = 2, .chunks = 2}, 0),
+        "F0 F1 F0/1 F1/1 B0/1 B1/1 B0 B1 step@1"},
+       {compute({.family = Family::pipedream, .stages = 2, .microbatches = 4}, 0),
+        "F0 F1 B0 stash@0 step@1 F2@1 B1 drop@0 stash@1 step@2 F3@2 B2@1 drop@1 stash@2 step@3 B3@2 "
+        "drop@2 step@4"},
+       {compute({.family = Family::two_bw, .stages = 2, .microbatches = 2, .batches = 3}, 1),
+        "F0 B0 F1 B1 stash@0 step@1 F2 B2 F3 B3 drop@0 stash@1 step@2 F4@1 B4@1 F5@1 B5@1 drop@1 step@3"}});
 }
 
 // Five microbatches on two stages make rounds of three and two: the schedule of six without the sixth.
@@ -198,33 +192,34 @@ TEST(Generated, RefusesWhatHasNoMeaning) {
   const auto refuse = [](const GenerateOptions& o) {
     return error_of([&] { generate(o); }, ExitCode::usage);
   };
-  EXPECT_EQ(refuse({.stages = 0}), "stages: 0 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse({.stages = 1025}), "stages: 1025 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse({.microbatches = 0}), "microbatches: 0 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse({.batches = -1}), "batches: -1 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse({.family = Family::interleaved, .chunks = 65}),
-            "chunks: 65 is out of range | choose 1 to 64");
-  EXPECT_EQ(refuse({.microbatches = 2048, .batches = 1024}),
-            "microbatches x batches: 2097152 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse({.stages = 1024, .microbatches = 1 << 20}),
-            "stages x chunks x microbatches x batches: 1073741824 is out of range | choose 1 to 4194304");
-  EXPECT_EQ(refuse({.family = Family::gpipe, .chunks = 2}),
-            "chunks: gpipe has one chunk a stage | leave chunks at 1, or choose interleaved or zb_h1");
-  EXPECT_EQ(refuse({.family = Family::pipedream, .versions = VersionRule::two_buffers}),
-            "versions: pipedream has no rule two_buffers | choose none, stash or vertical_sync");
-  EXPECT_EQ(refuse({.family = Family::pipedream, .versions = VersionRule::flush}),
-            "versions: pipedream has no rule flush | choose none, stash or vertical_sync");
-  EXPECT_EQ(refuse({.family = Family::two_bw, .stages = 4, .microbatches = 3}),
-            "microbatches: two weight versions need an update every M >= S microbatches, here M = 3 and S = "
-            "4 | choose at least 4 "
-            "microbatches a batch");
+  expect_texts(
+      {{refuse({.stages = 0}), "stages: 0 is out of range | choose 1 to 1024"},
+       {refuse({.stages = 1025}), "stages: 1025 is out of range | choose 1 to 1024"},
+       {refuse({.microbatches = 0}), "microbatches: 0 is out of range | choose 1 to 1048576"},
+       {refuse({.batches = -1}), "batches: -1 is out of range | choose 1 to 1048576"},
+       {refuse({.family = Family::interleaved, .chunks = 65}), "chunks: 65 is out of range | choose 1 to 64"},
+       {refuse({.microbatches = 2048, .batches = 1024}),
+        "microbatches x batches: 2097152 is out of range | choose 1 to 1048576"},
+       {refuse({.stages = 1024, .microbatches = 1 << 20}),
+        "stages x chunks x microbatches x batches: 1073741824 is out of range | choose 1 to 4194304"},
+       {refuse({.family = Family::gpipe, .chunks = 2}),
+        "chunks: gpipe has one chunk a stage | leave chunks at 1, or choose interleaved or zb_h1"},
+       {refuse({.family = Family::pipedream, .versions = VersionRule::two_buffers}),
+        "versions: pipedream has no rule two_buffers | choose none, stash or vertical_sync"},
+       {refuse({.family = Family::pipedream, .versions = VersionRule::flush}),
+        "versions: pipedream has no rule flush | choose none, stash or vertical_sync"},
+       {refuse({.family = Family::two_bw, .stages = 4, .microbatches = 3}),
+        "microbatches: two weight versions need an update every M >= S microbatches, here M = 3 and S = "
+        "4 | choose at least 4 "
+        "microbatches a batch"}});
   const std::string allow = " more forwards are the most that stages = ";
-  EXPECT_EQ(refuse({.microbatches = 8, .warmup = 7}),
-            "warmup: 7 is out of range: 6" + allow + "4 and microbatches = 8 allow | choose 0 to 6");
-  EXPECT_EQ(refuse({.warmup = -1}),
-            "warmup: -1 is out of range: 2" + allow + "4 and microbatches = 4 allow | choose 0 to 2");
-  EXPECT_EQ(refuse({.stages = 1, .microbatches = 8, .warmup = 1}),
-            "warmup: 1 is out of range: 0" + allow + "1 and microbatches = 8 allow | leave warmup at 0");
+  expect_texts(
+      {{refuse({.microbatches = 8, .warmup = 7}),
+        "warmup: 7 is out of range: 6" + allow + "4 and microbatches = 8 allow | choose 0 to 6"},
+       {refuse({.warmup = -1}),
+        "warmup: -1 is out of range: 2" + allow + "4 and microbatches = 4 allow | choose 0 to 2"},
+       {refuse({.stages = 1, .microbatches = 8, .warmup = 1}),
+        "warmup: 1 is out of range: 0" + allow + "1 and microbatches = 8 allow | leave warmup at 0"}});
   for (const Family family : kFamilies) {
     if (family == Family::one_f_one_b) continue;
     EXPECT_EQ(refuse({.family = family, .microbatches = 8, .chunks = 1, .warmup = 1}),

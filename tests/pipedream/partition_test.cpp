@@ -9,7 +9,7 @@
 namespace sc::pipedream {
 namespace {
 
-using test::error_of;
+using test::error_of, test::expect_answers, test::expect_numbers, test::expect_texts;
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
@@ -36,13 +36,12 @@ class BruteForce {
   void extend(int first, int ranks) {
     const auto layers = static_cast<int>(profile_.layers.size());
     if (first == layers) return judge();
-    for (int last = first; last < layers; ++last) {
+    for (int last = first; last < layers; ++last)
       for (int replicas = 1; replicas <= ranks; ++replicas) {
         stages_.push_back({first, last, replicas});
         extend(last + 1, ranks - replicas);
         stages_.pop_back();
       }
-    }
   }
 
   void judge() {
@@ -64,19 +63,16 @@ class BruteForce {
 // Whole numbers, so that no order of summation matters.
 Profile random_profile(std::mt19937& random, int layers) {
   const auto number = [&](int most) { return static_cast<double>(random() % static_cast<unsigned>(most)); };
-  Profile profile;
-  profile.name = "random";
-  for (int i = 0; i < layers; ++i) {
+  Profile profile{"random", {}};
+  for (int i = 0; i < layers; ++i)
     profile.layers.push_back({"layer", number(20), number(40), number(50), number(60), number(80), true});
-  }
   return profile;
 }
 
 TEST(Partition, EqualsBruteForceUpToTwelveLayers) {
   std::mt19937 random(7);
-  int limited = 0;
-  int refused = 0;
-  for (int layers = 1; layers <= 12; ++layers) {
+  int limited = 0, refused = 0;
+  for (int layers = 1; layers <= 12; ++layers)
     for (int repeat = 0; repeat < 12; ++repeat) {
       Profile profile = random_profile(random, layers);
       profile.bandwidth = repeat % 3 == 0 ? 0 : 1 + random() % 8;
@@ -100,7 +96,6 @@ TEST(Partition, EqualsBruteForceUpToTwelveLayers) {
       EXPECT_EQ(found.stages.front().first, 0);
       EXPECT_EQ(found.stages.back().last, layers - 1);
     }
-  }
   EXPECT_GT(limited, 20);
   EXPECT_GT(refused, 3);
 }
@@ -170,8 +165,7 @@ TEST(Partition, TheHeadOfGpt2Counts) {
 }
 
 TEST(Partition, ReplicatesALayerThatCannotBeCut) {
-  Profile profile;
-  profile.layers = {{"big", 10, 20, 8, 0, 0, true}, {"small", 4, 6, 8, 0, 0, true}};
+  Profile profile{"", {{"big", 10, 20, 8, 0, 0, true}, {"small", 4, 6, 8, 0, 0, true}}};
   const Partition found = optimal_partition(profile, 4, Reduction::ring);
   EXPECT_EQ(found.stages,
             (std::vector<Stage>{{0, 1, 4}}));  // nothing to exchange: data parallelism is perfect
@@ -186,24 +180,23 @@ TEST(Partition, ReplicatesALayerThatCannotBeCut) {
 }
 
 TEST(Partition, WorkedFormulas) {
-  Profile profile;
-  profile.layers = {{"a", 1, 2, 30, 5, 40, true}, {"b", 2, 4, 50, 7, 60, true}};
-  profile.bandwidth = 10;
+  Profile profile{"", {{"a", 1, 2, 30, 5, 40, true}, {"b", 2, 4, 50, 7, 60, true}}, 10};
   const Stage both{0, 1, 2};
-  EXPECT_DOUBLE_EQ(stage_time(profile, both, Reduction::parameter_server), (9 + 4 * 0.5 * 100 / 10) / 2);
-  EXPECT_DOUBLE_EQ(stage_time(profile, both, Reduction::ring), (9 + 2 * 0.5 * 100 / 10) / 2);
-  EXPECT_DOUBLE_EQ(stage_memory(profile, both, 4), 2 * (12 + 100));
-  EXPECT_DOUBLE_EQ(stage_memory(profile, both, 5), 3 * (12 + 100));
-  EXPECT_DOUBLE_EQ(bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring),
-                   6);  // 2 * 30 / 10 = 6 = the second stage
+  expect_numbers({
+      {stage_time(profile, both, Reduction::parameter_server), (9 + 4 * 0.5 * 100 / 10) / 2},
+      {stage_time(profile, both, Reduction::ring), (9 + 2 * 0.5 * 100 / 10) / 2},
+      {stage_memory(profile, both, 4), 2 * (12 + 100)},
+      {stage_memory(profile, both, 5), 3 * (12 + 100)},
+      {bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring),
+       6},  // 2 * 30 / 10 = 6 = the second stage
+  });
   profile.layers[0].output_bytes = 31;
   EXPECT_DOUBLE_EQ(bottleneck_of(profile, {{0, 0, 1}, {1, 1, 1}}, Reduction::ring), 6.2);
 }
 
 TEST(Partition, PrefersFewerRanksThenFewerStages) {
-  Profile profile;
-  profile.layers = {{"a", 1, 0, 0, 0, 0, true}, {"b", 9, 0, 0, 0, 1e6, true}, {"c", 1, 0, 0, 0, 0, true}};
-  profile.bandwidth = 1;
+  Profile profile{
+      "", {{"a", 1, 0, 0, 0, 0, true}, {"b", 9, 0, 0, 0, 1e6, true}, {"c", 1, 0, 0, 0, 0, true}}, 1};
   const Partition found = optimal_partition(profile, 8, Reduction::ring);
   EXPECT_EQ(found.bottleneck, 9);
   EXPECT_EQ(found.ranks(), 3);
@@ -237,11 +230,11 @@ TEST(Partition, ProfilesCountOperationsAndBytes) {
   ASSERT_TRUE(gpt2_from_name("gpt2_124m", shape));
   const Profile profile = gpt2_profile(shape, 3, 5, 10);
   const Layer& block = profile.layers[1];
-  EXPECT_DOUBLE_EQ(block.forward, (24.0 * 768 * 768 + 2 * 5 * 768) * 15 / 10);
-  EXPECT_DOUBLE_EQ(block.backward, 2 * block.forward);
-  EXPECT_DOUBLE_EQ(block.output_bytes, 2 * 15 * 768.0);
-  EXPECT_DOUBLE_EQ(block.saved_bytes, 34 * 15 * 768.0);
-  EXPECT_DOUBLE_EQ(block.parameter_bytes, 2 * (12.0 * 768 * 768 + 13 * 768));
+  expect_numbers({{block.forward, (24.0 * 768 * 768 + 2 * 5 * 768) * 15 / 10},
+                  {block.backward, 2 * block.forward},
+                  {block.output_bytes, 2 * 15 * 768.0},
+                  {block.saved_bytes, 34 * 15 * 768.0},
+                  {block.parameter_bytes, 2 * (12.0 * 768 * 768 + 13 * 768)}});
   const Layer& head = profile.layers.back();
   EXPECT_DOUBLE_EQ(head.forward, 2.0 * 50304 * 768 * 15 / 10);
   EXPECT_DOUBLE_EQ(head.saved_bytes, 2 * 15 * 768.0);
@@ -252,17 +245,15 @@ TEST(Partition, ProfilesCountOperationsAndBytes) {
 }
 
 TEST(Partition, NothingTakesNoTime) {
-  Profile profile;
-  profile.layers = {{"a", 0, 0, 1, 1, 1, true}};
+  Profile profile{"", {{"a", 0, 0, 1, 1, 1, true}}};
   const Partition found = optimal_partition(profile, 3, Reduction::ring);
   EXPECT_EQ(found.bottleneck, 0);
   EXPECT_EQ(found.efficiency, 0);
 }
 
 TEST(Partition, CostsForTheSimulator) {
-  Profile profile;
-  profile.layers = {{"a", 2, 4, 30, 5, 40, true}, {"b", 3, 8, 50, 7, 60, true}, {"c", 1, 2, 99, 1, 2, true}};
-  profile.bandwidth = 10;
+  Profile profile{
+      "", {{"a", 2, 4, 30, 5, 40, true}, {"b", 3, 8, 50, 7, 60, true}, {"c", 1, 2, 99, 1, 2, true}}, 10};
   Partition partition;
   partition.stages = {{0, 1, 2}, {2, 2, 1}};
   const Costs costs = costs_of(profile, partition);
@@ -291,19 +282,19 @@ TEST(Partition, RefusesBadInput) {
   EXPECT_EQ(refuse(), "profile p: a number is negative or not finite | give 0 or more");
   profile.memory = 0;
   const auto usage = [](const std::function<void()>& body) { return error_of(body, ExitCode::usage); };
-  EXPECT_EQ(usage([&] { optimal_partition(profile, 65, Reduction::ring); }),
-            "ranks: 65 is out of range | choose 1 to 64");
-  EXPECT_EQ(usage([&] { uniform_partition(profile, 3); }), "stages: 3 is out of range | choose 1 to 2");
-  EXPECT_EQ(usage([&] { balanced_partition(profile, 0); }), "stages: 0 is out of range | choose 1 to 2");
+  expect_texts(
+      {{usage([&] { optimal_partition(profile, 65, Reduction::ring); }),
+        "ranks: 65 is out of range | choose 1 to 64"},
+       {usage([&] { uniform_partition(profile, 3); }), "stages: 3 is out of range | choose 1 to 2"},
+       {usage([&] { balanced_partition(profile, 0); }), "stages: 0 is out of range | choose 1 to 2"}});
 }
 
 TEST(CostFiles, ReadBackEqual) {
-  Costs costs;
-  costs.times = {{1, 2, 3, 0.1}, {0.25, 1e-3, 0, 0}};
-  costs.bytes = {{10, 20}, {1e9, 7}};
-  costs.message_bytes = 5;
-  costs.latency = 1e-6;
-  costs.bandwidth = 2.5e10;
+  Costs costs{.times = {{1, 2, 3, 0.1}, {0.25, 1e-3, 0, 0}},
+              .bytes = {{10, 20}, {1e9, 7}},
+              .message_bytes = 5,
+              .latency = 1e-6,
+              .bandwidth = 2.5e10};
   EXPECT_EQ(costs_from_json(to_json(costs), "t"), costs);
   EXPECT_EQ(
       costs_from_json("{\"times\": [{\"forward\": 1, \"backward_input\": 1, \"backward_weights\": 1}]}", "t"),
@@ -324,23 +315,23 @@ TEST(CostFiles, ErrorsNameTheKey) {
   const auto costs = [](const std::string& text) {
     return error_of([&] { costs_from_json(text, "c.json"); });
   };
-  EXPECT_EQ(costs("{}"), "c.json: \"times\" is missing" + fix);
-  EXPECT_EQ(costs("{\"times\": [{}]}"), "c.json: \"times[0].forward\" is missing" + fix);
-  EXPECT_EQ(costs("{\"times\": [{\"forward\": -1}]}"),
-            "c.json: \"times[0].forward\" must be a number from 0, not -1" + fix);
-  EXPECT_EQ(costs("{\"times\": [], \"speed\": 1}"), "c.json: \"speed\" is not a key of it" + fix);
-  EXPECT_EQ(costs("{\"times\": [], \"bytes\": [{\"weights\": 1, \"activations\": \"x\"}]}"),
-            "c.json: \"bytes[0].activations\" must be a number from 0, not \"x\"" + fix);
+  expect_answers(costs, {{"{}", "c.json: \"times\" is missing" + fix},
+                         {"{\"times\": [{}]}", "c.json: \"times[0].forward\" is missing" + fix},
+                         {"{\"times\": [{\"forward\": -1}]}",
+                          "c.json: \"times[0].forward\" must be a number from 0, not -1" + fix},
+                         {"{\"times\": [], \"speed\": 1}", "c.json: \"speed\" is not a key of it" + fix},
+                         {"{\"times\": [], \"bytes\": [{\"weights\": 1, \"activations\": \"x\"}]}",
+                          "c.json: \"bytes[0].activations\" must be a number from 0, not \"x\"" + fix}});
   const auto profile = [](const std::string& text) {
     return error_of([&] { profile_from_json(text, "p.json"); });
   };
-  EXPECT_EQ(profile("{\"profile\": \"x\", \"layers\": [{\"name\": \"a\", \"forward\": 1, \"backward\": 2, "
-                    "\"block\": 1}]}"),
-            "p.json: \"layers[0].block\" must be true or false, not 1" + fix);
-  EXPECT_EQ(error_of([] { read_costs("no.json"); }, ExitCode::usage),
-            "no.json: cannot be read | check the name");
-  EXPECT_EQ(error_of([] { read_profile("no.json"); }, ExitCode::usage),
-            "no.json: cannot be read | check the name");
+  expect_texts(
+      {{profile("{\"profile\": \"x\", \"layers\": [{\"name\": \"a\", \"forward\": 1, \"backward\": 2, "
+                "\"block\": 1}]}"),
+        "p.json: \"layers[0].block\" must be true or false, not 1" + fix},
+       {error_of([] { read_costs("no.json"); }, ExitCode::usage), "no.json: cannot be read | check the name"},
+       {error_of([] { read_profile("no.json"); }, ExitCode::usage),
+        "no.json: cannot be read | check the name"}});
 }
 
 }  // namespace

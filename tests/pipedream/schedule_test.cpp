@@ -1,13 +1,15 @@
 #include "pipedream/schedule.h"
 
+#include <optional>
+#include <tuple>
+
 #include "pipedream/messages.h"
 #include "tests/pipedream/support.h"
 
 namespace sc::pipedream {
 namespace {
 
-using test::error_of;
-using test::written;
+using test::error_of, test::expect_texts, test::written;
 
 TEST(ActionText, IsShortAndReadsBack) {
   const std::vector<std::pair<std::string, Action>> examples = {
@@ -32,10 +34,9 @@ TEST(ActionText, IsShortAndReadsBack) {
 
 TEST(ActionText, RefusesEverythingElse) {
   for (const char* text : {"", "F", "X0", "F-1", "F0/", "F0@", "F0 ", "f0", "F0/1/2", "SA0@1", "step0",
-                           "step@", "F12345678", "F0@12345678", "stash@-1", "F+1", "F0x"}) {
+                           "step@", "F12345678", "F0@12345678", "stash@-1", "F+1", "F0x"})
     EXPECT_NE(error_of([&] { parse_action(text, 0, "here"); }).find("is no action"), std::string::npos)
         << text;
-  }
   EXPECT_EQ(
       error_of([&] { parse_action("Q9", 0, "a.json, stage 0"); }),
       "a.json, stage 0: 'Q9' is no action | write for example F0, B3/1@2, SA0, RG0, step@1, stash@0, drop@0");
@@ -96,11 +97,9 @@ TEST(Messages, HaveDistinctSlots) {
   s.chunks = 3;
   s.microbatches = 5;
   std::vector<int> used(message_slots(s), 0);
-  for (const bool gradient : {false, true}) {
-    for (int to = 0; to < s.positions(); ++to) {
+  for (const bool gradient : {false, true})
+    for (int to = 0; to < s.positions(); ++to)
       for (int m = 0; m < s.microbatches; ++m) ++used.at(message_slot(s, {gradient, to, m}));
-    }
-  }
   EXPECT_EQ(used, std::vector<int>(60, 1));
 }
 
@@ -108,42 +107,46 @@ TEST(Messages, AreNeededBetweenStagesOnly) {
   Schedule s;
   s.stages = 2;
   s.chunks = 2;
+  for (const auto& [action, needed, made] :
+       std::vector<std::tuple<Action, std::optional<Message>, std::optional<Action>>>{
+           {{0, Kind::forward, 0, 0, 0}, {}, Action{0, Kind::send_activation, 0, 0, 0}},  // reads tokens
+           {{0, Kind::forward, 0, 1, 0}, Message{false, 2, 0}, Action{0, Kind::send_activation, 0, 1, 0}},
+           {{1, Kind::forward, 0, 0, 0}, Message{false, 1, 0}, Action{1, Kind::send_activation, 0, 0, 0}},
+           {{1, Kind::forward, 0, 1, 0}, Message{false, 3, 0}, {}},
+           {{1, Kind::backward, 0, 1, 0}, {}, Action{1, Kind::send_gradient, 0, 1, 0}},  // from the loss
+           {{0, Kind::backward, 0, 0, 0}, Message{true, 0, 0}, {}},
+           {{1, Kind::backward_input, 0, 0, 0}, Message{true, 1, 0}, Action{1, Kind::send_gradient, 0, 0, 0}},
+           {{0, Kind::backward_input, 0, 1, 0}, Message{true, 2, 0}, Action{0, Kind::send_gradient, 0, 1, 0}},
+           {{1, Kind::backward_weights, 0, 0, 0}, {}, {}},
+           {{0, Kind::backward_weights, 0, 1, 0}, {}, {}}}) {
+    Message message;
+    Action send;
+    ASSERT_EQ(needs_message(s, action, message), needed.has_value()) << to_text(action);
+    ASSERT_EQ(makes_message(s, action, send), made.has_value()) << to_text(action);
+    EXPECT_EQ(message, needed.value_or(message)) << to_text(action);
+    EXPECT_EQ(send, made.value_or(send)) << to_text(action);
+  }
+  s.stages = 1;
   Message message;
   Action send;
-  EXPECT_FALSE(needs_message(s, {0, Kind::forward, 0, 0, 0}, message));  // reads tokens
-  EXPECT_TRUE(needs_message(s, {0, Kind::forward, 0, 1, 0}, message));
-  EXPECT_EQ(message, (Message{false, 2, 0}));
-  EXPECT_FALSE(needs_message(s, {1, Kind::backward, 0, 1, 0}, message));  // starts from the loss
-  EXPECT_TRUE(needs_message(s, {1, Kind::backward_input, 0, 0, 0}, message));
-  EXPECT_EQ(message, (Message{true, 1, 0}));
-  EXPECT_FALSE(needs_message(s, {1, Kind::backward_weights, 0, 0, 0}, message));
-  EXPECT_FALSE(makes_message(s, {1, Kind::forward, 0, 1, 0}, send));
-  EXPECT_FALSE(makes_message(s, {0, Kind::backward, 0, 0, 0}, send));
-  EXPECT_TRUE(makes_message(s, {1, Kind::forward, 0, 0, 0}, send));
-  EXPECT_EQ(send, (Action{1, Kind::send_activation, 0, 0, 0}));
-  EXPECT_TRUE(makes_message(s, {0, Kind::backward_input, 0, 1, 0}, send));
-  EXPECT_EQ(send, (Action{0, Kind::send_gradient, 0, 1, 0}));
-  EXPECT_FALSE(makes_message(s, {0, Kind::backward_weights, 0, 1, 0}, send));
-  s.stages = 1;
   EXPECT_FALSE(needs_message(s, {0, Kind::forward, 0, 1, 0}, message) ||
                makes_message(s, {0, Kind::forward, 0, 0, 0}, send));
 }
 
 TEST(PlaceMessages, PostsReceivesOneActionAhead) {
   const Schedule s = generate({.family = Family::one_f_one_b, .stages = 3, .microbatches = 3});
-  EXPECT_EQ(to_text(s.actions[0]), "F0 SA0 F1 SA1 RG0 F2 SA2 RG1 B0 RG2 B1 B2 step@1");
-  EXPECT_EQ(to_text(s.actions[1]),
-            "RA0 RA1 F0 SA0 RA2 RG0 F1 SA1 B0 SG0 RG1 F2 SA2 RG2 B1 SG1 B2 SG2 step@1");
-  EXPECT_EQ(to_text(s.actions[2]), "RA0 RA1 F0 B0 SG0 F1 RA2 B1 SG1 F2 B2 SG2 step@1");
+  expect_texts(
+      {{to_text(s.actions[0]), "F0 SA0 F1 SA1 RG0 F2 SA2 RG1 B0 RG2 B1 B2 step@1"},
+       {to_text(s.actions[1]), "RA0 RA1 F0 SA0 RA2 RG0 F1 SA1 B0 SG0 RG1 F2 SA2 RG2 B1 SG1 B2 SG2 step@1"},
+       {to_text(s.actions[2]), "RA0 RA1 F0 B0 SG0 F1 RA2 B1 SG1 F2 B2 SG2 step@1"}});
 }
 
 TEST(PlaceMessages, IsIndependentOfMessagesAlreadyThere) {
   const Schedule s = generate({.family = Family::interleaved, .stages = 3, .microbatches = 6, .chunks = 2});
   EXPECT_EQ(with_messages(without_messages(s)), s);
   EXPECT_EQ(with_messages(s), s);
-  for (const std::vector<Action>& list : without_messages(s).actions) {
+  for (const std::vector<Action>& list : without_messages(s).actions)
     for (const Action& action : list) EXPECT_FALSE(is_message(action.kind));
-  }
 }
 
 // Stage 0 makes microbatch 0 first, stage 1 wants microbatch 1 first: both directions of the pair must agree
@@ -159,31 +162,33 @@ TEST(PlaceMessages, RefusesAnImpossibleOrder) {
   const auto place = [](const std::vector<std::string>& lists) {
     return error_of([&] { with_messages(written(lists, 2)); });
   };
-  EXPECT_EQ(place({"F0 B0 F1 B1", "F1 B1 F0 B0"}),
-            "stage 0, action 1: B0 waits for a value that is never made | order the compute actions so that "
-            "each comes after "
-            "what it needs");
+  expect_texts({{place({"F0 B0 F1 B1", "F1 B1 F0 B0"}),
+                 "stage 0, action 1: B0 waits for a value that is never made | order the compute actions so "
+                 "that each comes after what it needs"},
+                // Stage 0 has finished; the first that has not is named.
+                {place({"F0", "F0 B0", "F0"}), "stage 1, action 1: B0 waits for a value..."},
+                {place({"F0", "F0 F1"}), "stage 1, action 1: F1 waits for a value..."}});
   EXPECT_NE(place({"F0 F1", "F0 F1 B0 B1 F2"}).find("F2 lies outside"), std::string::npos);
-  // Stage 0 has finished; the first that has not is named.
-  EXPECT_EQ(place({"F0", "F0 B0", "F0"}).find("stage 1, action 1: B0 waits for a value"), 0U);
-  EXPECT_EQ(place({"F0", "F0 F1"}).find("stage 1, action 1: F1 waits for a value"), 0U);
 }
 
 TEST(Shape, NamesWhatIsOutOfRange) {
-  const auto refuse = [](const std::function<void(Schedule&)>& spoil) {
+  const auto refuse = [](int stage, std::size_t at, const Action& action) {
     Schedule s = generate({.stages = 2, .microbatches = 2});
-    spoil(s);
+    s.actions[static_cast<std::size_t>(stage)][at] = action;
     return error_of([&] { require_shape(s); });
   };
-  EXPECT_EQ(refuse([](Schedule&) {}), "nothing thrown");
-  EXPECT_EQ(refuse([](Schedule& s) { s.stages = 0; }), "stages: 0 is out of range | choose 1 to 1024");
-  EXPECT_EQ(refuse([](Schedule& s) { s.microbatches = 1 << 21; }),
-            "microbatches: 2097152 is out of range | choose 1 to 1048576");
-  EXPECT_EQ(refuse([](Schedule& s) { s.chunks = 65; }), "chunks: 65 is out of range | choose 1 to 64");
-  EXPECT_EQ(refuse([](Schedule& s) { s.microbatches = 1 << 20, s.chunks = 64; }),
-            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304");
-  EXPECT_EQ(refuse([](Schedule& s) { s.stages = 3; }),
-            "actions: there are 2 lists for 3 stages | write one list a stage");
+  for (const auto& [stages, microbatches, chunks, said] : std::vector<std::tuple<int, int, int, std::string>>{
+           {2, 2, 1, "nothing thrown"},
+           {0, 2, 1, "stages: 0 is out of range | choose 1 to 1024"},
+           {2, 1 << 21, 1, "microbatches: 2097152 is out of range | choose 1 to 1048576"},
+           {2, 2, 65, "chunks: 65 is out of range | choose 1 to 64"},
+           {2, 1 << 20, 64,
+            "stages x chunks x microbatches: 134217728 is out of range | choose 1 to 4194304"},
+           {3, 2, 1, "actions: there are 2 lists for 3 stages | write one list a stage"}}) {
+    Schedule s = generate({.stages = 2, .microbatches = 2});
+    s.stages = stages, s.microbatches = microbatches, s.chunks = chunks;
+    EXPECT_EQ(error_of([&] { require_shape(s); }), said);
+  }
   const std::vector<Action> bad = {
       {0, Kind::forward, 0, 0, 0},              // in the list of stage 1
       {1, Kind::forward, 2, 0, 0},              // microbatch
@@ -197,20 +202,15 @@ TEST(Shape, NamesWhatIsOutOfRange) {
       {1, Kind::send_activation, 0, 0, 0},      // the last position sends no activation
       {1, Kind::receive_gradient, 0, 0, 0},     // and receives no gradient
   };
-  for (const Action& action : bad) {
-    const std::string error = refuse([&](Schedule& s) { s.actions[1][3] = action; });
-    EXPECT_EQ(error.find("stage 1, action 3: " + to_text(action) +
-                         " lies outside 2 stages, 2 microbatches, 1 chunks"),
+  for (const Action& action : bad)
+    EXPECT_EQ(refuse(1, 3, action)
+                  .find("stage 1, action 3: " + to_text(action) +
+                        " lies outside 2 stages, 2 microbatches, 1 chunks"),
               0U)
-        << error;
-  }
-  EXPECT_EQ(refuse([](Schedule& s) {
-              s.actions[1][3] = {1, Kind::forward, 0, 0, 1 << 20};
-            }),
-            "nothing thrown");
-  for (const Kind kind : {Kind::receive_activation, Kind::send_gradient}) {
-    EXPECT_NE(refuse([&](Schedule& s) { s.actions[0][0] = {0, kind, 0, 0, 0}; }), "nothing thrown");
-  }
+        << refuse(1, 3, action);
+  EXPECT_EQ(refuse(1, 3, {1, Kind::forward, 0, 0, 1 << 20}), "nothing thrown");
+  for (const Kind kind : {Kind::receive_activation, Kind::send_gradient})
+    EXPECT_NE(refuse(0, 0, {0, kind, 0, 0, 0}), "nothing thrown");
 }
 
 TEST(Shape, ASingleStageHasNobodyToSendTo) {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "pipedream/cost_files.h"
 #include "pipedream/error.h"
@@ -9,18 +10,12 @@
 namespace sc::pipedream {
 namespace {
 
-using test::describe;
-using test::error_of;
-using test::every_schedule;
-using test::written;
+using test::describe, test::error_of, test::expect_numbers, test::expect_texts, test::every_schedule,
+    test::written;
 
 constexpr double kRound = 1e-9;  // sums of a few hundred numbers near 1
 
-Costs equal_stages(StageTimes times) {
-  Costs costs;
-  costs.times = {times};
-  return costs;
-}
+Costs equal_stages(StageTimes times) { return {.times = {times}}; }
 
 TEST(Simulate, EqualsTheClosedFormulas) {
   // Halves, quarters: sums are exact. The third set has backward shorter than forward.
@@ -64,10 +59,7 @@ TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
 }
 
 TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
-  Costs costs;
-  costs.message_bytes = 3;
-  costs.bandwidth = 4;
-  costs.latency = 0.125;
+  Costs costs{.message_bytes = 3, .latency = 0.125, .bandwidth = 4};
   for (const GenerateOptions& o : every_schedule(5)) {
     const Schedule s = generate(o);
     costs.times.assign(static_cast<std::size_t>(o.stages), {});
@@ -125,8 +117,7 @@ TEST(Simulate, LinksMayDiffer) {
   GenerateOptions o;
   o.stages = 3, o.microbatches = 4;
   const Schedule s = generate(o);
-  Costs one;
-  one.message_bytes = 6, one.bandwidth = 2;
+  Costs one{.message_bytes = 6, .bandwidth = 2};
   const Costs free;
   Costs each = one;
   each.bandwidth = 0, each.bandwidths = {2, 2, 2};
@@ -150,25 +141,22 @@ TEST(Simulate, LinksMayDiffer) {
 
 TEST(Simulate, ALinkTakesLatencyAndBytesOverBandwidth) {
   const Schedule s = written({"F0 SA0 F1 SA1 RG0 RG1 B0 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
-  Costs costs;
-  costs.message_bytes = 6;
-  costs.bandwidth = 2;  // 3 units a message
-  costs.latency = 0.5;
+  const Costs costs{.message_bytes = 6, .latency = 0.5, .bandwidth = 2};  // 3.5 units a message
   const Timeline timeline = simulate(s, costs);
   const auto span = [&](std::size_t stage, std::size_t index) { return timeline.spans[stage][index]; };
-  EXPECT_DOUBLE_EQ(span(0, 1).start, 1);  // SA0
-  EXPECT_DOUBLE_EQ(span(0, 1).end, 4.5);
-  EXPECT_DOUBLE_EQ(span(0, 3).start, 4);  // SA1: ready at 2, the link is free at 4
-  EXPECT_DOUBLE_EQ(span(0, 3).end, 7.5);
-  EXPECT_DOUBLE_EQ(span(1, 0).start, 0);  // RA0: posted at once
-  EXPECT_DOUBLE_EQ(span(1, 0).end, 4.5);
-  EXPECT_DOUBLE_EQ(span(1, 2).start, 4.5);  // F0
-  EXPECT_DOUBLE_EQ(span(1, 4).start, 7.5);  // SG0: the other direction is free
-  EXPECT_DOUBLE_EQ(span(1, 4).end, 11);
-  EXPECT_DOUBLE_EQ(span(0, 6).start, 11);   // B0
-  EXPECT_DOUBLE_EQ(span(1, 5).start, 7.5);  // F1: arrives when B0 ends
-  EXPECT_DOUBLE_EQ(span(0, 7).start, 14);   // B1: its gradient was ready at 10.5
-  EXPECT_DOUBLE_EQ(timeline.makespan, 16);
+  expect_numbers({{span(0, 1).start, 1},  // SA0
+                  {span(0, 1).end, 4.5},
+                  {span(0, 3).start, 4},  // SA1: ready at 2, the link is free at 4
+                  {span(0, 3).end, 7.5},
+                  {span(1, 0).start, 0},  // RA0: posted at once
+                  {span(1, 0).end, 4.5},
+                  {span(1, 2).start, 4.5},  // F0
+                  {span(1, 4).start, 7.5},  // SG0: the other direction is free
+                  {span(1, 4).end, 11},
+                  {span(0, 6).start, 11},   // B0
+                  {span(1, 5).start, 7.5},  // F1: arrives when B0 ends
+                  {span(0, 7).start, 14},   // B1: its gradient was ready at 10.5
+                  {timeline.makespan, 16}});
 }
 
 TEST(Simulate, AMessageWaitsForItsReceive) {
@@ -176,23 +164,21 @@ TEST(Simulate, AMessageWaitsForItsReceive) {
       written({"F0 SA0 F1 SA1 RG0 B0 RG1 B1 step@1", "RA0 RA1 F0 B0 SG0 F1 B1 SG1 step@1"}, 2);
   const Schedule late =
       written({"F0 SA0 RG0 F1 SA1 B0 RG1 B1 step@1", "RA0 F0 B0 SG0 RA1 F1 B1 SG1 step@1"}, 2);
-  Costs costs;
-  costs.latency = 0.5;
+  Costs costs{.latency = 0.5};
   EXPECT_DOUBLE_EQ(simulate(early, costs).spans[1][5].start, 4.5);  // F1 follows B0 at once
   EXPECT_DOUBLE_EQ(simulate(late, costs).spans[1][5].start, 5);     // RA1 was posted at 4.5
 }
 
 TEST(Simulate, UnevenStages) {
-  Costs costs;
-  costs.times = {{1, 1, 1, 0}, {3, 3, 3, 0}};
+  Costs costs{.times = {{1, 1, 1, 0}, {3, 3, 3, 0}}};
   const Timeline timeline =
       simulate(generate({.family = Family::gpipe, .stages = 2, .microbatches = 3}), costs);
-  EXPECT_DOUBLE_EQ(timeline.makespan,
-                   1 + 3 * 9 + 2);  // stage 1 never waits; around it one forward and one backward
-  EXPECT_DOUBLE_EQ(timeline.stages[1].busy, 27);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].busy, 9);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].idle_share, 1 - 9.0 / 30);
-  EXPECT_DOUBLE_EQ(timeline.utilization, 36.0 / 60);
+  expect_numbers(
+      {{timeline.makespan, 1 + 3 * 9 + 2},  // stage 1 never waits; around it one forward and one backward
+       {timeline.stages[1].busy, 27},
+       {timeline.stages[0].busy, 9},
+       {timeline.stages[0].idle_share, 1 - 9.0 / 30},
+       {timeline.utilization, 36.0 / 60}});
 }
 
 // Where messages take time, and where a stage before the last one is the slowest: it waits before its first
@@ -204,14 +190,9 @@ TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
                   by_warmup[static_cast<std::size_t>(warmup)], kRound)
           << warmup;
   };
-  Costs late;
-  late.latency = 0.5;
+  Costs late{.latency = 0.5};
   expect(late, {31, 28, 28});
-  const auto last_stage = [](const StageTimes& times) {
-    Costs costs;
-    costs.times = {{1, 1, 1, 0}, times};
-    return costs;
-  };
+  const auto last_stage = [](const StageTimes& times) { return Costs{.times = {{1, 1, 1, 0}, times}}; };
   expect(last_stage({1, 1, 1, 0}), {27, 27, 27});
   expect(last_stage({0.9, 0.9, 0.9, 0}), {26.4, 24.7, 24.6});
   expect(last_stage({0.7, 1.05, 1.05, 0}), {26.6, 25.4, 25.4});  // fewer blocks, and the head's backward
@@ -224,23 +205,21 @@ TEST(Simulate, ChunksShareAStagesTimeAndSplitBackwardIsItsTwoHalves) {
   EXPECT_DOUBLE_EQ(chunks.stages[0].busy, 6);
   EXPECT_DOUBLE_EQ(chunks.spans[0][0].end, 0.5);
   const Timeline split = simulate(written({"F0 I0 W0 step@1"}, 1), equal_stages({1, 2, 4, 8}));
-  EXPECT_DOUBLE_EQ(split.spans[0][1].end, 3);
-  EXPECT_DOUBLE_EQ(split.spans[0][2].end, 7);
-  EXPECT_DOUBLE_EQ(split.makespan, 15);
-  EXPECT_DOUBLE_EQ(split.stages[0].busy, 15);
+  expect_numbers({{split.spans[0][1].end, 3},
+                  {split.spans[0][2].end, 7},
+                  {split.makespan, 15},
+                  {split.stages[0].busy, 15}});
 }
 
 TEST(Simulate, BytesAreCountsTimesSizes) {
-  Costs costs;
-  costs.bytes = {{10, 100}, {20, 200}};
-  costs.message_bytes = 7;
+  Costs costs{.bytes = {{10, 100}, {20, 200}}, .message_bytes = 7};
   const Timeline timeline =
       simulate(generate({.family = Family::pipedream, .stages = 2, .microbatches = 8}), costs);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].activation_bytes, 2 * 10);
-  EXPECT_DOUBLE_EQ(timeline.stages[0].weight_bytes, 2 * 100);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].activation_bytes, 1 * 20);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].weight_bytes, 1 * 200);
-  EXPECT_DOUBLE_EQ(timeline.stages[1].receive_bytes, 2 * 7);
+  expect_numbers({{timeline.stages[0].activation_bytes, 2 * 10},
+                  {timeline.stages[0].weight_bytes, 2 * 100},
+                  {timeline.stages[1].activation_bytes, 1 * 20},
+                  {timeline.stages[1].weight_bytes, 1 * 200},
+                  {timeline.stages[1].receive_bytes, 2 * 7}});
   const Timeline chunks =
       simulate(generate({.family = Family::interleaved, .stages = 2, .microbatches = 4, .chunks = 2}), costs);
   EXPECT_DOUBLE_EQ(chunks.stages[0].activation_bytes, 5 * 10 / 2.0);
@@ -254,68 +233,63 @@ TEST(Simulate, ZeroTimesGiveZeroes) {
 }
 
 TEST(Simulate, RefusesWhatCannotBeClocked) {
-  EXPECT_EQ(error_of([] {
-              simulate(written({"F0 B0", "F0 B0"}, 1), {});
-            }),
-            "schedule written: the schedule cannot be finished | run 'pipedream check' on it: it says where "
-            "and why");
-  EXPECT_EQ(error_of([] {
-              simulate(written({"F0 F1 SA1 SA0", "RA0 RA1 F0 F1"}, 2), {});
-            }),
-            "schedule written: a send meets the receive of another value | run 'pipedream check' on it: it "
-            "says where and why");
-  const Schedule s = generate({.stages = 2, .microbatches = 2});
-  const auto refuse = [&](const std::function<void(Costs&)>& spoil) {
-    Costs costs;
-    spoil(costs);
-    return error_of([&] { simulate(s, costs); });
+  const auto refuse = [](const Schedule& schedule, const Costs& costs) {
+    return error_of([&] { simulate(schedule, costs); });
   };
-  EXPECT_EQ(refuse([](Costs& c) { c.times.resize(3); }),
-            "costs, times: 3 entries for 2 stages | give one entry for all stages, or one a stage");
-  EXPECT_EQ(refuse([](Costs& c) { c.bytes.clear(); }),
-            "costs, bytes: 0 entries for 2 stages | give one entry for all stages, or one a stage");
-  const std::string number = ": a number is negative or not finite | give 0 or more";
-  EXPECT_EQ(refuse([](Costs& c) { c.times[0].backward_weights = -1; }), "costs, times" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.times[0].step = std::nan(""); }), "costs, times" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.bytes[0].weights = std::numeric_limits<double>::infinity(); }),
-            "costs, bytes" + number);
-  EXPECT_EQ(refuse([](Costs& c) { c.bandwidth = -2; }), "costs, link" + number);
+  const Schedule s = generate({.stages = 2, .microbatches = 2});
+  const double infinite = std::numeric_limits<double>::infinity();
+  const std::string check_it = " | run 'pipedream check' on it: it says where and why",
+                    entries = " entries for 2 stages | give one entry for all stages, or one a stage",
+                    number = ": a number is negative or not finite | give 0 or more";
+  expect_texts({{refuse(written({"F0 B0", "F0 B0"}, 1), {}),
+                 "schedule written: the schedule cannot be finished" + check_it},
+                {refuse(written({"F0 F1 SA1 SA0", "RA0 RA1 F0 F1"}, 2), {}),
+                 "schedule written: a send meets the receive of another value" + check_it},
+                {refuse(s, {.times = {{}, {}, {}}}), "costs, times: 3" + entries},
+                {refuse(s, {.bytes = {}}), "costs, bytes: 0" + entries},
+                {refuse(s, {.times = {{1, 1, -1, 0}}}), "costs, times" + number},
+                {refuse(s, {.times = {{1, 1, 1, std::nan("")}}}), "costs, times" + number},
+                {refuse(s, {.bytes = {{0, infinite}}}), "costs, bytes" + number},
+                {refuse(s, {.bandwidth = -2}), "costs, link" + number}});
 }
 
 TEST(Formulas, AreSilentWhereNoneIsKnown) {
-  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::interleaved, .chunks = 1}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .microbatches = 3}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1, .chunks = 2}, {}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {2, 1, 1, 0}));
-  EXPECT_FALSE(formula_makespan({.family = Family::zb_h1}, {1, 1, 2, 0}));
-  EXPECT_FALSE(formula_activations({.family = Family::interleaved, .microbatches = 6, .chunks = 2}, 0));
-  EXPECT_FALSE(formula_activations({.family = Family::zb_h1, .chunks = 2}, 0));
+  const GenerateOptions uneven{.family = Family::interleaved, .microbatches = 6, .chunks = 2},
+      chunked{.family = Family::zb_h1, .chunks = 2}, zb{.family = Family::zb_h1};
+  for (const auto& [options, times] :
+       std::vector<std::pair<GenerateOptions, StageTimes>>{{uneven, {}},
+                                                           {{.family = Family::interleaved, .chunks = 1}, {}},
+                                                           {{.family = Family::zb_h1, .microbatches = 3}, {}},
+                                                           {chunked, {}},
+                                                           {zb, {2, 1, 1, 0}},
+                                                           {zb, {1, 1, 2, 0}}})
+    EXPECT_FALSE(formula_makespan(options, times)) << describe(options);
+  for (const GenerateOptions& options : {uneven, chunked})
+    EXPECT_FALSE(formula_activations(options, 0)) << describe(options);
 }
 
 // 2104.04473, section 2.2: p stages, m microbatches, v chunks: bubble over ideal time (p - 1) / (v m).
 TEST(Formulas, BubbleFractionsOfThePapers) {
-  const auto bubble = [](const GenerateOptions& o) {
-    return 1 - 3.0 * o.microbatches / *formula_makespan(o, {});
-  };
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 1}), 0.75, 1e-12);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 8}), 0.273, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .microbatches = 32}), 0.086, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 8, .chunks = 2}), 0.158, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::interleaved, .microbatches = 32, .chunks = 2}), 0.045, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::gpipe, .stages = 8, .microbatches = 8}), 0.467, 5e-4);
-  EXPECT_NEAR(bubble({.family = Family::zb_h1}), 1.0 / 5, 1e-12);  // (S-1) units of 3M + S - 1
+  for (const auto& [o, bubble, by] : std::vector<std::tuple<GenerateOptions, double, double>>{
+           {{.family = Family::gpipe, .microbatches = 1}, 0.75, 1e-12},
+           {{.family = Family::gpipe, .microbatches = 8}, 0.273, 5e-4},
+           {{.family = Family::gpipe, .microbatches = 32}, 0.086, 5e-4},
+           {{.family = Family::interleaved, .microbatches = 8, .chunks = 2}, 0.158, 5e-4},
+           {{.family = Family::interleaved, .microbatches = 32, .chunks = 2}, 0.045, 5e-4},
+           {{.family = Family::gpipe, .stages = 8, .microbatches = 8}, 0.467, 5e-4},
+           {{.family = Family::zb_h1}, 1.0 / 5, 1e-12}})  // (S-1) units of 3M + S - 1
+    EXPECT_NEAR(1 - 3.0 * o.microbatches / *formula_makespan(o, {}), bubble, by) << describe(o);
 }
 
 TEST(Formulas, BytesSent) {
-  EXPECT_DOUBLE_EQ(pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0);  // 8.4 MB each way, formulas.md 5.6
-  EXPECT_DOUBLE_EQ(pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 4), 3 * 450.0);
-  EXPECT_DOUBLE_EQ(zero3_most_bytes(3, 100, 1), 0);
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(1, 100, 4), 4 * 75.0);  // one gather, one reduce-scatter
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 4), 8 * 75.0);  // one gather, three reduce-scatters
-  EXPECT_DOUBLE_EQ(zero3_least_bytes(3, 100, 1), 0);
+  expect_numbers({{pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0},  // 8.4 MB each way, formulas.md 5.6
+                  {pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0},
+                  {zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75},
+                  {zero3_most_bytes(3, 100, 4), 3 * 450.0},
+                  {zero3_most_bytes(3, 100, 1), 0},
+                  {zero3_least_bytes(1, 100, 4), 4 * 75.0},  // one gather, one reduce-scatter
+                  {zero3_least_bytes(3, 100, 4), 8 * 75.0},  // one gather, three reduce-scatters
+                  {zero3_least_bytes(3, 100, 1), 0}});
 }
 
 }  // namespace

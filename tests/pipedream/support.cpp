@@ -19,11 +19,11 @@ std::vector<GenerateOptions> every_schedule(int most) {
   std::vector<GenerateOptions> all;
   GenerateOptions o;
   for (o.family = Family::naive; o.family <= Family::two_bw;
-       o.family = static_cast<Family>(static_cast<int>(o.family) + 1)) {
-    for (o.stages = 1; o.stages <= most; ++o.stages) {
-      for (o.microbatches = 1; o.microbatches <= most; ++o.microbatches) {
-        for (o.batches = 1; o.batches <= 3; ++o.batches) {
-          for (o.chunks = 1; o.chunks <= 3; ++o.chunks) {
+       o.family = static_cast<Family>(static_cast<int>(o.family) + 1))
+    for (o.stages = 1; o.stages <= most; ++o.stages)
+      for (o.microbatches = 1; o.microbatches <= most; ++o.microbatches)
+        for (o.batches = 1; o.batches <= 3; ++o.batches)
+          for (o.chunks = 1; o.chunks <= 3; ++o.chunks)
             for (const VersionRule rule :
                  {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
               o.versions = rule;
@@ -31,11 +31,6 @@ std::vector<GenerateOptions> every_schedule(int most) {
               for (o.warmup = 0; o.warmup <= warmup; ++o.warmup) all.push_back(o);
               o.warmup = 0;
             }
-          }
-        }
-      }
-    }
-  }
   return all;
 }
 
@@ -47,12 +42,7 @@ std::string describe(const GenerateOptions& o) {
 }
 
 Schedule written(const std::vector<std::string>& lists, int microbatches, int chunks, VersionRule rule) {
-  Schedule schedule;
-  schedule.name = "written";
-  schedule.stages = static_cast<int>(lists.size());
-  schedule.microbatches = microbatches;
-  schedule.chunks = chunks;
-  schedule.versions = rule;
+  Schedule schedule{"written", static_cast<int>(lists.size()), microbatches, chunks, rule, {}};
   for (const std::string& list : lists) {
     const auto stage = static_cast<int>(schedule.actions.size());
     std::istringstream words(list);

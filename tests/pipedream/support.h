@@ -12,8 +12,12 @@
 #include "pipedream/formulas.h"
 #include "pipedream/generate.h"
 #include "pipedream/simulate.h"
+#include "tests/support/answers.h"
 
 namespace sc::pipedream::test {
+
+using sc::test::expect_answers, sc::test::expect_in_answers, sc::test::expect_parts, sc::test::expect_texts,
+    sc::test::expect_numbers;
 
 /// Every combination with a meaning: all families, S and M from 1 to `most`, v <= 3 where there are chunks,
 /// one to three batches, all version rules of PipeDream, every warmup of 1F1B.

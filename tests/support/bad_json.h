@@ -24,29 +24,29 @@ inline std::vector<BadJson> bad_json(const std::string& good) {
   const auto with = [&](const std::string& entry) {
     return good.substr(0, begin) + entry + "," + good.substr(begin);
   };
-  std::vector<BadJson> all;
+  std::vector<BadJson> all = {
+      {"zero and more", good + std::string(1, '\0') + "garbage"},
+      {"zero at the end", good + std::string(1, '\0')},
+      {"something behind", good + "{}"},
+      {"a letter behind", good + " x"},
+      {"cut off", good.substr(0, good.rfind('}'))},
+      {"empty", ""},
+      {"a long key", with("\"" + std::string(10'000'000, 'k') + "\":1")},
+      {"a long key without an end", good.substr(0, begin) + "\"" + std::string(100'000, 'k')},
+      {"a long number", with("\"n\":" + std::string(10'000, '9'))},
+      {"a key twice", with(good.substr(key, colon - key) + ":1")},
+      {"a key twice, escaped", with("\"zz\":1,\"\\u007az\":2")},
+      {"too large a number", with("\"n\":1e400")},
+      {"no UTF-8", with("\"\xff\xfe\":1")},
+      {"a text that is no UTF-8", with("\"n\":\"\xc3(\"")},
+      {"an escape code", with("\"\x1b[31m\":1")},
+      {"an escape code, escaped", with("\"\\u001b[31m\":1,\"\\u001b[31m\":2")}};
   for (const std::size_t depth : {65, 10000, 40000, 100000}) {
     const std::string n = std::to_string(depth);
     all.push_back({"lists " + n, with("\"deep\":" + repeated("[", depth) + repeated("]", depth))});
     all.push_back({"objects " + n, with(repeated("\"a\":{", depth) + "\"b\":1" + repeated("}", depth))});
     all.push_back({"lists without an end " + n, with("\"deep\":" + repeated("[", depth))});
   }
-  all.push_back({"zero and more", good + std::string(1, '\0') + "garbage"});
-  all.push_back({"zero at the end", good + std::string(1, '\0')});
-  all.push_back({"something behind", good + "{}"});
-  all.push_back({"a letter behind", good + " x"});
-  all.push_back({"cut off", good.substr(0, good.rfind('}'))});
-  all.push_back({"empty", ""});
-  all.push_back({"a long key", with("\"" + std::string(10'000'000, 'k') + "\":1")});
-  all.push_back({"a long key without an end", good.substr(0, begin) + "\"" + std::string(100'000, 'k')});
-  all.push_back({"a long number", with("\"n\":" + std::string(10'000, '9'))});
-  all.push_back({"a key twice", with(good.substr(key, colon - key) + ":1")});
-  all.push_back({"a key twice, escaped", with("\"zz\":1,\"\\u007az\":2")});
-  all.push_back({"too large a number", with("\"n\":1e400")});
-  all.push_back({"no UTF-8", with("\"\xff\xfe\":1")});
-  all.push_back({"a text that is no UTF-8", with("\"n\":\"\xc3(\"")});
-  all.push_back({"an escape code", with("\"\x1b[31m\":1")});
-  all.push_back({"an escape code, escaped", with("\"\\u001b[31m\":1,\"\\u001b[31m\":2")});
   return all;
 }
 
@@ -54,10 +54,9 @@ inline std::vector<BadJson> bad_json(const std::string& good) {
 inline void expect_refused(const BadJson& bad, const std::string& begin, const std::string& said) {
   EXPECT_EQ(said.substr(0, begin.size()), begin) << bad.name << ": " << said.substr(0, 400);
   EXPECT_LT(said.size(), 600U) << bad.name;
-  for (const char c : said) {
+  for (const char c : said)
     if ((static_cast<unsigned char>(c) < ' ' && c != '\n') || c == '\x7f')
       ADD_FAILURE() << bad.name << ": " << said;
-  }
 }
 
 }  // namespace sc::test

@@ -42,10 +42,9 @@ std::string config_markdown(const std::vector<DocSection>& sections) {
     page += fmt::format("\n## {}\n\n", section.title);
     if (!section.intro.empty()) page += section.intro + "\n\n";
     page += "| key | type | unit | default | allowed | meaning |\n|---|---|---|---|---|---|\n";
-    for (const Field& field : section.fields.fields()) {
+    for (const Field& field : section.fields.fields())
       page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", field.path, field.type, field.unit,
                           escaped(field.default_text), escaped(field.allowed()), escaped(field.doc));
-    }
   }
   return page;
 }

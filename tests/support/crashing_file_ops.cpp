@@ -23,9 +23,8 @@ namespace {
 Path renamed(const Path& path, const Path& from, const Path& to) {
   const std::string text = path.string(), head = from.string();
   if (text == head) return to;
-  if (text.size() > head.size() && text.compare(0, head.size(), head) == 0 && text[head.size()] == '/') {
+  if (text.size() > head.size() && text.compare(0, head.size(), head) == 0 && text[head.size()] == '/')
     return to.string() + text.substr(head.size());
-  }
   return path;
 }
 
@@ -66,12 +65,11 @@ void CrashingFileOps::save_replaced(Undo& undo, const Path& path) {
   undo.replaced = inner_.kind(path);
   if (undo.replaced != PathKind::file) return;
   std::string content = read_file(inner_, path);
-  if (loss_.data != CrashLoss::Data::kept) {
+  if (loss_.data != CrashLoss::Data::kept)
     for (const auto& write : undo_) {
       if (write->op != FileOp::write || write->path != path) continue;
       content = write->taken_out_of(std::move(content), loss_.data);
     }
-  }
   undo.replaced_content = std::move(content);
 }
 
@@ -116,12 +114,11 @@ void CrashingFileOps::settle_rename(const FileCall& call) {
 void CrashingFileOps::after(const FileCall& call, bool changed) {
   if (!is_mutating(call.op)) return;
   if (call.op == FileOp::sync) forget_data(call.path);
-  if (call.op == FileOp::sync_dir) {
+  if (call.op == FileOp::sync_dir)
     undo_.remove_if([&](const auto& undo) {
       const Path& name = undo->op == FileOp::rename ? undo->other : undo->path;
       return undo->op != FileOp::write && parent_of(name) == call.path;
     });
-  }
   if (call.op == FileOp::remove) forget_data(call.path);
   if (call.op == FileOp::rename) forget_data(call.other);
   if (call.op == FileOp::rename || call.op == FileOp::exchange) settle_rename(call);
@@ -131,9 +128,8 @@ void CrashingFileOps::after(const FileCall& call, bool changed) {
 
 void CrashingFileOps::crash(const FileCall& call) {
   crashed_ = true;
-  if (call.op == FileOp::write && loss_.data == CrashLoss::Data::kept) {
+  if (call.op == FileOp::write && loss_.data == CrashLoss::Data::kept)
     call.file->write_some(call.bytes.first(call.bytes.size() / 2), call.offset);
-  }
   if (loss_.data != CrashLoss::Data::kept) undo_data();
   if (loss_.names == CrashLoss::Names::lost) undo_names();
 }

@@ -1,5 +1,6 @@
 #include "tests/support/delaying_communicator.h"
 
+#include <atomic>
 #include <utility>
 
 #include "common/comm/completion.h"
@@ -27,16 +28,14 @@ DelayingCommunicator::DelayingCommunicator(std::unique_ptr<Communicator> inner, 
 DelayingCommunicator::DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
                                            std::chrono::microseconds longest,
                                            std::shared_ptr<DropCounter> drops)
-    : inner_(std::move(inner)),
+    : ForwardingCommunicator(*inner),
+      inner_(std::move(inner)),
       seed_(seed),
       longest_(longest),
       worker_(std::make_unique<DelayingWorker>(seed, longest, std::move(drops))) {}
 
 DelayingCommunicator::~DelayingCommunicator() = default;
 
-Rank DelayingCommunicator::rank() const { return inner_->rank(); }
-WorldSize DelayingCommunicator::size() const { return inner_->size(); }
-void DelayingCommunicator::abort() noexcept { inner_->abort(); }
 std::int64_t DelayingCommunicator::dropped_tickets() const { return worker_->drops()->count(); }
 
 void DelayingCommunicator::barrier() {
@@ -98,6 +97,11 @@ Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, 
   }
   return worker_->post(std::move(apart),
                        [this, op, in, out, peer] { return inner_->issue(op, in, out, peer); });
+}
+
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
+  static std::atomic<std::uint64_t> seed = 1;
+  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
 }
 
 }  // namespace sc

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/comm/communicator.h"
+#include "common/comm/forwarding_communicator.h"
 
 namespace sc {
 
@@ -22,16 +22,13 @@ class DropCounter;
 ///           ranks different seeds.
 ///   Errors  wrong arguments are refused when issued; everything else comes from wait(): logic_error, too, if
 ///           what was being sent has been overwritten.
-class DelayingCommunicator : public Communicator {
+class DelayingCommunicator : public ForwardingCommunicator {
  public:
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
                        std::chrono::microseconds longest = std::chrono::microseconds(300));
   ~DelayingCommunicator() override;
 
-  [[nodiscard]] Rank rank() const override;
-  [[nodiscard]] WorldSize size() const override;
   void barrier() override;
-  void abort() noexcept override;
   std::unique_ptr<Communicator> split(int color) override;
   std::shared_ptr<void> window(Bytes bytes, WindowUse use) override;
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
@@ -46,5 +43,8 @@ class DelayingCommunicator : public Communicator {
   std::chrono::microseconds longest_;
   std::unique_ptr<DelayingWorker> worker_;  // after inner_: ends first
 };
+
+/// Random delays, other ones on every rank and every time.
+std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm);
 
 }  // namespace sc

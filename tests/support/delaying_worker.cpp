@@ -66,11 +66,10 @@ at::Tensor SetApart::written(const at::Tensor& t) {
 }
 
 void SetApart::land() {
-  for (const Pair& read : std::exchange(reads_, {})) {
+  for (const Pair& read : std::exchange(reads_, {}))
     if (read.copy.numel() > 0 &&
         std::memcmp(read.copy.const_data_ptr(), read.callers.const_data_ptr(), read.copy.nbytes()) != 0)
       throw std::logic_error("what an operation reads was overwritten before anybody waited for it");
-  }
   for (const Pair& landing : std::exchange(landings_, {})) copy_bytes(landing.copy, landing.callers);
 }
 

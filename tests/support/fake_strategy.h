@@ -52,7 +52,7 @@ inline std::vector<std::exception_ptr> on_ranks(int world,
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(world));
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < world; ++r) {
+    for (int r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
         const std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
         try {
@@ -62,7 +62,6 @@ inline std::vector<std::exception_ptr> on_ranks(int world,
           thrown[static_cast<std::size_t>(r)] = std::current_exception();
         }
       });
-    }
   }
   return thrown;
 }

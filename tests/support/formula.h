@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cctype>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <stdexcept>
@@ -51,7 +52,7 @@ class Formula {
 
   std::int64_t sum() {
     std::int64_t result = product();
-    while (true) {
+    while (true)
       if (take('+')) {
         result += product();
       } else if (take('-')) {
@@ -59,12 +60,11 @@ class Formula {
       } else {
         return result;
       }
-    }
   }
 
   std::int64_t product() {
     std::int64_t result = factor();
-    while (true) {
+    while (true)
       if (take('/')) {
         const std::int64_t divisor = factor();
         if (divisor == 0 || result % divisor != 0) fail("a remainder");
@@ -77,7 +77,6 @@ class Formula {
       } else {
         return result;
       }
-    }
   }
 
   std::int64_t factor() {
@@ -94,14 +93,9 @@ class Formula {
   }
 
   [[nodiscard]] std::int64_t value_of(std::string_view word) const {
-    if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) {
-      std::int64_t number = 0;
-      for (const char c : word) {
-        if (std::isdigit(static_cast<unsigned char>(c)) == 0) fail("neither a number nor a symbol");
-        number = 10 * number + (c - '0');
-      }
+    std::int64_t number = 0;
+    if (std::from_chars(word.data(), word.data() + word.size(), number).ptr == word.data() + word.size())
       return number;
-    }
     if (word == "KiB") return 1024;
     if (word == "MiB") return 1024 * 1024;
     const auto found = values_.find(word);

@@ -10,7 +10,6 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <functional>
@@ -24,6 +23,7 @@
 #include "common/comm/recording_communicator.h"
 #include "common/memory/allocator_witness.h"
 #include "common/model/activation_plan.h"
+#include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/strategy/strategy.h"
 #include "tests/support/delaying_communicator.h"
@@ -47,7 +47,7 @@ inline Workload odd_workload() {
 template <class F>
 void for_each_model(const F& f) {
   for (const Activations activations :
-       {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
+       {Activations::keep, Activations::recompute_gelu, Activations::recompute})
     for (const bool tied : {true, false}) {
       Workload w = odd_workload();
       w.activations = activations;
@@ -57,7 +57,6 @@ void for_each_model(const F& f) {
       SCOPED_TRACE(std::to_string(static_cast<int>(activations)) + (tied ? " tied" : " untied"));
       f(w);
     }
-  }
 }
 
 /// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers
@@ -100,15 +99,39 @@ inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step)
 
 /// On the host; `updates`: done before this step.
 inline constexpr Bytes kScalarBytes{3 * 4 + 8};
-inline StepScalars step_scalars(double lr, std::int64_t updates) {
-  return {at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong), at::full({}, 1.0, at::kFloat),
-          at::full({}, 0.0, at::kFloat)};
+inline StepScalars step_scalars(double lr, std::int64_t updates, bool scales_loss = false) {
+  StepScalars scalars{at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong),
+                      at::full({}, 1.0, at::kFloat), at::full({}, 0.0, at::kFloat)};
+  if (!scales_loss) return scalars;
+  scalars.loss_scale = at::full({}, LossScale::kStart, at::kFloat);
+  scalars.scaler_state = at::zeros({2}, at::kLong);
+  return scalars;
 }
 
 /// The rest of a RunContext, for tests that neither copy nor mark.
 struct Beside {
   std::unique_ptr<Copies> copies = make_host_copies();
   Timeline timeline;
+};
+
+/// One rank's lesson on a communicator of the caller's, and all that it refers to.
+template <Lesson S>
+struct Alone {
+  Alone(Communicator& comm, const RunShape& of, const typename S::Options& options, double lr = 0,
+        bool scales_loss = false)
+      : shape(of),
+        scalars(step_scalars(lr, 0, scales_loss)),
+        context{shape, comm, ledger, scalars, *beside.copies, beside.timeline},
+        lesson(context, options) {
+    at::set_num_threads(1);
+  }
+  const c10::InferenceMode inference;
+  const RunShape shape;
+  Ledger ledger{at::kCPU};
+  const StepScalars scalars;
+  Beside beside;
+  RunContext context;
+  S lesson;
 };
 
 /// What LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls begin() and
@@ -120,23 +143,21 @@ class StepWitness {
     gate_.arrive_and_wait();
     if (rank == 0) {
       witness_.reset_peak();
-      before_ = witness_.live();
+      before = witness_.live();
     }
     gate_.arrive_and_wait();
   }
   void end(int rank) {
     gate_.arrive_and_wait();
-    if (rank == 0) during_ = witness_.peak();
+    if (rank == 0) during = witness_.peak();
     gate_.arrive_and_wait();
   }
-  void leave() { gate_.arrive_and_drop(); }               // a rank that failed
-  [[nodiscard]] Bytes before() const { return before_; }  // alive when the step began
-  [[nodiscard]] Bytes during() const { return during_; }  // the peak inside it
+  void leave() { gate_.arrive_and_drop(); }  // a rank that failed
+  Bytes before, during;                      // alive when the step began; the peak inside it
 
  private:
   AllocatorWitness witness_;
   std::barrier<> gate_;
-  Bytes before_, during_;
 };
 /// The step that it looks at: the first one has allocated whatever a first use allocates.
 constexpr std::int64_t kWitnessedStep = 1;
@@ -151,10 +172,10 @@ struct RankResult {
   Bytes peak_total;
   MemoryPlan memory_plan;
   CommPlan comm_plan;
-  std::vector<CommPlan> recorded;                 // of every step
-  double evaluation = 0, evaluation_between = 0;  // after the last step; after step `evaluate_after`
-  std::vector<double> evaluations;                // between steps, where a run asks for several
-  std::int64_t first_result = 0;                  // the step of losses[0]
+  std::vector<CommPlan> recorded, checked;  // of every step: its own, and those of after_step
+  double evaluation = 0,
+         evaluation_between = 0;  // after the last step; after the last one before with an evaluation
+  std::int64_t first_result = 0;  // the step of losses[0]
   std::int64_t dropped = 0;
   std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
@@ -237,10 +258,10 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     result.recorded.push_back(comm.recorded("train", step));
     comm.set_phase("check");
     strategy.after_step(step);
+    result.checked.push_back(comm.recorded("check", step));
     comm.set_phase("eval");
-    if (step == evaluate_after) result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
-    if (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0)
-      result.evaluations.push_back(evaluate(strategy, comm, made_up_validation(w)));
+    if (step == evaluate_after || (around.evaluate_every > 0 && (step + 1) % around.evaluate_every == 0))
+      result.evaluation_between = evaluate(strategy, comm, made_up_validation(w));
     around.between(strategy, comm, scalars, step + 1);
   }
   comm.set_phase("eval");
@@ -281,19 +302,15 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
     tests += rank.batches + kScalarBytes;
     scratch += rank.op_scratch;
   }
-  EXPECT_EQ(witness.before().value(), (ledgers + tests).value()) << "bytes beside the ledger before the step";
-  EXPECT_GE(witness.during().value(), witness.before().value());
-  EXPECT_LE(witness.during().value(), (witness.before() + scratch).value())
+  EXPECT_EQ(witness.before.value(), (ledgers + tests).value()) << "bytes beside the ledger before the step";
+  EXPECT_GE(witness.during.value(), witness.before.value());
+  EXPECT_LE(witness.during.value(), (witness.before + scratch).value())
       << "bytes beside the ledger in the step";
 }
 
 /// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
-/// A Wrap: random delays, other ones on every rank and every time.
-inline std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {
-  static std::atomic<std::uint64_t> seed = 1;
-  return std::make_unique<DelayingCommunicator>(std::move(comm), seed++);
-}
+using sc::delayed;  // a Wrap
 template <Lesson S>
 std::vector<RankResult> run_local(int world, const Workload& w, const typename S::Options& options,
                                   std::int64_t steps, const Wrap& wrap = {},
@@ -306,7 +323,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
   {
     std::vector<std::jthread> threads;
-    for (int r = 0; r < world; ++r) {
+    for (int r = 0; r < world; ++r)
       threads.emplace_back([&, r] {
         std::unique_ptr<Communicator> comm = ranks.communicator(Rank{r});
         if (wrap) comm = wrap(std::move(comm));
@@ -325,11 +342,9 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
           witness.leave();
         }
       });
-    }
   }
-  for (const std::exception_ptr& error : errors) {
+  for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
-  }
   if (witnesses) expect_nothing_beside_the_ledger(witness, results);
   return results;
 }
@@ -358,7 +373,7 @@ inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout
 inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankResult& reference) {
   std::size_t compared = 0;
   const bool cut = rank.layout->cut().ranks > 1;
-  for (const StateSlice& slice : rank.state) {
+  for (const StateSlice& slice : rank.state)
     for (const StateSlice& whole : reference.state) {
       if (whole.purpose != slice.purpose || whole.unit != slice.unit ||
           whole.segment != (cut ? Segment::sharded : slice.segment))
@@ -376,11 +391,9 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
       }
       ++compared;
     }
-  }
-  if (compared != rank.state.size() || compared == 0) {
+  if (compared != rank.state.size() || compared == 0)
     return ::testing::AssertionFailure()
            << compared << " of " << rank.state.size() << " slices were found in the reference";
-  }
   return ::testing::AssertionSuccess();
 }
 
@@ -405,23 +418,47 @@ inline void expect_as_planned(const RankResult& rank) {
   });
   EXPECT_TRUE(named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
   EXPECT_EQ(rank.peak_total.value(), rank.memory_plan.total().value());
-  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(rank.planned_from); step < rank.recorded.size(); ++step)
     EXPECT_TRUE(rank.recorded[step] == rank.comm_plan) << "operations of step " << step;
-  }
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
 }
 
-/// Every rank ends where the reference does, to the bit, having held and sent what its plans say.
-inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
-  for (const RankResult& rank : ranks) {
-    EXPECT_TRUE(bit_equal(rank, expected));
-    EXPECT_EQ(rank.losses, expected.losses);
-    EXPECT_EQ(rank.norms, expected.norms);
-    EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
-    // Every rank evaluates all batches here, so that sum and count are N times the reference's.
-    EXPECT_DOUBLE_EQ(rank.evaluation, expected.evaluation);
+/// Every rank ends where the run does that it is compared with (its rank's, or the only one there is), to the
+/// bit and from its own first step on, having held and sent what its plans say.
+inline void expect_goes_on(const std::vector<RankResult>& found, const std::vector<RankResult>& expected) {
+  for (std::size_t r = 0; r < found.size(); ++r) {
+    const RankResult &rank = found[r], &whole = expected[r % expected.size()];
+    const auto from = [&](const std::vector<double>& all) {
+      return std::vector<double>(all.begin() + rank.first_result, all.end());
+    };
+    EXPECT_TRUE(bit_equal(rank, whole));
+    EXPECT_EQ(rank.losses, from(whole.losses));
+    EXPECT_EQ(rank.norms, from(whole.norms));
     expect_as_planned(rank);
   }
+}
+
+/// And they evaluate alike.
+inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
+  expect_goes_on(ranks, {expected});
+  // Every rank evaluates all batches here, so that sum and count are N times the reference's.
+  EXPECT_DOUBLE_EQ(ranks[0].evaluation, expected.evaluation);
+  for (const RankResult& rank : ranks) EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
+}
+
+/// What a lesson's plans say of a workload on so many ranks: "<exit code> <where>: <message>", or "taken".
+template <class Plans>
+std::string refusal(const typename Plans::Options& options, const Workload& w, int world,
+                    DeviceKind device = DeviceKind::cpu) {
+  const Plans plans(options);
+  try {
+    RunShape shape = shape_for(w, world, 0, CommBackend::local, plans.mesh(WorldSize{world}));
+    shape.device = device;
+    (void)plans.memory_plan(shape);
+  } catch (const InputError& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.where() + ": " + error.message();
+  }
+  return "taken";
 }
 
 }  // namespace sc::test

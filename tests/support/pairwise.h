@@ -2,11 +2,12 @@
 // as the two longest options have pairs, and a few more, instead of their whole product.
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <initializer_list>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -18,34 +19,11 @@ namespace sc::test {
 /// One setting: by option, the index of its value.
 using PairwiseRow = std::vector<int>;
 
-/// Which pairs of values of two options rows hold already.
-class PairsHeld {
- public:
-  /// counts: of values, by option.
-  explicit PairsHeld(const std::vector<int>& counts) {
-    for (const int count : counts) {
-      first_.push_back(values_);
-      values_ += static_cast<std::size_t>(count);
-    }
-    held_.assign(values_ * values_, false);
-  }
-  [[nodiscard]] bool has(std::size_t a, int value_a, std::size_t b, int value_b) const {
-    return held_[place(a, value_a) * values_ + place(b, value_b)];
-  }
-  void add(const PairwiseRow& row) {
-    for (std::size_t a = 0; a < row.size(); ++a)
-      for (std::size_t b = 0; b < row.size(); ++b)
-        held_[place(a, row[a]) * values_ + place(b, row[b])] = true;
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t option, int value) const {
-    return first_[option] + static_cast<std::size_t>(value);
-  }
-  std::size_t values_ = 0;
-  std::vector<std::size_t> first_;
-  std::vector<bool> held_;
-};
+/// Pairs that rows hold already, each in both orders: an option and its value, another option and its value.
+using PairsHeld = std::set<std::array<std::size_t, 4>>;
+inline std::array<std::size_t, 4> pair_of(std::size_t a, int value_a, std::size_t b, int value_b) {
+  return {a, static_cast<std::size_t>(value_a), b, static_cast<std::size_t>(value_b)};
+}
 
 /// The first pair that is in no row yet, and -1 for all other options; empty: there is none.
 inline PairwiseRow first_missing_pair(const std::vector<int>& counts, const PairsHeld& held) {
@@ -53,7 +31,7 @@ inline PairwiseRow first_missing_pair(const std::vector<int>& counts, const Pair
     for (std::size_t b = a + 1; b < counts.size(); ++b)
       for (int value_a = 0; value_a < counts[a]; ++value_a)
         for (int value_b = 0; value_b < counts[b]; ++value_b) {
-          if (held.has(a, value_a, b, value_b)) continue;
+          if (held.contains(pair_of(a, value_a, b, value_b))) continue;
           PairwiseRow row(counts.size(), -1);
           row[a] = value_a;
           row[b] = value_b;
@@ -66,7 +44,7 @@ inline PairwiseRow first_missing_pair(const std::vector<int>& counts, const Pair
 inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, const PairsHeld& held) {
   int pairs = 0;
   for (std::size_t other = 0; other < row.size(); ++other)
-    pairs += row[other] >= 0 && !held.has(option, value, other, row[other]) ? 1 : 0;
+    pairs += row[other] >= 0 && !held.contains(pair_of(option, value, other, row[other])) ? 1 : 0;
   return pairs;
 }
 
@@ -74,7 +52,7 @@ inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, cons
 /// Each row begins with a pair that is missing; every other option then takes the value with most new pairs.
 ///   counts  of values, by option; at least two options.
 inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
-  PairsHeld held(counts);
+  PairsHeld held;
   std::vector<PairwiseRow> rows;
   for (PairwiseRow row = first_missing_pair(counts, held); !row.empty();
        row = first_missing_pair(counts, held)) {
@@ -88,7 +66,8 @@ inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
       }
       row[option] = best;
     }
-    held.add(row);
+    for (std::size_t a = 0; a < row.size(); ++a)
+      for (std::size_t b = 0; b < row.size(); ++b) held.insert(pair_of(a, row[a], b, row[b]));
     rows.push_back(std::move(row));
   }
   return rows;

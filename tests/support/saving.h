@@ -81,10 +81,9 @@ template <Lesson S>
 std::vector<RankResult> run_part(int world, const Workload& w, const typename S::Options& options,
                                  const Part& part, const Wrap& wrap = {}) {
   std::map<std::int64_t, std::unique_ptr<Saving>> saves;
-  for (std::int64_t done = part.first + 1; part.save_every > 0 && done <= part.last; ++done) {
+  for (std::int64_t done = part.first + 1; part.save_every > 0 && done <= part.last; ++done)
     if (done % part.save_every == 0)
       saves[done] = std::make_unique<Saving>(saved_after(done, part.dir), world, done);
-  }
   const auto begins = [&](const RunShape& shape, Strategy& strategy, const StepScalars& scalars) {
     if (part.first == 0) return;
     const std::unique_ptr<FileOps> ops = posix_file_ops();

@@ -1,6 +1,7 @@
 // A disk that takes its time and answers in another order than it was asked in. No torch.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -13,12 +14,13 @@
 
 namespace sc {
 
-/// Holds all that it is asked for, and does one thing at a time: the newest, or any. What will be read is
+/// Holds all that it is asked for, and does one thing at a time: the newest, any, or one kind of request only
+/// when there is no other. What will be read is
 /// 0xff bytes (NaN) from the request on, and what is written is what is in memory when its turn has come: who
 /// reads before the end, or writes, is seen.
 class ShufflingBlockIo final : public BlockIo {
  public:
-  enum class Order : std::uint8_t { newest_first, any };
+  enum class Order : std::uint8_t { newest_first, any, reads_last, writes_last };
   ShufflingBlockIo(std::unique_ptr<BlockIo> inner, Order order, std::uint64_t seed)
       : inner_(std::move(inner)), order_(order), random_(seed) {}
   void submit(const BlockRequest& request) override {
@@ -28,14 +30,21 @@ class ShufflingBlockIo final : public BlockIo {
   }
   BlockResult reap() override {
     std::this_thread::sleep_for(std::chrono::microseconds(up_to(300)));  // others come meanwhile
-    const std::size_t last = held_.size() - 1, i = order_ == Order::newest_first ? last : up_to(last);
-    std::swap(held_[i], held_.back());
+    std::swap(held_[next()], held_.back());
     inner_->submit(held_.back());
     held_.pop_back();
     return inner_->reap();
   }
 
  private:
+  std::size_t next() {
+    const std::size_t last = held_.size() - 1;
+    if (order_ == Order::newest_first) return last;
+    if (order_ == Order::any) return up_to(last);
+    const auto late = order_ == Order::reads_last ? BlockRequest::Kind::read : BlockRequest::Kind::write;
+    const auto first = std::ranges::find_if(held_, [&](const auto& request) { return request.kind != late; });
+    return first == held_.end() ? 0 : static_cast<std::size_t>(first - held_.begin());
+  }
   std::size_t up_to(std::size_t most) { return std::uniform_int_distribution<std::size_t>(0, most)(random_); }
 
   const std::unique_ptr<BlockIo> inner_;
