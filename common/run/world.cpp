@@ -141,7 +141,6 @@ void World::start_watchdog(double limit_seconds) {
                       .interrupted = interrupted,
                       .print = [this](const std::string& text) { speak(kLost, text); },
                       .abort = abort,
-                      .fall_silent = {},
                       .exit = {}});
 }
 

@@ -19,10 +19,6 @@ struct Backend {
   test::Wrap wrap;
 };
 
-std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> inner) {
-  const auto seed = static_cast<std::uint64_t>(to_int(inner->rank())) + 17;
-  return std::make_unique<DelayingCommunicator>(std::move(inner), seed);
-}
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner) {
   return std::make_unique<RecordingCommunicator>(std::move(inner), RecordOptions{.trace_steps = 1});
 }
