@@ -270,8 +270,8 @@ def peak_memory(lesson, ranks, *flags):
     """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by rank); two Nones if it failed."""
     out = new_path("out")
     process = start(mpirun(ranks) + [program(lesson)] + files_of(lesson) + [*flags, "--out", out])
-    peaks = {}
-    while process.poll() is None:
+    peaks, deadline = {}, time.monotonic() + DEADLINE
+    while process.poll() is None and time.monotonic() < deadline:
         for pid in processes_with(out):
             try:
                 with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
