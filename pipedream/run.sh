@@ -20,7 +20,7 @@ compile() {
   local source=$1 object
   object=$build/${source//\//_}.o
   if [[ -f $object && ! $source -nt $object && -z $(find pipedream common/input -name '*.h' -newer "$object" -print -quit) ]]; then return 0; fi
-  "$compiler" -std=c++20 -O2 -I. -c "$source" -o "$object.new"
+  "$compiler" -std=c++20 -O2 -DCXXOPTS_NO_REGEX -I. -c "$source" -o "$object.new"
   mv "$object.new" "$object"
 }
 

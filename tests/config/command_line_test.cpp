@@ -28,6 +28,10 @@ TEST(CommandLine, WithoutFlagsTheDefaultsHold) {
   EXPECT_DOUBLE_EQ(line.watchdog_seconds, 30);
 }
 
+TEST(CommandLine, AnArgumentBehindAnEqualsSignMayHoldALineBreak) {
+  EXPECT_EQ(parse({"--out=a\nb"}).out, "a\nb");
+}
+
 TEST(CommandLine, EveryFlagIsRead) {
   const CommandLine line = parse({"--workload",
                                   "w.json",

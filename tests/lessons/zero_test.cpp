@@ -403,15 +403,16 @@ std::int64_t persist_below(const Options& options) {
   return 0;
 }
 
-constexpr std::int64_t kPairSteps = 6, kEvaluatedStep = 1;
+constexpr std::int64_t kEvaluatedStep = 1;
+std::int64_t pair_steps() { return test::all_settings() ? 20 : 6; }
 
 // Of bf16 gradients lesson 01's: as 02 to 04 do, it rounds a sum over ranks once.
 test::RankResult zero_reference(const ZeroSetting& s, ReduceEvery every) {
   const std::optional<std::int64_t> after = s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt;
   if (s.workload.precision.grad_dtype == DType::bf16)
-    return test::run_local<DataParallel>(s.world, s.workload, {}, kPairSteps, {}, after).at(0);
+    return test::run_local<DataParallel>(s.world, s.workload, {}, pair_steps(), {}, after).at(0);
   return test::run_local<ReferenceOrder>(1, s.workload, {.virtual_ranks = s.world, .reduce_every = every},
-                                         kPairSteps, {}, after)
+                                         pair_steps(), {}, after)
       .at(0);
 }
 
@@ -433,7 +434,7 @@ template <Lesson S>
 void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& options) {
   const test::RankResult expected =
       zero_reference(s, std::is_same_v<S, Zero1> ? ReduceEvery::step : ReduceEvery::micro_batch);
-  const auto ranks = test::run_local<S>(s.world, s.workload, options, kPairSteps,
+  const auto ranks = test::run_local<S>(s.world, s.workload, options, pair_steps(),
                                         s.delays ? test::Wrap(delayed) : test::Wrap(),
                                         s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt);
   if (persist_below(options) == 0) {

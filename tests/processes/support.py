@@ -415,7 +415,8 @@ def peak_memory(lesson, ranks, text):
     rank); two Nones if it failed."""
     job = Run(lesson, ranks, text, save=False)
     process, peaks = start(job.line), {}
-    while process.poll() is None:
+    deadline = time.monotonic() + DEADLINE
+    while process.poll() is None and time.monotonic() < deadline:
         for rank, pid in ranks_of(job.out).items():
             with contextlib.suppress(OSError):  # it ended meanwhile
                 peak = re.search(r"VmHWM:\s+(\d+) kB", read_text(f"/proc/{pid}/status"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the three commands cost on this machine: CPU minutes (user + sys) and minutes, each in a fresh clone of HEAD with an empty compiler
 # cache; and the twenty tests that took longest. Sleeps cost no CPU; a busy machine changes minutes, and CPU minutes little.
-#   usage  tests/setup/cost.sh [first | run | ci ...]      default: all three; half an hour or more
+#   usage  tests/setup/cost.sh [--before COMMIT] [first | run | ci ...]      default: all three; half an hour or more
+#     --before COMMIT  measures that commit: a machine is judged by what a command took on another one, or before a change
 #     first   lessons/01_data_parallel/run.sh
 #     run     tests/run.sh
 #     ci      .ci/run
@@ -11,6 +12,12 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 cd "$root"
 
+commit=$(git rev-parse --short=12 HEAD) # a commit made meanwhile is not what was measured
+kind=commands
+if [[ ${1:-} == --before ]]; then
+  commit=$(git rev-parse --short=12 "${2:?COMMIT}") kind=before
+  shift 2
+fi
 which=("$@")
 ((${#which[@]})) || which=(first run ci)
 logs=$root/build/cost
@@ -18,7 +25,6 @@ mkdir -p "$logs"
 scratch=$(mktemp -d)
 chmod 755 "$scratch" # tests are other users, too
 trap 'rm -rf "$scratch"' EXIT
-commit=$(git rev-parse --short=12 HEAD) # a commit made meanwhile is not what was measured
 
 for name in "${which[@]}"; do
   case $name in
@@ -37,20 +43,20 @@ for name in "${which[@]}"; do
   say "$name: exit $status, $(cat "$logs/$name.time") seconds: on the clock, user, sys"
   ((status == 0)) || exit 1
 done
-python3 -B - "$logs" "$commit" "${which[@]}" <<'PY'
+python3 -B - "$logs" "$commit" "$kind" "${which[@]}" <<'PY'
 import json, os, pathlib, re, sys, xml.etree.ElementTree as tree
-logs, commit, names, file = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:], pathlib.Path("docs/results/cost.json")
-found = json.loads(file.read_text()) if file.exists() else {"commands": {}}
+logs, commit, kind, names, file = pathlib.Path(sys.argv[1]), *sys.argv[2:4], sys.argv[4:], pathlib.Path("docs/results/cost.json")
+found = json.loads(file.read_text()) if file.exists() else {}
 for name in names:
     wall, user, system = map(float, (logs / f"{name}.time").read_text().split())
     stages = dict((what, int(seconds)) for what, seconds in re.findall(r"^== (.+): (\d+) s,", (logs / f"{name}.log").read_text(), re.M))
-    found["commands"][name] = {"commit": commit, "cores": len(os.sched_getaffinity(0)), "cpu_minutes": (user + system) / 60, "minutes": wall / 60, "stages": stages}
-    if (logs / f"{name}.xml").exists() and name == "run":
+    found.setdefault(kind, {})[name] = {"commit": commit, "cores": len(os.sched_getaffinity(0)), "cpu_minutes": (user + system) / 60, "minutes": wall / 60, "stages": stages}
+    if (logs / f"{name}.xml").exists() and name == "run" and kind == "commands":
         cases = [(float(case.get("time")), case.get("name")) for case in tree.parse(logs / f"{name}.xml").getroot().iter("testcase")]
         found["dearest"] = [{"test": test, "seconds": seconds} for seconds, test in sorted(cases, reverse=True)[:20]]
 file.write_text(json.dumps(found, indent=1) + "\n")
 for name in names:
-    print(f"{name:6} {found['commands'][name]['cpu_minutes']:5.1f} CPU minutes, {found['commands'][name]['minutes']:5.1f} minutes")
+    print(f"{name:6} {found[kind][name]['cpu_minutes']:5.1f} CPU minutes, {found[kind][name]['minutes']:5.1f} minutes")
 for one in found.get("dearest", []):
     print(f"{one['seconds']:7.1f} s  {one['test']}")
 PY

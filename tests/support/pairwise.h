@@ -112,8 +112,14 @@ class Choose {
   std::ostringstream text_;
 };
 
+/// Whether tests try all that they can, as tests/soak.sh asks them to by STAGECRAFT_SETTINGS=all.
+inline bool all_settings() {
+  const char* settings = std::getenv("STAGECRAFT_SETTINGS");
+  return settings != nullptr && std::string_view(settings) == "all";
+}
+
 /// Of the settings that a test tries in several worlds (or with several buffers): each in one of them, drawn
-/// by lot, the same every time. With STAGECRAFT_SETTINGS=all, which tests/soak.sh sets, each in all of them.
+/// by lot, the same every time; with all_settings() each in all of them.
 class Lot {
  public:
   /// which  of `of`, from 0
@@ -121,13 +127,11 @@ class Lot {
   /// Whether the next setting is tried here.
   [[nodiscard]] bool draws() {
     const bool here = random_() % of_ == which_;
-    return here || all_;
+    return here || all_settings();
   }
 
  private:
   unsigned which_, of_;
-  const char* settings_ = std::getenv("STAGECRAFT_SETTINGS");
-  bool all_ = settings_ != nullptr && std::string_view(settings_) == "all";
   std::mt19937 random_{1};
 };
 
