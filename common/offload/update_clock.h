@@ -17,6 +17,10 @@ struct UpdateClock {
   [[nodiscard]] bool puts_off(std::int64_t step) const { return delayed && step >= warm_steps; }
   /// Updates that have been posted when `step` begins.
   [[nodiscard]] std::int64_t posted(std::int64_t step) const { return step - first_step + taken_over; }
+  /// The last of them; 0 where there is none.
+  [[nodiscard]] std::int64_t last_posted(std::int64_t step) const {
+    return std::max<std::int64_t>(0, posted(step) - 1);
+  }
   // [anchor: one-update-behind]
   /// How many updates the parameters have seen that forward of `step` computes with. Delayed: all but the
   /// last one, for which the host has a whole step.

@@ -16,5 +16,9 @@ std::int64_t replica_hash_cuda(const at::Tensor& t);
 
 /// The first rank whose hash differs from rank 0's, or -1.  hashes: [N] int64, on any device.
 int first_different(const at::Tensor& hashes);
+/// Whether replicas are compared after `step`: every `every`-th one, from 0; never with 0.
+constexpr bool verifies_after(std::int64_t step, std::int64_t every) {
+  return every != 0 && (step + 1) % every == 0;
+}
 
 }  // namespace sc

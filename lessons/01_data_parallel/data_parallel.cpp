@@ -102,7 +102,7 @@ void DataParallel::step_unit(int unit) {
 
 // [anchor: verify-replicas]
 void DataParallel::after_step(std::int64_t step) {
-  if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
+  if (!verifies_after(step, options_.verify_replicas)) return;
   hash_.fill_(replica_hash(params_arena_));
   context_.comm.all_gather(hash_, hashes_full_, {OpPurpose::hashes}).wait();
   const int odd = first_different(hashes_full_);

@@ -12,7 +12,7 @@ at::Tensor Offload::params_of(std::size_t piece) const {
 }
 
 std::vector<StateSlice> Offload::state() const {
-  const std::int64_t last = std::max<std::int64_t>(0, clock_.posted(step_) - 1);  // update
+  const std::int64_t last = clock_.last_posted(step_);  // update
   optimizer_->wait_landed(last);
   std::vector<StateSlice> state = state_of(passes_.last_local(), units_.resident());
   for (std::size_t i = 0; i < host_.size(); ++i) {

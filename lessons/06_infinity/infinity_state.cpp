@@ -1,13 +1,11 @@
 // What lesson 06 holds between steps: for a checkpoint, and from one; and where a step's time went.
-#include <algorithm>
-
 #include "common/comm/gather_text.h"
 #include "infinity.h"
 
 namespace sc {
 
 std::vector<StateSlice> Infinity::state() const {
-  const std::int64_t last = std::max<std::int64_t>(0, clock_.posted(step_) - 1),  // update
+  const std::int64_t last = clock_.last_posted(step_),  // update
       done = delivery_ == Delivery::by_gathers ? optimizer_->settle() : 0;
   const bool on_host = options_.grads_at == GradsAt::host;
   if (on_host) optimizer_->wait_landed(last);

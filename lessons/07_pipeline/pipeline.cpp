@@ -1,6 +1,7 @@
 #include "pipeline.h"
 
 #include "common/pipeline/measured.h"
+#include "common/strategy/replica_hash.h"
 
 namespace sc {
 
@@ -163,7 +164,7 @@ void Pipeline::publish_params() {
 
 void Pipeline::after_step(std::int64_t step) {
   pace_.check(step);
-  if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
+  if (!verifies_after(step, options_.verify_replicas)) return;
   if (compare_copies(step)) ++replica_checks_;
 }
 

@@ -67,7 +67,7 @@ void TensorParallel::step_slice(OwnedSlice& s) {
 // [anchor: verify-replicas]
 // Two errors make no noise: copies that part, and ranks that read different rows.
 void TensorParallel::after_step(std::int64_t step) {
-  if (options_.verify_replicas == 0 || (step + 1) % options_.verify_replicas != 0) return;
+  if (!verifies_after(step, options_.verify_replicas)) return;
   const int units = layout_.num_units();
   for (int unit = 0; unit < units; ++unit)
     if (params_[unit].whole.defined()) hashes_[unit].fill_(replica_hash(params_[unit].whole));

@@ -245,6 +245,8 @@ TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {
 TEST(UpdateClockTest, AnUpdateBelongsToTheStepWhoseForwardWaitsForIt) {
   const UpdateClock begun{.delayed = true, .warm_steps = 2};
   EXPECT_EQ(begun.step_after(begun.posted(0)), 1);
+  EXPECT_EQ(begun.last_posted(0), 0);
+  EXPECT_EQ(begun.last_posted(3), 2);
   EXPECT_EQ(begun.due(1), 1);  // exact
   EXPECT_EQ(begun.due(3), 2);  // one behind
   EXPECT_FALSE(begun.pending(1));

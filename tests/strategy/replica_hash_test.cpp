@@ -54,5 +54,12 @@ TEST(ReplicaHash, NamesTheFirstRankThatDiffersFromRank0) {
   EXPECT_EQ(first_different(at::tensor({8, 7, 7}, at::kLong)), 1);
 }
 
+TEST(ReplicaHash, ComparedAfterEverySoManySteps) {
+  for (const std::int64_t step : {2, 5, 8}) EXPECT_TRUE(verifies_after(step, 3));
+  for (const std::int64_t step : {0, 1, 3, 4}) EXPECT_FALSE(verifies_after(step, 3));
+  EXPECT_TRUE(verifies_after(0, 1));
+  EXPECT_FALSE(verifies_after(0, 0));
+}
+
 }  // namespace
 }  // namespace sc
