@@ -24,11 +24,14 @@ CASES = {
     "01": ("01_data_parallel", 2, 16, 32, ""),
     "04": ("04_zero3", 2, 16, 32, ""),
     "05 exact": ("05_offload", 2, 16, 32, "--set update=exact"),
+    "05 early": ("05_offload", 2, 16, 32, "--set update=early"),
     "05 delayed": ("05_offload", 2, 16, 32, "--set update=delayed"),
     "06": ("06_infinity", 2, 16, 32, ""),
     "07": ("07_pipeline", 2, 4, 32, "--set schedule=1f1b --set model.tied=off"),
     "08 none": ("08_weight_versions", 2, 4, 32, "--set versions=none --set model.tied=off"),
     "08 stash": ("08_weight_versions", 2, 4, 32, "--set versions=stash --set model.tied=off"),
+    "10": ("10_tensor_parallel", 2, 16, 16, ""),
+    "11": ("11_combined", 2, 4, 32, "--set mesh=2x1x1 --set model.tied=off"),
 }
 
 

@@ -41,13 +41,14 @@ const Case kCases[] = {
     {"NoHeader", file_of(""), "the header at byte 8 does not start with '{'"},
     {"LeadingBlank", file_of(" {}"), "the header at byte 8 does not start with '{'"},
     {"HeaderIsAnArray", file_of("[]"), "the header at byte 8 does not start with '{'"},
-    {"CutOffJson", file_of(kA, 8), "header, byte 61: not valid JSON near '8]}'"},
-    {"NotJson", file_of("{a:1}"), "header, byte 10: not valid JSON near '{a'"},
-    {"TextAfterTheObject", file_of("{} x"), "header, byte 12: not valid JSON near '{} x'"},
-    {"InvalidUtf8", file_of("{\"\xff\":1}"), "header, byte 11: not valid JSON near '\"\\xff'"},
+    {"CutOffJson", file_of(kA, 8), ":1:54: is not JSON: unexpected end of input; expected '}'"},
+    {"NotJson", file_of("{a:1}"), ":1:2: is not JSON: invalid literal; expected string literal"},
+    {"TextAfterTheObject", file_of("{} x"), ":1:4: is not JSON: invalid literal; expected end of input"},
+    {"InvalidUtf8", file_of("{\"\xff\":1}"),
+     ":1:3: is not JSON: invalid string: ill-formed UTF-8 byte; expected string literal"},
     {"TwoTensorsOfOneName", file_of(kA + R"(,"a":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})", 8),
-     "1:58: key \"a\" is given twice"},
-    {"AFieldTwice", file_of(R"({"a":{"dtype":"F32","dtype":"F32"}})"), "1:28: key \"dtype\" is given twice"},
+     ":1:58: key \"a\" is given twice"},
+    {"AFieldTwice", file_of(R"({"a":{"dtype":"F32","dtype":"F32"}})"), ":1:28: key \"dtype\" is given twice"},
     {"UnknownField", file_of(R"({"a":{"dtype":"F32","size":8}})"), "\"a.size\" is not a key of it"},
     {"TensorIsANumber", file_of(R"({"a":5})"), "\"a\" must be an object, not 5"},
     {"NoDtype", file_of(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8), "\"a.dtype\" is missing"},
@@ -93,7 +94,7 @@ const Case kCases[] = {
      "\"__metadata__\" must be an object, not \"x\""},
     {"MetadataHoldsANumber", file_of(R"({"__metadata__":{"epoch":3}})"),
      "\"__metadata__.epoch\" must be a text, not 3"},
-    {"MetadataTwice", file_of(R"({"__metadata__":{"a":"x","a":"y"}})"), "1:31: key \"a\" is given twice"},
+    {"MetadataTwice", file_of(R"({"__metadata__":{"a":"x","a":"y"}})"), ":1:29: key \"a\" is given twice"},
 };
 
 class Malformed : public ::testing::TestWithParam<Case> {};
@@ -104,7 +105,9 @@ TEST_P(Malformed, IsRefusedWithItsReason) {
   ops->create(dir / "a.safetensors")->append(as_bytes(GetParam().file));
   const std::string error =
       input_error([&] { SafetensorsReader(dir / "a.safetensors"); }, dir.path().string());
-  EXPECT_EQ(error.substr(0, error.rfind('|')), "65|DIR/a.safetensors: " + GetParam().message);
+  EXPECT_EQ(error.substr(0, error.rfind('|')),
+            "65|DIR/a.safetensors" + (GetParam().message.starts_with(":1:") ? "" : std::string(": ")) +
+                GetParam().message);
   EXPECT_GT(error.size(), error.rfind('|') + 1) << "a fix must be named";
 }
 

@@ -38,7 +38,8 @@ void read_tensors(Manifest& manifest, const JsonNode& node) {
     TensorShape& added = manifest.tensors.emplace_back(TensorShape{tensor["name"].text(), {}});
     for (const JsonNode& size : tensor["shape"].elements()) added.shape.push_back(size.integer());
     if (added.numel() <= 0) tensor["shape"].fail("has no elements, or more than 64 bits can count");
-    if (!names.insert(added.name).second) tensor.fail("is given twice");
+    if (!names.insert(added.name).second)
+      tensor.fail(fmt::format("is \"{}\" a second time", shown(added.name)));
   }
 }
 
