@@ -140,8 +140,7 @@ void World::start_watchdog(double limit_seconds) {
                       .ends_by_itself = ends_by_itself,
                       .interrupted = interrupted,
                       .print = [this](const std::string& text) { speak(kLost, text); },
-                      .abort = abort,
-                      .exit = {}});
+                      .abort = abort});
 }
 
 World::~World() {

@@ -61,6 +61,10 @@ struct Cut {
 };
 
 void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
+  if (!cut.is_cut()) {
+    at::Tensor into = whole.segment(slice.segment).narrow(0, piece.begin, piece.size());
+    return slice.read(piece, into);
+  }
   at::Tensor values = at::empty({piece.size()}, at::kFloat);
   slice.read(piece, values);
   cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& into) {
@@ -69,6 +73,8 @@ void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const Unit
 }
 
 void write_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
+  if (!cut.is_cut())
+    return slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
   at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding is zero
   cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& from) {
     values.narrow(0, here.begin, here.size()).copy_(from);
