@@ -32,7 +32,7 @@ rooms() {
   echo engine docs/explore/engine.cpp
 }
 
-flags=(-std=c++20 -O2 -fwasm-exceptions -DFMT_HEADER_ONLY -DSPDLOG_FMT_EXTERNAL -DSPDLOG_HEADER_ONLY -include docs/explore/libcxx.h -I. -isystem "$build/include"
+flags=(-std=c++20 -O2 -fwasm-exceptions -DFMT_HEADER_ONLY -DSPDLOG_FMT_EXTERNAL -DSPDLOG_HEADER_ONLY -DCXXOPTS_NO_REGEX -include docs/explore/libcxx.h -I. -isystem "$build/include"
   -Wno-unused-command-line-argument)
 compile() { # compile ROOM SOURCES...: to build/explore/ROOM.o, unless it is newer than all that it was made of
   local room=$1 object=$build/$1.o newest

@@ -238,7 +238,7 @@ def mesh_cube():
         for i, line in enumerate((said[name], *words)):
             drawing.text(left, 298 + 18 * i, line, "small")
     return drawing.done(
-        f"{COMPUTED}: the numbers are those of `three-splits`; replicas stand below each other, tensor ranks behind each other."
+        f"{COMPUTED}: the numbers are ranks; replicas stand below each other, tensor ranks behind each other."
     )
 
 

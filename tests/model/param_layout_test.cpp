@@ -7,8 +7,8 @@
 #include <array>
 #include <set>
 
-#include "tests/support/pairwise.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/pairwise.h"
 
 namespace sc {
 namespace {
