@@ -14,7 +14,7 @@ for header in nlohmann fmt spdlog cxxopts.hpp; do ln -sfn "/usr/include/$header"
 # The rooms that a plan, choose and pipedream need, each as one source, as cmake's unity builds do.
 rooms() {
   echo input common/input/*.cpp
-  echo base common/base/{command_words,flag_text,text}.cpp
+  echo base common/base/{command_words,flag_text,mesh,text}.cpp
   echo config common/config/*.cpp
   echo layout common/model/{activation_plan,param_layout,part_plan}.cpp
   echo watch common/watch/{comm_op,contents,pass}.cpp
