@@ -10,7 +10,7 @@ namespace {
 RunShape gpt_shape(const Workload& workload, WorldSize world) {
   RunShape run;
   run.workload = workload;
-  run.world = world;
+  run.mesh = Mesh(world);
   return run;
 }
 
