@@ -7,7 +7,8 @@ Needs git, and clang-format-14 for two commits; builds nothing. Cells: "before /
 Rows: lessons (*.cpp, *.h; no exercise/), common/ and its rooms (*.cu and *.cuh, too), choose, pipedream, all of that as product,
 tests, and Python.
   statements  C++: semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
-              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments. Python: by ast
+              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments. Python: by ast,
+              without docstrings
   lines       that are not blank, of C++ after clang-format as the second commit's .clang-format says
   function    data members whose type has std::function in it; an alias of one is not found
   members     of the lesson's class and its bases, data that is not static: what outlives a step
@@ -187,10 +188,15 @@ def places_in(folder, files=None):
     return rows
 
 
+def is_text(node):
+    """A docstring: a comment."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def statements_of(path):
     text = path.read_text()
     if path.suffix == ".py":
-        return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text)))
+        return sum(isinstance(node, ast.stmt) and not is_text(node) for node in ast.walk(ast.parse(text)))
     return statements(bare(NOISE.sub(lambda match: " " if match[0][0] == "/" else match[0], text)))
 
 
