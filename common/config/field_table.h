@@ -95,16 +95,16 @@ class FieldTable {
  public:
   /// `way` leads from a T to the member of type V: &T::name, or more than one for a member's member.
   template <class V, class... Way>
-  FieldTable& add(FieldText text, Codec<V> codec, Way... way) {
+  FieldTable& add(const FieldText& text, Codec<V> codec, Way... way) {
     const auto place = [=](T & object) -> auto& { return member_of(object, way...); };
     T defaults{};
     static_assert(std::is_same_v<decltype(place(defaults)), V&>, "the codec's type is the member's");
-    const Field field{.path = std::move(text.path),
+    const Field field{.path = text.path,
                       .type = codec.type,
-                      .unit = std::move(text.unit),
+                      .unit = text.unit,
                       .default_text = codec.format(place(defaults)),
                       .range = codec.range,
-                      .doc = std::move(text.doc),
+                      .doc = text.doc,
                       .choices = codec.choices,
                       .set = {},
                       .get = {}};

@@ -78,6 +78,7 @@ void add_keys_that_may_differ(const Given& given, CommandLine& line) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): a table
 std::vector<Flag> all_flags(const Program& program) {
   using C = CheckpointFlags;
   using E = EvaluationFlags;

@@ -15,6 +15,7 @@ constexpr std::int64_t kMaxTokens = 1 << 20;
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): a table
 FieldTable<Workload> workload_fields() {
   using W = Workload;
   FieldTable<W> table;

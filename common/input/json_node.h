@@ -43,7 +43,7 @@ class JsonNode {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::map<std::string, std::string> texts() const;
   /// An object has no other keys than these.
-  void only(std::initializer_list<std::string_view> keys) const;
+  void only(std::initializer_list<std::string_view> known) const;
 
   [[nodiscard]] const nlohmann::json& value() const { return *value_; }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -60,6 +60,7 @@ class JsonNode {
 /// of(the value that `text` is).
 ///   line    the file's, where the text is one line of it; 0: the text is the whole file
 ///   Errors  Error(code, file and place, what is wrong, fix): no JSON, out of bounds, or what `of` refuses
+// NOLINTNEXTLINE(readability-function-size): each is another word of the message
 template <class Error, class Code, class Of>
 auto of_json(std::string_view text, const JsonLimits& limits, const std::string& file, Code code,
              const std::string& fix, const Of& of, std::int64_t line = 0) {

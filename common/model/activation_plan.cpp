@@ -112,6 +112,7 @@ namespace {
 
 // What tensor ranks have, for each of `times` micro-batches.
 //   slabs, blocks  how many [n, d] one has, and blocks, for the reader
+// NOLINTNEXTLINE(readability-function-size): eight facts
 void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t times,
                 const std::string& slabs, const std::string& blocks, MemoryPlan& plan) {
   const Activations mode = run.workload.activations;

@@ -97,15 +97,17 @@ void add_bytes_row(const std::string& name, const std::vector<Group>& groups, co
   if (always) rows.push_back(row);
 }
 
+void add_purpose_row(const std::vector<Group>& groups, Purpose purpose, Place place, Rows& rows) {
+  const auto bytes_in = [=](const Group& group) { return group.plan.memory.of(purpose, place); };
+  add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
+}
+
 // A column a group.
 std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
   for (const Group& group : groups) rows[0].push_back(group.name());
   for_each_place([&](Place place) {
-    for_each_purpose([&](Purpose purpose) {
-      const auto bytes_in = [=](const Group& group) { return group.plan.memory.of(purpose, place); };
-      add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
-    });
+    for_each_purpose([&](Purpose purpose) { add_purpose_row(groups, purpose, place, rows); });
     const auto bytes_in = [=](const Group& group) { return group.plan.memory.total(place); };
     add_bytes_row(at_place("total", place), groups, bytes_in, rows);
   });

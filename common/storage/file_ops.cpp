@@ -171,12 +171,12 @@ Bytes File::size() {
   return Bytes(info.st_size);
 }
 
-std::int64_t File::write_some(std::span<const std::byte> bytes, Bytes offset) {
+std::int64_t File::write_some(std::span<const std::byte> bytes, Bytes offset) const {
   const auto n = ::pwrite(descriptor(), bytes.data(), bytes.size(), offset.value());
   return n < 0 ? -errno : n;
 }
 
-std::int64_t File::read_some(std::span<std::byte> bytes, Bytes offset) {
+std::int64_t File::read_some(std::span<std::byte> bytes, Bytes offset) const {
   const auto n = ::pread(descriptor(), bytes.data(), bytes.size(), offset.value());
   return n < 0 ? -errno : n;
 }
@@ -191,7 +191,7 @@ void File::allocate(Bytes size) {
   });
 }
 
-bool File::set_direct(bool direct) {
+bool File::set_direct(bool direct) const {
   struct statfs info {};
   // tmpfs takes the flag and copies within memory all the same.
   if (direct && ::fstatfs(descriptor(), &info) == 0 && info.f_type == TMPFS_MAGIC) return false;
@@ -205,6 +205,7 @@ std::unique_ptr<File> File::again() {
   return std::make_unique<File>(ops_, std::move(fd), path_);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the system's words and the message's
 std::unique_ptr<File> FileOps::open(const Path& at, const Path& path, int flags, FileIntent intent,
                                     const char* action, std::initializer_list<int> none) {
   UniqueFd fd = open_fd(at, flags);

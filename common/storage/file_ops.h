@@ -81,15 +81,15 @@ class File {
   // What BlockIo needs (block_io.h).
   /// One system call, which no hook sees: bytes moved (perhaps fewer than asked; 0 at the file's end), or
   /// -errno.
-  std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset);
-  std::int64_t read_some(std::span<std::byte> bytes, Bytes offset);
+  std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) const;
+  std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) const;
   /// Room on the device for the file's first `size` bytes. Nothing happens where the file system cannot
   /// promise that. InputError (exit 73) where there is no such room, or the user's limit (ulimit -f) is
   /// lower.
   void allocate(Bytes size);
   /// From now on transfers go past the page cache (O_DIRECT), or through it. While they go past it, memory,
   /// offset and size are multiples of 4096. False: refused here, or the file lies in memory anyway (tmpfs).
-  bool set_direct(bool direct);
+  bool set_direct(bool direct) const;
   /// Another handle on the same open file, for another thread.
   std::unique_ptr<File> again();
   [[nodiscard]] int descriptor() const { return fd_.get().value; }

@@ -71,12 +71,12 @@ SafeTensor read_tensor(const std::string& name, const JsonNode& node) {
   if (type == nullptr) node["dtype"].fail("is " + shown(node["dtype"].text()) + ", which the format lacks");
   const std::vector<std::int64_t> offsets = sizes_of(node["data_offsets"]);
   if (offsets.size() != 2) node["data_offsets"].fail("must be two offsets");
-  const SafeTensor tensor{.name = name,
-                          .stored_dtype = std::string(type->name),
-                          .dtype = type->dtype,
-                          .shape = sizes_of(node["shape"]),
-                          .begin = offsets[0],
-                          .end = offsets[1]};
+  SafeTensor tensor{.name = name,
+                    .stored_dtype = std::string(type->name),
+                    .dtype = type->dtype,
+                    .shape = sizes_of(node["shape"]),
+                    .begin = offsets[0],
+                    .end = offsets[1]};
   check_size(tensor, *type, node);
   return tensor;
 }

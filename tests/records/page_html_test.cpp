@@ -47,7 +47,7 @@ RankMarks marks_of(int spans) {
 
 Json data_of(const RunRecord& record, const std::vector<std::string>& ranks) {
   const ParamLayout layout(model(), WorldSize{record.world});
-  const std::string html = html_of({"Why?", record, layout, ranks}, kFrame);
+  const std::string html = html_of({"Why?", record, layout, ranks, {}}, kFrame);
   const std::size_t begin = html.find("json\">") + 6, end = html.find("</script>");
   EXPECT_EQ(html.substr(0, 3) + html.substr(end), "<a></script><b>");
   return Json::parse(html.substr(begin, end - begin));
@@ -176,7 +176,7 @@ TEST(Page, ARunWithoutMarksHasNone) {
 TEST(Page, AFrameWithoutAPlaceForDataIsNone) {
   const RunRecord record = record_of(1);
   const ParamLayout layout(model(), WorldSize{1});
-  EXPECT_THROW(html_of({"Why?", record, layout, {}}, "<html>"), std::runtime_error);
+  EXPECT_THROW(html_of({"Why?", record, layout, {}, {}}, "<html>"), std::runtime_error);
 }
 
 }  // namespace

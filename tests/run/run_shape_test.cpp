@@ -100,11 +100,11 @@ TEST(Notes, SayWhatNeverComes) {
   workload.optim.warmup_steps = 40;
   EXPECT_EQ(said(14), (Texts{"verify_replicas=21: the run ends after step 20, and compares none",
                              "optim.warmup_steps=40: the run ends after 20 of them, at 50 % of optim.lr"}));
-  EXPECT_EQ(said(15, {.updates_a_step = 2, .notes = {"its own"}}),
+  EXPECT_EQ(said(15, {.links = {}, .updates_a_step = 2, .notes = {"its own"}}),
             (Texts{"its own", "--save-every 15: the run ends after step 20, without a checkpoint",
                    "--eval-every 15: the run ends after step 20, and evaluates then alone",
                    "verify_replicas=21: the run ends after step 20, and compares none"}));
-  EXPECT_EQ(said(20, {.notes = {"its own"}}), Texts{}) << "nothing is trained";
+  EXPECT_EQ(said(20, {.links = {}, .notes = {"its own"}}), Texts{}) << "nothing is trained";
 }
 
 // nan@0,3 on two stages: rank 0 has no loss, so its micro-batches are poisoned on the last stage as well.

@@ -168,6 +168,7 @@ TEST(HangReport, ADeadProcessComesFirst) {
 TEST(HangReport, AllWaitInAGraph) {
   const OutstandingOp graph{.number = 9,
                             .op = {CommKind::all_reduce, DType::f64, Elements(4)},
+                            .with = {},
                             .waiting = true,
                             .phase = Phase::train,
                             .step = 4,
