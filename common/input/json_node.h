@@ -60,8 +60,8 @@ class JsonNode {
 /// of(the value that `text` is).
 ///   line    the file's, where the text is one line of it; 0: the text is the whole file
 ///   Errors  Error(code, file and place, what is wrong, fix): no JSON, out of bounds, or what `of` refuses
-// NOLINTNEXTLINE(readability-function-size): each is another word of the message
 template <class Error, class Code, class Of>
+// NOLINTNEXTLINE(readability-function-size): each is another word of the message
 auto of_json(std::string_view text, const JsonLimits& limits, const std::string& file, Code code,
              const std::string& fix, const Of& of, std::int64_t line = 0) {
   const std::string at_line = line > 0 ? file + ":" + std::to_string(line) : file;

@@ -99,10 +99,8 @@ TESTS = {
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
-    **{
-        f"lessons/07_pipeline/{name}.cpp": [PIPELINE]
-        for name in ("pipeline_memory", "pipeline_plan", "proven")
-    },
+    "lessons/07_pipeline/pipeline_memory.cpp": [PIPELINE, COMBINED],
+    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_plan", "proven")},
     **{
         f"lessons/08_weight_versions/{name}.cpp": [VERSIONS]
         for name in ("weight_versions", "weight_versions_memory", "in_flight")
