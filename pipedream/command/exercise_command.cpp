@@ -110,7 +110,8 @@ std::string predict_the_version(const std::string& path) {
     const std::vector<JsonNode> questions = node["questions"].elements();
     for (const JsonNode& q : questions) {
       GenerateOptions options{.family = Family::pipedream, .microbatches = 8};
-      if (!rule_from_name(q["versions"].text(), options.versions)) q["versions"].must_be("none, stash, vertical_sync or two_buffers");
+      if (!rule_from_name(q["versions"].text(), options.versions))
+        q["versions"].must_be("none, stash, vertical_sync or two_buffers");
       const auto stage = static_cast<int>(q["stage"].integer(0, options.stages - 1));
       const int right = version_of(generate(options), stage, q["action"].text(), q.name());
       if (answer(q["version"], kPredict, kHint) != right)
