@@ -58,7 +58,9 @@ class Mesh {
   /// From one rank to the next along the axis, in the world.
   [[nodiscard]] std::int64_t stride(Axis axis) const;
   /// Where the rank is on the axis.
-  [[nodiscard]] std::int64_t at(Axis axis, Rank rank) const { return to_int(rank) / stride(axis) % size(axis); }
+  [[nodiscard]] std::int64_t at(Axis axis, Rank rank) const {
+    return to_int(rank) / stride(axis) % size(axis);
+  }
   /// The rank with that place on the axis and `rank`'s on all others.
   [[nodiscard]] Rank moved(Rank rank, Axis axis, std::int64_t to) const;
   /// The ranks that differ from `rank` on these axes alone, which lie beside each other in the order above.

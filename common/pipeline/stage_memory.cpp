@@ -8,8 +8,7 @@
 namespace sc {
 
 Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers)
-    : share_(share),
-      layers_(layers ? std::move(layers) : gpt_layers(context.shape, share, context.ledger)) {
+    : share_(share), layers_(layers ? std::move(layers) : gpt_layers(context.shape, share, context.ledger)) {
   const PrecisionConfig& precision = context.shape.workload.precision;
   const auto arena = [&](Purpose purpose, const char* name, DType dtype) {
     return context.ledger.zeros(purpose, name, {share.elements.value()}, dtype);

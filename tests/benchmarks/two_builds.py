@@ -55,7 +55,9 @@ class Builds:
         steps = self.run(case, build, *ops, "--steps", 6, "--save", weights)["steps"]
         digest = hashlib.sha256(json.dumps([steps["loss"], steps["grad_norm"]]).encode())
         file = weights.read_bytes()
-        digest.update(file[8 + int.from_bytes(file[:8], "little") :])  # the values: what a header says may grow
+        digest.update(
+            file[8 + int.from_bytes(file[:8], "little") :]
+        )  # the values: what a header says may grow
         return digest.hexdigest()
 
     def compare(self, case):

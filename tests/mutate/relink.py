@@ -43,7 +43,10 @@ TESTS = {
     "common/data/loader.cpp": [LOADER],
     "common/model/param_layout.cpp": ["param_layout_test"],
     **{f"common/model/{name}.cpp": [PARTS] for name in ("cpu_kernels", "init", "ops_aten_parts")},
-    **{f"common/model/{name}.cpp": [TENSOR] for name in ("activation_buffers", "gpt_halves", "gpt_parts", "part_plan")},
+    **{
+        f"common/model/{name}.cpp": [TENSOR]
+        for name in ("activation_buffers", "gpt_halves", "gpt_parts", "part_plan")
+    },
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
