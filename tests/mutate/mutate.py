@@ -18,7 +18,7 @@ changes, are tried.
   --names A,B       index names, default rank,unit,stage
   --sample N        only N mutants, evenly spread over all (a fixed choice), or N patches
   --only FILE:LINE  only mutants of that line
-  --least SHARE     exit 1 if fewer are killed, default 0.9 (to the nearest whole mutant)
+  --least SHARE     exit 1 if fewer are killed, default 0.9
   --timeout S       of one test, default 120
   --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted; with `survives ` before
                     it, a mutant that counts as a survivor, and why it is left
@@ -302,8 +302,7 @@ def summary(verdicts, least):
     print(
         f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile"
     )
-    may_survive = round((1 - least) * (counts["killed"] + counts["survived"]))
-    return 0 if counts["survived"] <= may_survive and counts["killed"] > 0 else 1
+    return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
 
 
 def parse():
