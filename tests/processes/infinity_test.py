@@ -48,7 +48,6 @@ STUCK = (
     r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog \(now {} s\)"
 )
 NO_SECCOMP = "no seccomp here"
-NO_MOUNT = "this user may not mount (unshare -rm)"
 
 # As a container does it: from now on this system call fails. No launcher has a flag for that.
 REFUSE = """
@@ -71,8 +70,7 @@ FALLOCATE = {"x86_64": 285, "aarch64": 47}.get(os.uname().machine)
 
 def reference(world, steps, more=""):
     """Lesson 00 in the order of sums that 04, 05 and 06 have, as zero_test.py and offload_test.py show."""
-    order = f"--virtual-ranks {world} --reduce-every micro_batch"
-    return once("00_one_device", 0, f"{more} {order} --steps {steps}")
+    return support.lesson_00(world, f"{more} --steps {steps}")
 
 
 def refusing(number, error):
@@ -257,7 +255,7 @@ class Bits(InfinityTest):
         }
         self.expect_all_well(jobs)
         for job in jobs.values():
-            self.expect_same_file(job.weights, self.expect_well(reference(2, 4)).weights)
+            self.expect_same_file(job, reference(2, 4))
 
     def test_a_gradient_that_is_not_finite(self):
         poisoned = "--steps 4 --inject nan@0,2"
@@ -362,10 +360,9 @@ class PoorDisks(InfinityTest):
     """A disk in memory, an engine that is refused: one line and the right bits, or the end before the
     start."""
 
-    def on_tmpfs(self, size, job):
+    def on_small_disk(self, size, job):
         """The run, on a disk of that size."""
-        self.needs([*support.ON_TMPFS, "1m", self.disk, "true"], NO_MOUNT)
-        job.line = [*support.ON_TMPFS, str(size), self.disk, *job.line]
+        job.line = self.on_tmpfs(size, self.disk, job.line)
         return job
 
     def file_size(self):
@@ -375,11 +372,11 @@ class PoorDisks(InfinityTest):
 
     def expect_right(self, job, *notes):
         """A run of four steps on two ranks: its bits, and what is noted."""
-        self.expect_same_file(self.expect_well(job).weights, self.expect_well(reference(2, 4)).weights)
+        self.expect_same_file(job, reference(2, 4))
         self.expect_notes(job, *notes)
 
     def test_without_o_direct(self):
-        job = self.on_tmpfs("16m", self.job(2))
+        job = self.on_small_disk("16m", self.job(2))
         self.expect_right(job, re.escape(NO_DIRECT.format(self.disk)))
 
     def test_half_the_room(self):
@@ -388,7 +385,7 @@ class PoorDisks(InfinityTest):
             + ROOM
         )
         for ranks in (0, 2):  # of two one may find room
-            self.expect_end(self.on_tmpfs(self.file_size(), self.job(ranks)), 69, message)
+            self.expect_end(self.on_small_disk(self.file_size(), self.job(ranks)), 69, message)
 
     # Each rank by itself has room, and no room can be kept: the first pass over the file fails, unless the
     # other rank's was quicker.
@@ -402,7 +399,7 @@ class PoorDisks(InfinityTest):
             r"No space left on device \(ENOSPC\)"
         ) + ROOM
         size = self.file_size() * 3 // 2 // 4096 * 4096
-        self.expect_end(self.on_tmpfs(size, self.job(2, each=refused)), 69, message)
+        self.expect_end(self.on_small_disk(size, self.job(2, each=refused)), 69, message)
 
     def test_an_engine_that_is_refused(self):
         refused = refusing(IO_URING_SETUP, EPERM)

@@ -54,7 +54,9 @@ class Rows(ResumeTest):
 
     def expect_rows(self, job, rows, begin, batch):
         """The losses of steps of `batch` rows each, from row `begin` on. Returns where they end."""
-        for loss, _ in job.losses():
+        losses = job.losses()
+        self.assertTrue(losses, job.ended)
+        for loss, _ in losses:
             mean = sum(rows[begin : begin + batch]) / batch
             self.assertAlmostEqual(loss, mean, places=5, msg=f"rows {begin} to {begin + batch}")
             begin += batch

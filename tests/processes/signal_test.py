@@ -89,7 +89,9 @@ class Signals(support.ProcessTest):
         (contact,) = glob.glob(support.scratch + "/mpi-*/ompi.*/pid.*/contact.txt")
         memory = f"/dev/shm/vader_segment.*.{int(support.read_text(contact).split('.')[0]) + 1:x}.*"
         self.assertEqual(len(glob.glob(memory)), 2)
-        for pid in support.ranks_of(job.out).values():  # so that the first signal ends nothing
+        ranks = support.ranks_of(job.out)
+        self.assertEqual(sorted(ranks), [0, 1])
+        for pid in ranks.values():  # so that the first signal ends nothing
             os.kill(pid, signal.SIGSTOP)
         for _ in range(2):
             os.kill(process.pid, signal.SIGINT)

@@ -77,10 +77,14 @@ class Ended:
     """A job that is over."""
 
     def __init__(self, code, out, err):
-        self.code, self.out, self.err, self.said = code, out, err, out + err
+        self.code, self.out, self.err = code, out, err
 
     def __str__(self):
         return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+    @property
+    def said(self):
+        return self.out + self.err
 
     @property
     def errors(self):
@@ -353,6 +357,11 @@ def once(lesson, ranks, text="", *flags):
     return Run(lesson, ranks, text, *flags)
 
 
+def lesson_00(world, text, order="micro_batch"):
+    """Lesson 00 in the order of sums that so many ranks have."""
+    return once("00_one_device", 0, f"{text} --virtual-ranks {world} --reduce-every {order}")
+
+
 def run(lesson, ranks, text="", *flags, env=None):
     """How a run ended whose files nobody looks at."""
     return Run(lesson, ranks, text, *flags, env=env).ended
@@ -526,6 +535,11 @@ class ProcessTest(unittest.TestCase):
         self.expect_same_file(job.weights, other.weights)
         self.assertEqual(job.losses(), other.losses()[since:])
 
+    def on_tmpfs(self, size, disk, line):
+        """The command line, where `disk` is a file system in memory of that size."""
+        self.needs([*ON_TMPFS, "1M", disk, "true"], "no file system can be mounted here (unshare -rm)")
+        return [*ON_TMPFS, str(size), disk, *line]
+
     def expect_same_file(self, one, other):
         """Two files, or those that runs end in."""
         one, other = (self.expect_well(job).weights if isinstance(job, Run) else job for job in (one, other))
@@ -546,7 +560,7 @@ class ProcessTest(unittest.TestCase):
         if len(references) > 1:
             self.expect_other_file(references[0].weights, references[-1].weights)
 
-    def expect_struck(self, number, rank, lesson, ranks, text, who=r"rank \d", place="", at=""):
+    def expect_struck(self, number, rank, lesson, ranks, text, *, at, who=r"rank \d", place=""):
         """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends,
         one message names the rank, its `place` in the mesh and what it was `at`, and nothing is left. who:
         names the rank that noticed."""
