@@ -24,7 +24,7 @@ ${CXX:-c++} -o build/mutant/tests $objects -lgtest -lgtest_main -lpthread'
 
 # A mutant may loop or allocate for ever: 60 s, 4 GB.
 test='ulimit -v 4000000; build/mutant/tests --gtest_fail_fast --gtest_brief=1 --gtest_filter="{filter}"'
-common=(--build "$build" --copy common/input pipedream tests/pipedream tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)
+common=(--build "$build" --copy common/input pipedream tests/pipedream tests/support/answers.h tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)
 
 if [[ ${1:-} == --faults ]]; then
   shift
