@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Alone, Conformance,
                                             test::kEveryCase),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Stacked, Conformance,
-                         ::testing::Combine(::testing::Values<std::size_t>(3), ::testing::Values(2),
+                         ::testing::Combine(::testing::Values<std::size_t>(3, 4), ::testing::Values(2),
                                             test::kEveryCase),
                          name_of_case);
 
@@ -68,6 +68,27 @@ std::string error_of(Ticket ticket) {
     return std::string("another error: ") + error.what();
   }
   return "no error";
+}
+
+// All ranks are in this process: one's abort is everybody's.
+TEST(Local, OneRanksAbortFailsWhatTheOthersWaitFor) {
+  for (const Backend& backend : kBackends) {
+    SCOPED_TRACE(backend.name);
+    std::latch all_issued(3);
+    test::run_local(
+        3,
+        [&](Communicator& comm) {
+          at::Tensor t = at::full({10}, 1.0), u = t.clone();
+          Ticket sum, message;
+          if (comm.rank() != Rank{2}) sum = comm.all_reduce(t), message = comm.recv(u, Rank{2});
+          all_issued.arrive_and_wait();
+          if (comm.rank() == Rank{2}) return comm.abort();
+          for (Ticket* ticket : {&sum, &message})
+            EXPECT_NE(error_of<AbortedError>(std::move(*ticket)).find("the group was aborted"),
+                      std::string::npos);
+        },
+        backend.wrap);
+  }
 }
 
 TEST(Local, DisagreeingRanksAreNamedOnAllRanks) {

@@ -1,43 +1,30 @@
 // The program `prepare` as a process: exit codes, messages, files.
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-
-#include <cstdio>
 
 #include "common/data/prepare/parquet.h"
 #include "common/data/token_file.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/command.h"
 
 namespace sc {
 namespace {
 
 using test::TempDir;
 
-struct Ended {
-  int code;
-  std::string output;  // standard output and error
-};
-
 class PrepareProcess : public ::testing::Test {
  protected:
   /// Runs `prepare <arguments>` in the temporary directory.
-  Ended run_prepare(const std::string& arguments) {
-    const std::string command =
-        "cd '" + dir_.path().string() + "' && " PREPARE_PROGRAM " " + arguments + " 2>&1";
-    std::FILE* pipe = popen(command.c_str(), "r");
-    std::string output;
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
-    const int status = pclose(pipe);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  sc::test::Outcome run_prepare(const std::string& arguments) {
+    return sc::test::run_command("cd '" + dir_.path().string() + "' && " PREPARE_PROGRAM " " + arguments);
   }
   void put(const std::string& name, std::string_view content) {
     disk_->create(dir_ / name)->append(as_bytes(content));
   }
   void expect(const std::string& arguments, int code, const std::string& output) {
-    const Ended run = run_prepare(arguments);
+    const sc::test::Outcome run = run_prepare(arguments);
     EXPECT_EQ(run.code, code) << arguments;
-    EXPECT_EQ(run.output, output) << arguments;
+    EXPECT_EQ(run.text, output) << arguments;
   }
 
   TempDir dir_;
@@ -79,18 +66,18 @@ TEST_F(PrepareProcess, TextBecomesATokenFileWithASidecar) {
 }
 
 TEST_F(PrepareProcess, TheNovelsOfThisRepository) {
-  const Ended run = run_prepare("austen --out austen.bin");
+  const sc::test::Outcome run = run_prepare("austen --out austen.bin");
   EXPECT_EQ(run.code, 0);
-  EXPECT_EQ(run.output,
+  EXPECT_EQ(run.text,
             "austen: text, 4.03 MB, 1 document, 993,328 tokens\n"
             "wrote austen.bin: 993,328 tokens of gpt2 (vocabulary 50,257), and austen.bin.json\n");
 }
 
 TEST_F(PrepareProcess, HelpShowsTwoExamples) {
-  const Ended run = run_prepare("--help");
+  const sc::test::Outcome run = run_prepare("--help");
   EXPECT_EQ(run.code, 0);
-  EXPECT_NE(run.output.find("\n  prepare notes/ --out notes.bin"), std::string::npos);
-  EXPECT_NE(run.output.find("\n  prepare wiki.train.raw --out"), std::string::npos);
+  EXPECT_NE(run.text.find("\n  prepare notes/ --out notes.bin"), std::string::npos);
+  EXPECT_NE(run.text.find("\n  prepare wiki.train.raw --out"), std::string::npos);
 }
 
 TEST_F(PrepareProcess, ABadCommandLineIsRefusedOnce) {
@@ -129,8 +116,8 @@ TEST_F(PrepareProcess, ParquetIsReadByThePythonOfSetupParquet) {
   }
   const Path archive = "tests/data/golden/bpe_texts.parquet";
   const std::string file = std::filesystem::absolute(archive).string();
-  const Ended run = run_prepare("'" + file + "' --tokenizer byte --out x.bin");
-  EXPECT_EQ(run.code, 0) << run.output;
+  const sc::test::Outcome run = run_prepare("'" + file + "' --tokenizer byte --out x.bin");
+  EXPECT_EQ(run.code, 0) << run.text;
   const TokenFile tokens(dir_ / "x.bin");
   EXPECT_EQ(std::vector<TokenId>(tokens.tokens().begin(), tokens.tokens().end()),
             (std::vector<TokenId>{'o', 'n', 'e', 256, 't', 'w', 'o', 256, 0xC3, 0xA9}));
@@ -139,9 +126,9 @@ TEST_F(PrepareProcess, ParquetIsReadByThePythonOfSetupParquet) {
   expect("'" + file + "' --column words --out y.bin", 65,
          "error: " + file + ": has no column \"words\"; it has id, text\n  fix: --column NAME\n");
   put("bad.parquet", "PAR1 and nothing of the kind");
-  const Ended bad = run_prepare("bad.parquet --out y.bin");
+  const sc::test::Outcome bad = run_prepare("bad.parquet --out y.bin");
   EXPECT_EQ(bad.code, 65);
-  EXPECT_EQ(bad.output.substr(0, 46), "error: bad.parquet: not a parquet file: Parque") << bad.output;
+  EXPECT_EQ(bad.text.substr(0, 46), "error: bad.parquet: not a parquet file: Parque") << bad.text;
 }
 
 }  // namespace

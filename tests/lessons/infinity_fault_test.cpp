@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "common/comm/recording_communicator.h"
 #include "common/optim/lr_schedule.h"
 #include "common/watch/deadline.h"
 #include "lessons/00_one_device/reference_order.h"
@@ -161,8 +162,10 @@ class InfinityFaults : public ::testing::Test {
 
  private:
   static void train_rank(Communicator& transport, const InfinityOptions& o, std::vector<double>& losses) {
+    RecordingCommunicator comm(transport);
     test::Alone<Infinity> rank(
-        transport, test::shape_for(workload(), kFaultWorld, to_int(transport.rank()), CommBackend::local), o);
+        comm, test::shape_for(workload(), kFaultWorld, to_int(comm.rank()), CommBackend::local), o, /*lr=*/0,
+        /*scales_loss=*/false, comm.shared_record());
     const RunShape& shape = rank.shape;
     for (std::int64_t step = 0; step < kFaultSteps; ++step) {
       rank.scalars.lr.fill_(learning_rate(shape.workload.optim, step, shape.workload.steps));

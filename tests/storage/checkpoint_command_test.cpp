@@ -1,15 +1,14 @@
 // The program `checkpoint` as a process: exit codes, messages, files.
 #include <stdlib.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include "common/model/hf_names.h"
 #include "common/storage/checkpoint/command/command.h"
 #include "common/storage/checkpoint/command/numbers.h"
 #include "common/storage/safetensors.h"
 #include "tests/storage/checkpoint_support.h"
+#include "tests/support/command.h"
 #include "tests/support/file_ops_decorators.h"
 
 namespace sc::checkpoint {
@@ -17,27 +16,17 @@ namespace {
 
 using namespace sc::checkpoint::test;  // NOLINT
 
-struct Ended {
-  int code;
-  std::string output;  // standard output and error
-};
-
 class CheckpointProcess : public ::testing::Test {
  protected:
   /// Runs `checkpoint <arguments>` in the temporary directory.
-  Ended run_checkpoint(const std::string& arguments, const std::string& before = "") {
-    const std::string command =
-        "cd '" + dir_.path().string() + "' && " + before + CHECKPOINT_PROGRAM " " + arguments + " 2>&1";
-    std::FILE* pipe = popen(command.c_str(), "r");
-    std::string output;
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output.push_back(static_cast<char>(c));
-    const int status = pclose(pipe);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  sc::test::Outcome run_checkpoint(const std::string& arguments, const std::string& before = "") {
+    return sc::test::run_command("cd '" + dir_.path().string() + "' && " + before + CHECKPOINT_PROGRAM " " +
+                                 arguments);
   }
   void expect(const std::string& arguments, int code, const std::string& output) {
-    const Ended run = run_checkpoint(arguments);
+    const sc::test::Outcome run = run_checkpoint(arguments);
     EXPECT_EQ(run.code, code) << arguments;
-    EXPECT_EQ(run.output, output) << arguments;
+    EXPECT_EQ(run.text, output) << arguments;
   }
   /// Turns one bit of a file's last byte.
   void damage(const std::string& name) {
@@ -102,11 +91,11 @@ TEST_F(CheckpointProcess, ShowsOneOrADirectoryOfThem) {
          "  step-000020    20  04_zero3      2  3.91 kB  master, momentum, variance\n"
          "  step-000300   300  04_zero3      1  3.42 kB  master, momentum, parameters.v1, variance\n");
   ops_->remove(dir_ / "run/step-000300/rank-0000.safetensors");
-  const Ended run = run_checkpoint("show run");
+  const sc::test::Outcome run = run_checkpoint("show run");
   EXPECT_EQ(run.code, 0);
-  EXPECT_NE(run.output.find("variance\ndamaged: run/step-000300/rank-0000.safetensors: cannot open: No such"),
+  EXPECT_NE(run.text.find("variance\ndamaged: run/step-000300/rank-0000.safetensors: cannot open: No such"),
             std::string::npos)
-      << run.output;
+      << run.text;
 }
 
 TEST_F(CheckpointProcess, ShowsWhichFileHoldsWhat) {
@@ -135,7 +124,7 @@ TEST_F(CheckpointProcess, ShowsWhichFileHoldsWhat) {
          "  c_proj.weight  parameters     (0:2 of 4)[0:4]   8  rank-0000.safetensors\n"
          "  c_proj.weight  parameters     (2:4 of 4)[0:4]   8  rank-0001.safetensors\n"
          "  sent           in_flight      [0:5]             5  rank-0001.safetensors\n");
-  expect("show run/step-000007 --entries", 0, run_checkpoint("show run --entries").output);
+  expect("show run/step-000007 --entries", 0, run_checkpoint("show run --entries").text);
 }
 
 TEST_F(CheckpointProcess, VerifiesEveryByte) {
@@ -203,9 +192,9 @@ TEST_F(CheckpointProcess, DifferencesAreCountedAndMeasured) {
              "  tensor      elements  different  largest difference\n"
              "  a@master           4          3                   1\n"
              "  a@variance            only in B\n");
-  const Ended run = run_checkpoint("diff a c");
+  const sc::test::Outcome run = run_checkpoint("diff a c");
   EXPECT_EQ(run.code, 1);
-  EXPECT_NE(run.output.find("  a@momentum         4          2  nan\n"), std::string::npos) << run.output;
+  EXPECT_NE(run.text.find("  a@momentum         4          2  nan\n"), std::string::npos) << run.text;
 }
 
 TEST_F(CheckpointProcess, WeightsAreComparedWhateverTheyAreCalled) {
@@ -227,20 +216,20 @@ TEST_F(CheckpointProcess, TheNewestWholeOneIsTaken) {
   save_small("run", 20, 2);
   save_small("run", 30, 1);
   damage("run/step-000030/rank-0000.safetensors");
-  const Ended run = run_checkpoint("export run out.safetensors");
+  const sc::test::Outcome run = run_checkpoint("export run out.safetensors");
   EXPECT_EQ(run.code, 0);
-  EXPECT_EQ(run.output.rfind("passed over run/step-000030: run/step-000030/rank-0000.safetensors: tensor", 0),
+  EXPECT_EQ(run.text.rfind("passed over run/step-000030: run/step-000030/rank-0000.safetensors: tensor", 0),
             0U)
-      << run.output;
-  EXPECT_NE(run.output.find("wrote out.safetensors: 3 tensors of 1.35 kB in f32, from master of "
-                            "run/step-000020\n"),
+      << run.text;
+  EXPECT_NE(run.text.find("wrote out.safetensors: 3 tensors of 1.35 kB in f32, from master of "
+                          "run/step-000020\n"),
             std::string::npos)
-      << run.output;
+      << run.text;
   damage("run/step-000020/rank-0000.safetensors");
   EXPECT_EQ(run_checkpoint("diff run run").code, 65);
-  const Ended none = run_checkpoint("export run none.safetensors");
+  const sc::test::Outcome none = run_checkpoint("export run none.safetensors");
   EXPECT_EQ(none.code, 65);
-  EXPECT_NE(none.output.find("error: run: none of its checkpoints is whole\n"), std::string::npos);
+  EXPECT_NE(none.text.find("error: run: none of its checkpoints is whole\n"), std::string::npos);
   EXPECT_EQ(ops_->kind(dir_ / "none.safetensors"), PathKind::absent);
 }
 
@@ -307,8 +296,8 @@ TEST_F(CheckpointProcess, AnExportHoldsOneTensor) {
     return run_checkpoint("export run/step-000005 out.safetensors --replace",
                           "ulimit -d " + std::to_string(limit) + " && ");
   };
-  const Ended run = with_limit(kb * 3 / 2);
-  EXPECT_EQ(run.code, 0) << run.output;
+  const sc::test::Outcome run = with_limit(kb * 3 / 2);
+  EXPECT_EQ(run.code, 0) << run.text;
   EXPECT_NE(with_limit(kb * 9 / 10).code, 0);  // the limit is one
 }
 
@@ -372,9 +361,9 @@ TEST_F(CheckpointProcess, ABadCommandLineIsRefusedOnce) {
          "error: --dtpye: there is no such flag; did you mean --dtype?\n  fix: checkpoint --help\n");
   expect("export a b --dtype", 64,
          "error: command line: Option 'dtype' is missing an argument\n  fix: checkpoint --help\n");
-  const Ended help = run_checkpoint("--help");
+  const sc::test::Outcome help = run_checkpoint("--help");
   EXPECT_EQ(help.code, 0);
-  EXPECT_NE(help.output.find("\n  checkpoint verify runs/04_zero3/checkpoints\n"), std::string::npos);
+  EXPECT_NE(help.text.find("\n  checkpoint verify runs/04_zero3/checkpoints\n"), std::string::npos);
 }
 
 TEST(CheckpointNumbers, RoundAsTheFormatsDo) {

@@ -236,16 +236,11 @@ class WorldOf {
   template <class F>
   void on_ranks(const F& f) const {
     for (const auto& error : test::on_ranks(world_, [&](Communicator& comm) {
-           const c10::InferenceMode inference;
-           at::set_num_threads(1);
-           const RunShape shape = test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local,
-                                                  typename S::Plans(options_).mesh(WorldSize{world_}));
-           Ledger ledger(at::kCPU);
-           const StepScalars scalars = test::step_scalars(1e-2, 0);
-           test::Beside beside;
-           RunContext context{shape, comm, ledger, scalars, *beside.copies, beside.timeline};
-           S strategy(context, options_);
-           f(strategy, comm, scalars, shape);
+           test::Alone<S> rank(comm,
+                               test::shape_for(w_, world_, to_int(comm.rank()), CommBackend::local,
+                                               typename S::Plans(options_).mesh(WorldSize{world_})),
+                               options_, 1e-2);
+           f(rank.lesson, comm, rank.scalars, rank.shape);
          })) {
       if (error) std::rethrow_exception(error);
     }

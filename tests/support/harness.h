@@ -118,10 +118,10 @@ struct Beside {
 template <Lesson S>
 struct Alone {
   Alone(Communicator& comm, const RunShape& of, const typename S::Options& options, double lr = 0,
-        bool scales_loss = false)
+        bool scales_loss = false, std::shared_ptr<CommRecord> record = {})
       : shape(of),
         scalars(step_scalars(lr, 0, scales_loss)),
-        context{shape, comm, ledger, scalars, *beside.copies, beside.timeline},
+        context{shape, comm, ledger, scalars, *beside.copies, beside.timeline, std::move(record)},
         lesson(context, options) {
     at::set_num_threads(1);
   }

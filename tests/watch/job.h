@@ -2,36 +2,16 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <regex>
 #include <string>
 #include <thread>
 
 #include "common/watch/process_alive.h"
+#include "tests/support/command.h"
 
 namespace sc::test {
-
-struct Outcome {
-  int code = -1;
-  std::string text;  // stdout and stderr
-  [[nodiscard]] bool has(const std::string& what) const { return text.find(what) != std::string::npos; }
-};
-
-inline Outcome run_command(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
 
 /// Of a job whose ranks have said "pid 123": mpirun may return a moment before its last child is gone, which
 /// may take so long at most.
