@@ -88,4 +88,11 @@ void check_on_cpu(Member me, const Operation& op, const at::Tensor& t) {
     refuse(me, op.kind, "the tensor is on " + t.device().str() + ", this transport needs host memory");
 }
 
+void check_on_gpu(const std::string& text, int device, const at::Tensor& t) {
+  if (t.get_device() != device)
+    throw InputError(
+        ExitCode::usage, text,
+        "the tensor is on " + t.device().str() + ", this rank's GPU is " + std::to_string(device), "");
+}
+
 }  // namespace sc

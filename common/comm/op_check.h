@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 
 #include "common/base/types.h"
 #include "common/watch/comm_op.h"
@@ -27,5 +28,7 @@ Operation check_operation(Member me, CommKind kind, const at::Tensor& from, cons
                           std::optional<Rank> peer);
 /// For transports that only reach host memory.
 void check_on_cpu(Member me, const Operation& op, const at::Tensor& t);
+/// For transports of one GPU. text: the operation and its rank, as they stand in messages.
+void check_on_gpu(const std::string& text, int device, const at::Tensor& t);
 
 }  // namespace sc

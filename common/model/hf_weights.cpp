@@ -68,8 +68,7 @@ const Path& one_safetensors_file(const Path& path) {
   if (path.filename().string().ends_with(".index.json"))
     refuse("it lists the files of a model that is stored in several",
            "store it in one: model.save_pretrained(dir, max_shard_size=\"100GB\")");
-  std::string begin(2, '\0');
-  ops->open_read(path)->read_at(std::as_writable_bytes(std::span(begin)), Bytes(0));
+  const std::string begin = head_of(*ops->open_read(path), 2);
   if (begin == "PK" || (begin[0] == '\x80' && begin[1] >= '\x02' && begin[1] <= '\x05'))
     refuse("it is a pickle (torch.save), which can run any program when it is read",
            "convert it where you trust it: GPT2LMHeadModel.from_pretrained(dir).save_pretrained(out, "

@@ -74,6 +74,12 @@ struct UnitLayout {
   [[nodiscard]] std::int64_t begin(Segment s) const {
     return s == Segment::sharded ? sharded_begin : whole_begin;
   }
+  /// Elements of its tensors, without the padding between them.
+  [[nodiscard]] std::int64_t numel() const {
+    std::int64_t sum = 0;
+    for (const ParamTensor& tensor : tensors) sum += tensor.numel();
+    return sum;
+  }
 };
 
 /// The flat layout of a model for `world` slices.  Source: design of ZeRO's flat buffers, arXiv:1910.02054

@@ -36,7 +36,7 @@ LandedScalars UpdateScalars::copy(const RunContext& context, at::Tensor& landing
 
 std::string UpdateScalars::pending(const UpdateClock& clock, std::int64_t step) const {
   if (!clock.pending(step)) return "{}";
-  const double* numbers = of(clock.posted(step) - 1);
+  const double* numbers = of(clock.last_posted(step));
   const nlohmann::json pending = {{"put_off", fmt::format("the update by step {}'s gradient", step - 1)},
                                   {"delayed_update", {numbers[0], numbers[1], numbers[2]}}};
   return pending.dump();

@@ -31,8 +31,7 @@ ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks,
   const GptConfig& m = workload.model;
   const ParamLayout layout(m, WorldSize{1});
   std::int64_t parameters = 0;  // as stored
-  for (int unit = 0; unit < layout.num_units(); ++unit)
-    for (const ParamTensor& tensor : layout.unit(unit).tensors) parameters += tensor.numel();
+  for (int unit = 0; unit < layout.num_units(); ++unit) parameters += layout.unit(unit).numel();
   ModelFlops f{.parameters = parameters,
                .a_token = 6 * static_cast<double>(parameters) +
                           6 * static_cast<double>(m.layers * m.width * workload.batch.sequence),

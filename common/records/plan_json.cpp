@@ -38,9 +38,8 @@ Json units_of(const RunShape& shape) {
   const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(shape.mesh.size(Axis::data))});
   Json json = Json::array();
   for (int unit = 0; unit < layout.num_units(); ++unit) {
-    std::int64_t parameters = 0;
-    for (const ParamTensor& tensor : layout.unit(unit).tensors) parameters += tensor.numel();
-    json.push_back({{"parameters", parameters}, {"elements", layout.unit(unit).sharded_size}});
+    const UnitLayout& of = layout.unit(unit);
+    json.push_back({{"parameters", of.numel()}, {"elements", of.sharded_size}});
   }
   return json;
 }

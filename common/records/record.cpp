@@ -167,11 +167,10 @@ Json json_of(const RankRecord& r, int world) {
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
   const auto column = [&](const char* key, auto field) {
-    if constexpr (std::is_member_function_pointer_v<decltype(field)>) return;
     json[key] = Json::array();
-    for (const StepRecord& step : steps) json[key].push_back(json_of(std::invoke(field, step)));
+    for (const StepRecord& step : steps) json[key].push_back(json_of(step.*field));
   };
-  for_each_step_field(column);
+  for_each_stored_step_field(column);
   if (std::ranges::any_of(steps, [](const StepRecord& s) { return s.validation_loss.has_value(); }))
     column("validation_loss", &StepRecord::validation_loss);
   return json;

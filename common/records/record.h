@@ -61,6 +61,13 @@ template <class Visit>
 void for_each_step_field(const Visit& visit) {
   std::apply([&](const auto&... of) { (visit(of.first, of.second), ...); }, kStepFields);
 }
+/// The same without the functions: what has a column, and is read.
+template <class Visit>
+void for_each_stored_step_field(const Visit& visit) {
+  for_each_step_field([&](const char* key, auto field) {
+    if constexpr (std::is_member_object_pointer_v<decltype(field)>) visit(key, field);
+  });
+}
 
 /// How many of the steps left their update out.
 std::int64_t skipped_updates(const std::vector<StepRecord>& steps);

@@ -136,9 +136,7 @@ void read(const JsonNode& node, std::optional<double>& field) { field = optional
 
 StepRecord read_step(const JsonNode& node) {
   StepRecord s;
-  for_each_step_field([&](const char* key, auto field) {
-    if constexpr (std::is_member_object_pointer_v<decltype(field)>) read(node[key], s.*field);
-  });
+  for_each_stored_step_field([&](const char* key, auto field) { read(node[key], s.*field); });
   if (node.has("validation_loss")) {
     s.validation_loss = optional_number(node["validation_loss"]);
     if (!s.validation_loss)
@@ -151,14 +149,12 @@ StepRecord read_step(const JsonNode& node) {
 std::vector<StepRecord> read_columns(const JsonNode& node) {
   std::vector<StepRecord> steps(node["step"].elements().size());
   const auto fill = [&](const char* key, auto field) {
-    if constexpr (std::is_member_object_pointer_v<decltype(field)>) {
-      const std::vector<JsonNode> column = node[key].elements();
-      if (column.size() != steps.size())
-        node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
-      for (std::size_t i = 0; i < steps.size(); ++i) read(column[i], steps[i].*field);
-    }
+    const std::vector<JsonNode> column = node[key].elements();
+    if (column.size() != steps.size())
+      node[key].fail(fmt::format("has {} values for {} steps", column.size(), steps.size()));
+    for (std::size_t i = 0; i < steps.size(); ++i) read(column[i], steps[i].*field);
   };
-  for_each_step_field(fill);
+  for_each_stored_step_field(fill);
   if (node.has("validation_loss")) fill("validation_loss", &StepRecord::validation_loss);
   for (const StepRecord& step : steps) check_time(step, node);
   return steps;

@@ -133,16 +133,16 @@ std::string settings_of(const StrategyPlans& strategy) {
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
+  const std::string also = settings(from, run.shape);
   for (const StrategyPlans& strategy : run.strategies) {
     const auto mesh = [&](WorldSize world) { return strategy.plans->mesh(world); };
     std::vector<Candidate> candidates;
     for (const RunShape& shape :
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh))
       if (const std::int64_t ranks = to_int(shape.mesh.world()); ranks < fewer_than)
-        candidates.push_back(
-            {fmt::format(" {} (lesson {}) -n {}{}{}", strategy.name, strategy.folder.substr(0, 2), ranks,
-                         settings_of(strategy), settings(from, run.shape)),
-             shape, strategy.plans.get()});
+        candidates.push_back({fmt::format(" {} (lesson {}) -n {}{}{}", strategy.name,
+                                          strategy.folder.substr(0, 2), ranks, settings_of(strategy), also),
+                              shape, strategy.plans.get()});
     if (const Candidate* first = add_first(run, candidates, changes))
       fewer_than = to_int(first->shape.mesh.world());
   }

@@ -196,15 +196,18 @@ void Saver::Trouble::note(const InputError& refused) {
   fix = refused.fix();
 }
 
-void Saver::together(const char* what, bool acts, const std::function<void()>& act) {
+Saver::Trouble Saver::trouble_of(bool acts, const std::function<void()>& act) {
   Trouble trouble;
   try {
     if (acts) act();
   } catch (const InputError& refused) {
     trouble.note(refused);
   }
-  parts_.files.meet();
-  agree(trouble, what);
+  return trouble;
+}
+
+void Saver::together(const char* what, bool acts, const std::function<void()>& act) {
+  agree(trouble_of(acts, act), what);
 }
 
 void Saver::agree(const Trouble& mine, const char* what) {
@@ -370,7 +373,7 @@ void Saver::commit() {
   agree(save.trouble, "a checkpoint was not written");
   require_finite();
   const std::vector<std::string> sums = gather_strings(parts_.comm, save.sums);
-  together("a checkpoint was not completed", parts_.comm.rank() == Rank{0}, [&] {
+  const Trouble trouble = trouble_of(parts_.comm.rank() == Rank{0}, [&] {
     const auto writing = parts_.files.writing();
     const checkpoint::Manifest all = manifest(save.position, sums);
     require_held(*ops_, dir_);
@@ -379,6 +382,8 @@ void Saver::commit() {
     leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
     remove_old(save.position.step);
   });
+  parts_.files.meet();  // the others answer what writing() tells
+  agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
 }

@@ -82,6 +82,8 @@ class Saver {
     std::string text, fix;
     void note(const InputError& refused);
   };
+  /// What act() was refused, where this rank acts.
+  static Trouble trouble_of(bool acts, const std::function<void()>& act);
   /// Calls act() on the ranks that act; the others wait. Throws on all ranks if one of them was refused
   /// something.
   void together(const char* what, bool acts, const std::function<void()>& act);

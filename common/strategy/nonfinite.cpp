@@ -91,8 +91,7 @@ std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Comm
     if (exact && has_master && !master) continue;
     own = std::min(own, found_in(slice, layout));
   }
-  for (const std::vector<Found>& of_rank : all_gather_values(comm, std::vector{own}))
-    own = std::min(own, of_rank.front());
+  for (const Found& of_rank : gather_on_all(comm, own, {OpPurpose::numbers})) own = std::min(own, of_rank);
   if (own.none()) return "";
   const UnitLayout& unit = layout.unit(static_cast<int>(own.unit));
   const auto index = static_cast<std::size_t>(own.tensor);
@@ -106,10 +105,10 @@ void throw_nonfinite(Strategy& strategy, double loss, std::int64_t step, const R
   std::set<std::int64_t> of_data_ranks;
   std::int64_t unit = kNone;
   int rank = -1;
-  for (const std::vector<Scan>& found : all_gather_values(comm, std::vector{scan_of(strategy)})) {
+  for (const Scan& found : gather_on_all(comm, scan_of(strategy), {OpPurpose::numbers})) {
     ++rank;
-    unit = std::max(unit, found.front().summed);
-    if (found.front().own == kNone) continue;
+    unit = std::max(unit, found.summed);
+    if (found.own == kNone) continue;
     ranks.push_back(rank);
     of_data_ranks.insert(shape.mesh.at(Axis::data, Rank{rank}));
   }

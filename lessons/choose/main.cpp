@@ -2,19 +2,10 @@
 #include <iostream>
 
 #include "command.h"
-#include "common/base/check.h"
 #include "common/base/message.h"
 
 int main(int argc, char** argv) {
-  try {
-    return sc::choose::run_command(
-        argc, argv, [] { return sc::choose::Measured::read(sc::choose::kMeasured); }, std::cout);
-  } catch (const sc::InputError& error) {
-    std::cout.flush();
-    sc::say_error(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    sc::say_error(error.what());
-    return 1;
-  }
+  std::cout << std::unitbuf;  // what was found stands before an error
+  const auto measured = [] { return sc::choose::Measured::read(sc::choose::kMeasured); };
+  return sc::exit_code_of([&] { return sc::choose::run_command(argc, argv, measured, std::cout); }, 1);
 }

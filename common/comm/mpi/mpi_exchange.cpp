@@ -14,44 +14,36 @@ constexpr std::int64_t kMessagePiece = 1024 * 1024 * 1024;  // MPI counts bytes 
 const char* at_byte(const void* base, std::int64_t offset) { return static_cast<const char*>(base) + offset; }
 char* at_byte(void* base, std::int64_t offset) { return static_cast<char*>(base) + offset; }
 
+Rank rank_of(std::int64_t rank) { return Rank{static_cast<int>(rank)}; }
+
 /// A tensor that is cut into one slice a rank, each of them into pieces, as rank `me` sees it. In bytes.
 class Slices {
  public:
-  /// ragged: the slices of slice_of; else they are equal.
-  Slices(const Operation& op, bool ragged, Rank me, std::int64_t piece)
-      : me_(to_int(me)), world_(to_int(op.ranks)), piece_(piece), element_(size_of(op.dtype)) {
-    const std::int64_t n = op.elements.value() / world_;
-    for (int r = 0; r < world_; ++r) {
-      const Slice slice = ragged ? slice_of(op.elements, Rank{r}, op.ranks) : Slice{r * n, (r + 1) * n};
-      slices_.push_back({slice.begin * element_, slice.end * element_});
-      longest_ = std::max(longest_, slices_.back().size());
-    }
-  }
+  Slices(const Operation& op, Rank me, std::int64_t piece) : op_(op), me_(to_int(me)), piece_(piece) {}
   [[nodiscard]] std::int64_t me() const { return me_; }
-  [[nodiscard]] std::int64_t world() const { return world_; }
-  [[nodiscard]] std::int64_t pieces() const { return ceil_div(longest_, piece_); }
+  [[nodiscard]] std::int64_t world() const { return to_int(op_.ranks); }
+  [[nodiscard]] std::int64_t pieces() const { return ceil_div(size(0), piece_); }  // no slice is longer
   /// The k-th peer, k = 1 .. N-1: each rank starts with its right neighbour, so that not all send to the same
   /// one.
   [[nodiscard]] std::int64_t peer(std::int64_t k) const { return (me() + k) % world(); }
-  [[nodiscard]] std::int64_t begin(std::int64_t rank) const {
-    return slices_[static_cast<std::size_t>(rank)].begin;
-  }
+  [[nodiscard]] std::int64_t begin(std::int64_t rank) const { return slice(rank).begin * size_of(op_.dtype); }
   /// Where piece `piece` of a rank's slice begins in the full tensor.
   [[nodiscard]] std::int64_t begin(std::int64_t rank, std::int64_t piece) const {
     return begin(rank) + piece * piece_;
   }
   /// How long it is; 0 where a shorter slice has no such piece.
   [[nodiscard]] Bytes bytes(std::int64_t rank, std::int64_t piece) const {
-    return Bytes(
-        std::clamp<std::int64_t>(slices_[static_cast<std::size_t>(rank)].size() - piece * piece_, 0, piece_));
+    return Bytes(std::clamp<std::int64_t>(size(rank) - piece * piece_, 0, piece_));
   }
 
  private:
-  std::int64_t me_, world_, piece_, element_, longest_ = 0;
-  std::vector<Slice> slices_;  // by rank
+  [[nodiscard]] Slice slice(std::int64_t rank) const {
+    return slice_of(op_.elements, rank_of(rank), op_.ranks);
+  }
+  [[nodiscard]] std::int64_t size(std::int64_t rank) const { return slice(rank).size() * size_of(op_.dtype); }
+  Operation op_;
+  std::int64_t me_, piece_;
 };
-
-Rank rank_of(std::int64_t rank) { return Rank{static_cast<int>(rank)}; }
 
 /// Exchanges pieces of the slices of `full` between all pairs, and sums this rank's into `shard`.
 Exchange sum_slices(const Slices& slices, DType dtype, const void* full, void* shard, void* scratch) {
@@ -150,9 +142,7 @@ bool meet(std::int64_t /*piece*/, int stage, Poster& poster) {
 
 std::vector<Exchange> exchanges_of(const Operation& op, const ExchangeOn& on) {
   const std::int64_t bytes = bytes_of(op.elements, op.dtype).value();
-  const auto slices = [&](std::int64_t piece) {
-    return Slices(op, op.kind == CommKind::all_reduce, on.me, piece);
-  };
+  const auto slices = [&](std::int64_t piece) { return Slices(op, on.me, piece); };
   switch (op.kind) {
     case CommKind::all_reduce: {
       if (op.ranks == WorldSize{1}) return {};

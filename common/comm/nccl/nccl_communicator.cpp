@@ -15,6 +15,7 @@
 #include "common/comm/nccl/peer_channel.h"
 #include "common/comm/nccl/peer_sums.h"
 #include "common/comm/nccl/rank_sum_kernel.h"
+#include "common/comm/op_check.h"
 
 namespace sc {
 namespace {
@@ -234,12 +235,7 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
                                std::optional<Rank> peer) {
   if (from.is_cpu()) return inner().issue(op, from, to, peer);
   const std::string text = "rank " + std::to_string(to_int(rank())) + ": " + describe(op);
-  if (from.get_device() != options_.device) {
-    throw InputError(
-        ExitCode::usage, text,
-        "the tensor is on " + from.device().str() + ", this rank's GPU is " + std::to_string(options_.device),
-        "");
-  }
+  check_on_gpu(text, options_.device, from);
   if (group_->aborted) throw AbortedError(text + ": the group was aborted");
   if (op.elements.value() == 0) return Ticket();
   // The edge from the caller's stream to the operation's own: without it NCCL would read what is not written

@@ -13,6 +13,7 @@
 #include "common/comm/lane.h"
 #include "common/comm/nccl/cuda_check.h"
 #include "common/comm/nccl/nccl_events.h"
+#include "common/comm/op_check.h"
 
 namespace sc {
 
@@ -116,23 +117,19 @@ void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, c
         scatters || gathers ? lane.piece(scatters ? kPiece : 0, count * outs, to.scalar_type()) : in;
     for (std::int64_t r = 0; reads && r < ins; ++r)
       lane.copy(at_element(in, r * count), at_element(from, r * slice + begin), bytes);
-    lane.sync();
+    if (reads) lane.sync();
     Operation piece = op;
     piece.elements = Elements(count * slices);
     lane.wait(inner.issue(piece, in, out, peer));
     for (std::int64_t r = 0; writes && r < outs; ++r)
       lane.copy(at_element(to, r * slice + begin), at_element(out, r * count), bytes);
-    lane.sync();
+    if (writes) lane.sync();
   }
 }
 
 // Marks what the caller's stream has been given so far. Null: there is nothing to carry.
 EventLease callers_work(int device, const at::Tensor& tensor, const std::string& text) {
-  if (tensor.get_device() != device) {
-    throw InputError(
-        ExitCode::usage, text,
-        "the tensor is on " + tensor.device().str() + ", this rank's GPU is " + std::to_string(device), "");
-  }
+  check_on_gpu(text, device, tensor);
   if (tensor.numel() == 0) return nullptr;
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device));
   if (capturing(stream)) {
