@@ -97,7 +97,7 @@ part() {
     kills)
       STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
       STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
-      STAGECRAFT_PAIRS=0 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
+      STAGECRAFT_PAIRS=300 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
       ;;
     repeats) repeats ;;
     cuda)
