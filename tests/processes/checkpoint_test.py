@@ -635,14 +635,15 @@ class Refused(CheckpointTest):
     def test_each_with_its_words(self):
         lr = f"optim.lr=0.02 --resume {self.saved} --steps 6"
         fix = "fix: the same workload; or, if that is meant, --resume-with"
+        # The newest one would be that of whichever run got further. Alone: it holds the folder until it has looked.
+        self.expect_one_error(
+            Run("00_one_device", 0, f"--save-every 2 --checkpoints {self.folder}"),
+            64,
+            f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
+            "there; to begin again, remove them or name another directory with --checkpoints",
+        )
         self.expect_ends(
             {
-                # The newest one would be that of whichever run got further.
-                f"--save-every 2 --checkpoints {self.folder}": (
-                    64,
-                    f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
-                    "there; to begin again, remove them or name another directory with --checkpoints",
-                ),
                 lr: (
                     64,
                     f"--resume {self.saved}: {self.OF_ANOTHER} optim.lr is 0.02 now and was 0.01, steps is 6 now and was 4\n"
