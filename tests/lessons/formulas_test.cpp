@@ -124,14 +124,14 @@ void expect_formulas_hold(
   SymbolValues all = symbols_of(c, layout);
   for (const auto& [symbol, value] : c.more) all[symbol] = value;
   for (const auto& [symbol, value] : all) EXPECT_TRUE(in_legend(symbol)) << symbol;
-  for (const MemoryPlan::Item& item : plan.items()) {
+  for (const Buffer& item : plan.items()) {
     SymbolValues values = all;
     add_unit(item.name, layout, values);
     of_item(item.name, values);
-    note_symbols(item.formula);
+    note_symbols(item.formula());
     try {
-      EXPECT_EQ(Formula(item.formula, values).value(), item.bytes.value())
-          << item.name << " = " << item.formula;
+      EXPECT_EQ(Formula(item.formula(), values).value(), item.bytes().value())
+          << item.name << " = " << item.formula();
     } catch (const std::invalid_argument& error) {
       ADD_FAILURE() << item.name << " = " << error.what();
     }
