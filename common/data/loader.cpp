@@ -22,7 +22,7 @@ Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sample
   PlannedBuffers buffers(ledger, plan);
   tokens_ = buffers.zeros("tokens").view({-1, batch.micro, batch.sequence});
   targets_ = buffers.zeros("targets").view_as(tokens_);
-  scale_ = buffers.zeros("scale")[0];
+  scale_ = buffers.zeros("scale").select(0, 0);
   if (device != DeviceKind::cpu)
     staging_ = buffers.zeros("tokens_staging").view({2, 2, -1, batch.micro, batch.sequence});
   for (std::int64_t m = 0; m < tokens_.size(0); ++m) {

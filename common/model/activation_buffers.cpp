@@ -13,7 +13,7 @@ struct Taken {
   Purpose purpose;
   const char* name;
   DType dtype;
-  const SharedRows& made;
+  const MakeMemory& window;
   [[nodiscard]] at::Tensor rows(std::int64_t count, std::int64_t columns) const {
     return ledger.allocate(purpose, name, {count, columns}, dtype);
   }
@@ -22,7 +22,8 @@ struct Taken {
   }
   /// Rows of all tokens, in memory that all ranks reach.
   [[nodiscard]] at::Tensor shared_rows(const PartSizes& s) const {
-    return made ? made(purpose, name, Elements(s.N * s.d)).view({s.N, s.d}) : rows(s.N, s.d);
+    if (!window) return rows(s.N, s.d);
+    return ledger.zeros({purpose, name, s.N * s.d, dtype}, window).view({s.N, s.d});
   }
   /// With this rank's own among them; nobody else reads them where tokens are whole.
   [[nodiscard]] GatheredRows gathered_rows(const PartSizes& s) const {
@@ -38,11 +39,11 @@ struct BufferMaker {
   const RunShape& run;
   const PartSizes& s;
   Ledger& ledger;
-  const SharedRows& shared;
+  const MakeMemory& window;
   bool part;
 
   [[nodiscard]] Taken take(Purpose purpose, const char* name) const {
-    return {ledger, purpose, name, run.workload.precision.dtype, shared};
+    return {ledger, purpose, name, run.workload.precision.dtype, window};
   }
   [[nodiscard]] Taken work(const char* name) const {
     return take(Purpose::workspace, part ? name : "workspace");
@@ -106,10 +107,10 @@ struct BufferMaker {
 
 namespace {
 
-const SharedRows kNothingShared;
+const MakeMemory kNoWindow;
 
 BufferMaker maker_of(const Gpt& gpt, Ledger& ledger) {
-  return {gpt.shape(), gpt.sizes(), ledger, kNothingShared, /*part=*/false};
+  return {gpt.shape(), gpt.sizes(), ledger, kNoWindow, /*part=*/false};
 }
 
 }  // namespace
@@ -139,17 +140,17 @@ ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger)
 
 ActivationBuffers::ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& of)
     : ActivationBuffers(maker_of(gpt, ledger), of, /*kept=*/true) {
-  sums = ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
+  sums = ledger.zeros(step_sums());
   result = {sums.select(0, 0), sums.select(0, 1)};
 }
 
 ActivationBuffers::ActivationBuffers(const RunShape& run, const PartSizes& sizes, const BufferShape& of,
-                                     bool kept, Ledger& ledger, const SharedRows& shared)
-    : ActivationBuffers(BufferMaker{run, sizes, ledger, shared, /*part=*/true}, of, kept) {}
+                                     bool kept, Ledger& ledger, const MakeMemory& window)
+    : ActivationBuffers(BufferMaker{run, sizes, ledger, window, /*part=*/true}, of, kept) {}
 
 PartBuffers::PartBuffers(const RunShape& run, const PartSizes& sizes, bool kept, Ledger& ledger,
-                         const SharedRows& shared) {
-  ActivationBuffers buffers(run, sizes, whole_model(run.workload.model, /*grads=*/0), kept, ledger, shared);
+                         const MakeMemory& window) {
+  ActivationBuffers buffers(run, sizes, whole_model(run.workload.model, /*grads=*/0), kept, ledger, window);
   static_cast<ActivationSet&>(*this) = std::move(buffers.sets[0]);
   static_cast<Workspace&>(*this) = std::move(buffers.ws);
   input = buffers.inputs[0];

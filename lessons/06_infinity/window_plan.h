@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "common/offload/host_plan.h"
@@ -42,7 +41,7 @@ struct WindowPlan {
       : WindowPlan(std::vector<Piece>(), shape, options) {
     std::int64_t count = 0;
     for (const PieceRun& run : runs) {
-      largest = std::max(largest, run.size), elements += run.size * run.count, count += run.count;
+      largest = std::max(largest, run.size), count += run.count;
       file = file + run.count * (extent_of(run.size) + params_extent(run.size) * params_on_disk(options));
     }
     buffers = std::min<std::int64_t>(options.buffers, count);
@@ -52,7 +51,6 @@ struct WindowPlan {
         dtype(shape.workload.precision.dtype) {
     for (const Piece& piece : pieces) {
       largest = std::max(largest, piece.range.size());
-      elements += piece.range.size();
       extents.push_back(extent_of(piece.range.size()));
       file = file + extents.back();
     }
@@ -72,35 +70,12 @@ struct WindowPlan {
   [[nodiscard]] Bytes params_extent(std::int64_t n) const {
     return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
   }
-  std::int64_t buffers, largest = 0, elements = 0;
+  std::int64_t buffers, largest = 0;
   DType dtype;                 // of parameters
   bool to_device;              // rounded parameters have buffers of their own on their way to the device
   Place states;                // of the window
   std::vector<Bytes> extents;  // of the file: states of all pieces, then their parameters, version by version
   Bytes file{0};
 };
-
-/// What a rank's file holds.
-struct DiskBytes {
-  Purpose purpose;
-  const char* name;
-  std::string formula;
-  Bytes bytes;
-};
-inline std::vector<DiskBytes> disk_bytes(const WindowPlan& plan, const PrecisionConfig& precision,
-                                         const InfinityOptions& options) {
-  const Bytes vector = bytes_of(Elements(plan.elements), DType::f32),
-              params = bytes_of(Elements(plan.elements), precision.dtype) * params_on_disk(options);
-  std::vector<DiskBytes> all = {{Purpose::master, "master on disk", "4 P/N", vector},
-                                {Purpose::momentum, "momentum on disk", "4 P/N", vector},
-                                {Purpose::variance, "variance on disk", "4 P/N", vector}};
-  if (params.value() > 0)
-    all.push_back(
-        {Purpose::parameters, "parameters on disk",
-         std::to_string(size_of(precision.dtype)) + (params_on_disk(options) == 2 ? " x 2 P/N" : " P/N"),
-         params});
-  all.push_back({Purpose::workspace, "up to whole blocks", "rounding", plan.file - 3 * vector - params});
-  return all;
-}
 
 }  // namespace sc
