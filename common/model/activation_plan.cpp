@@ -1,8 +1,12 @@
 #include "common/model/activation_plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
 
 #include "common/memory/stream_scratch.h"
+#include "common/model/block_list.h"
 
 namespace sc {
 namespace {
@@ -44,6 +48,25 @@ std::int64_t written_out_attention(const PartSizes& s) {
   return kFp32 * 4 * s.B * s.heads * s.T * s.T + s.T * s.T + kFp32 * 8 * s.N * s.d;
 }
 
+/// A maker of BlockList that makes nothing, and counts the bytes of what it would have made.
+struct Nothing {};
+struct Counter {
+  using Tensor = Nothing;
+  const PartSizes& s;
+  mutable std::int64_t bytes = 0;
+  [[nodiscard]] Nothing rows(std::int64_t count, std::int64_t columns) const {
+    bytes += s.e * count * columns;
+    return {};
+  }
+  [[nodiscard]] Nothing f32(const std::vector<std::int64_t>& shape) const {
+    bytes += std::accumulate(shape.begin(), shape.end(), kFp32, std::multiplies<>());
+    return {};
+  }
+  [[nodiscard]] Nothing shared_rows() const { return rows(s.N, s.d); }
+  [[nodiscard]] GatheredRowsOf<Nothing> gathered_rows() const { return {rows(s.N, s.d), {}}; }
+  [[nodiscard]] const Counter& named(const char* /*name*/) const { return *this; }
+};
+
 }  // namespace
 
 Bytes plan_op_scratch_bytes(const RunShape& run) {
@@ -81,22 +104,22 @@ void plan_activation_buffers(const RunShape& run, MemoryPlan& plan) {
 void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan) {
   const PartSizes s(run);
   const DType dtype = run.workload.precision.dtype;
-  const Activations mode = run.workload.activations;
   const bool whole = shape == whole_model(run.workload.model);
   const Formula x = Formula("B", s.B) * Formula("T", s.T) * Formula("d", s.d), sets = shape.sets,
                 of_set = whole ? Formula("L", shape.blocks) : Formula(shape.blocks),
                 blocks = shape.sets == 1 ? of_set : sets * of_set;
-  const std::int64_t saved = s.saved_bytes(mode == Activations::keep, /*kept=*/true);
-  std::int64_t work = s.grads_bytes() + s.slab();  // and one temporary
-  if (mode == Activations::recompute_gelu) work += s.e * s.N * s.hidden;
-  if (mode == Activations::recompute) work += s.saved_bytes(/*with_gelu=*/true, /*kept=*/true);
-  const std::int64_t head = s.slab() + kFp32 * s.N * 2 + s.e * s.chunk * s.vocab.size();  // ln_f's, logits
+  const BlockList<Counter> list{s, run.workload.activations, /*part=*/false};
+  const Counter of_saved{s}, of_grads{s}, of_work{s}, of_all{s};
+  (void)list.saved(of_saved, nullptr);
+  (void)list.grads(of_grads);
+  (void)list.workspace(of_work, {}, nullptr, /*head=*/false);
+  (void)list.workspace(of_all, {}, nullptr, /*head=*/true);
+  const Formula saved("saved", of_saved.bytes), waiting("waiting", of_grads.bytes),
+      work("work", of_work.bytes), head("head", of_all.bytes - of_work.bytes);
   plan.add({Purpose::activations, "x", (whole ? blocks + shape.inputs : shape.inputs + blocks) * x, dtype});
-  plan.add(
-      {Purpose::activations, "saved", blocks * Formula("saved", mode == Activations::recompute ? 0 : saved)});
-  plan.add({Purpose::workspace, "workspace",
-            shape.head ? Formula("work", work) + Formula("head", head) : Formula("work", work)});
-  plan.add_nonempty({Purpose::workspace, "pending", shape.pending * Formula("waiting", s.grads_bytes())});
+  plan.add({Purpose::activations, "saved", blocks * saved});
+  plan.add({Purpose::workspace, "workspace", shape.head ? work + head : work});
+  plan.add_nonempty({Purpose::workspace, "pending", shape.pending * waiting});
   plan.add({Purpose::workspace, "grad_x", shape.grads * x, dtype});
   plan.add(step_sums());
 }
@@ -109,10 +132,13 @@ namespace {
 void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t lanes,
                 const Formula& slabs, const Formula& blocks, MemoryPlan& plan) {
   const Activations mode = run.workload.activations;
+  const GatheredRowsOf<Nothing> shared{}, *norms = kept || !s.split() ? nullptr : &shared;
+  const BlockList<Counter> list{s, mode, /*part=*/true};
+  const Counter of_block{s};
+  (void)list.block(of_block, mode != Activations::recompute_gelu, norms);
   const Formula e = s.e, tokens = Formula("B", s.B) * Formula("T", s.T), d("d", s.d), n("n", s.n()),
                 a("a", s.att), m("m", s.hidden), chunk("chunk", s.chunk), v("v", s.vocab.size()),
-                t("t", s.ranks),
-                part("part", s.saved_bytes(mode != Activations::recompute_gelu, kept || !s.split()));
+                t("t", s.ranks), part("part", of_block.bytes);
   const auto add = [&](Purpose purpose, const char* name, const Formula& bytes) {
     plan.add({purpose, name, copies(lanes, bytes)});
   };
