@@ -48,26 +48,11 @@ bool needs_no_norm(const Workload& workload) {
          workload.precision.dtype != DType::f16;
 }
 
-std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
-  if (unit == 0) return 0;
-  if (unit == layout.last_unit()) return 1;
-  return static_cast<std::size_t>(2 + unit % pool);
-}
-
 int pool_of(const ParamLayout& layout, const HostOptions& options) {
   return std::min<int>(layout.num_blocks(), static_cast<int>(options.prefetch) + 1);
 }
 
 int halves_of(const HostOptions& options) { return options.update == UpdateKind::early ? 2 : 1; }
-
-std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(2 + pool));
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    std::int64_t& size = sizes[buffer_of(layout, pool, unit)];
-    size = std::max(size, layout.unit(unit).sharded_size);
-  }
-  return sizes;
-}
 
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
@@ -83,9 +68,9 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
     parameters("params_full", P);
   } else {
     if (keeps.parameters) parameters("params_shard", P / N);
-    const std::vector<std::int64_t> sizes = sizes_of(layout, pool_of(layout, options));
+    const std::vector<UnitLayout> sizes = sizes_of(layout, pool_of(layout, options));
     for (std::size_t b = 0; b < sizes.size(); ++b)
-      parameters(name_of_buffer("params_full", b), Formula("unit", sizes[b]));
+      parameters(name_of_buffer("params_full", b), Formula("unit", sizes[b].sharded_size));
   }
   const bool several = keeps.gradients || micro_batches_of(shape) > 1;
   if (several) gradients("grads_shard", P / N);
@@ -94,9 +79,9 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
     gradients("grads_resident", Formula("blocks", resident_from(layout, options, 1)) / N);
   if (options.resident > 0)
     plan_optimizer_state(shape, Formula("units", resident_from(layout, options, 0)) / N, plan, "resident");
-  const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
+  const std::vector<UnitLayout> grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < grads.size(); ++b) {
-    const Formula unit("unit", grads[b]);
+    const Formula unit("unit", grads[b].sharded_size);
     gradients(name_of_buffer("grads_full", b), unit);
     if (several) gradients(name_of_buffer("grads_scratch", b), unit / N);
   }

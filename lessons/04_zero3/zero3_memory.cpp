@@ -30,8 +30,8 @@ Zero3::Zero3(RunContext& context, const Options& options)
       sums_(passes_.sums()),
       gathered_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
-      in_flight_(kZero3GradBuffers),
-      scratch_(kZero3GradBuffers) {
+      in_flight_(2 + kGradPool),
+      scratch_(in_flight_.size()) {
   PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
   const MakeMemory window = window_of(shards_);
   // [anchor: everything-sharded]
@@ -46,12 +46,12 @@ Zero3::Zero3(RunContext& context, const Options& options)
   const auto part = [](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
     return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
   };
-  std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(kZero3GradBuffers);
+  std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(in_flight_.size());
   resident_.assign(params.size(), -1);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
-    params_buffer_.push_back(params_buffer_of(layout_, pool, unit));
-    grads_buffer_.push_back(grads_buffer_of(layout_, unit));
+    params_buffer_.push_back(buffer_of(layout_, pool, unit));
+    grads_buffer_.push_back(buffer_of(layout_, kGradPool, unit));
     const std::size_t b = grads_buffer_.back();
     at::Tensor& p = params[params_buffer_.back()];
     at::Tensor& g = grads[b];

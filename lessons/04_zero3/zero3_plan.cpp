@@ -45,9 +45,8 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   const auto unit = [](const UnitLayout& u) { return Formula("unit", u.sharded_size + u.whole_size); };
   parameters("params_shard", (W.value() == 0 ? P : P - W) / k);
   parameters("params_whole", W);
-  const int pool = pool_of(layout, options_);
-  const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),
-                                grads = sizes_of(layout, kZero3GradBuffers, 2);
+  const std::vector<UnitLayout> params = sizes_of(layout, pool_of(layout, options_)),
+                                grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < params.size(); ++b) {
     const Formula whole("whole", params[b].whole_size);
     parameters(name_of_buffer("params_full", b),
@@ -70,7 +69,7 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
 Contents Zero3Plans::contents(const RunShape& shape) const {
   Contents contents{.parameters = Extent::slice, .states = Extent::slice};
   if (options_.persist_below > 0) contents.unknown = "with persist_below a part of a unit is always whole";
-  contents.most_gradients = static_cast<int>(kZero3GradBuffers);
+  contents.most_gradients = 2 + kGradPool;
   contents.most_parameters = 2 + pool_of(layout_of(shape, options_), options_);
   return contents;
 }

@@ -39,7 +39,7 @@ Infinity::Infinity(RunContext& context, const Options& options)
              .first_step = context.first_step},
       step_(context.first_step),
       pieces_(cut_pieces(layout_, context.comm.rank(), options.piece, options.resident)) {
-  const WindowPlan plan(pieces_, context.shape, options);
+  const WindowPlan plan(context.shape, options);
   take_window(plan);
   take_gradients(plan);
   open_file(plan);
@@ -62,6 +62,10 @@ Infinity::Infinity(RunContext& context, const Options& options)
 // A file without a name, an extent a piece: master, then momentum, then variance. In memory: the
 // window.
 void Infinity::open_file(const WindowPlan& plan) {
+  std::vector<Bytes> extents;
+  for (const Piece& p : pieces_) extents.push_back(extent_of(p.range.size()));
+  for (std::int64_t version = 0; version < params_on_disk(options_); ++version)
+    for (const Piece& p : pieces_) extents.push_back(plan.params_extent(p.range.size()));
   file_ = std::make_unique<StateFile>(
       posix_file_ops(),
       BlockFile::Options{
@@ -71,7 +75,7 @@ void Infinity::open_file(const WindowPlan& plan) {
           .engine = options_.engine,
           .mbps = options_.disk_mbps,
           .wrap = options_.wrap},
-      plan.extents, context_.record, clock_);
+      extents, context_.record, clock_);
   file_->keep_reserved(buffers_.reserve_disk());
   say(file_->uncounted().notes(), context_.comm);
 }

@@ -58,18 +58,6 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
                    fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
 
-// As cut_pieces cuts them.
-std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, const HostOptions& options) {
-  const std::int64_t piece = options.piece;
-  std::vector<PieceRun> runs;
-  for (int unit = static_cast<int>(options.resident); unit < layout.num_units(); ++unit) {
-    const std::int64_t n = layout.slice(unit, Segment::sharded, rank).size();
-    if (n / piece > 0) runs.push_back({piece, n / piece});
-    if (n % piece > 0) runs.push_back({n % piece, 1});
-  }
-  return runs;
-}
-
 }  // namespace
 
 MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
@@ -77,8 +65,7 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout = layout_of(shape);
-  const WindowPlan window(runs_of_pieces(layout, shape.rank, options_), shape, options_);
+  const WindowPlan window(shape, options_);
   const Formula slice = slice_on_host(shape, options_), buffers("buffers", window.buffers),
                 piece("piece", window.largest);
   const auto slices = [&](std::int64_t n) { return n > 1 ? n * slice : slice; };
@@ -131,7 +118,7 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   const bool by_gathers = options_.params_at != ParamsAt::device;
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
-  const WindowPlan window(pieces, shape, options_);
+  const WindowPlan window(shape, options_);
   for (const Piece& piece : pieces) {
     const What params{OpPurpose::parameters, piece.unit}, states{OpPurpose::states, piece.unit};
     const std::int64_t times =
@@ -164,7 +151,7 @@ Facts InfinityPlans::facts(const RunShape& shape) const {
 std::string InfinityPlans::predict(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
-  const WindowPlan window(pieces, shape, options_);
+  const WindowPlan window(shape, options_);
   const CommPlan operations = comm_plan(shape);
   const auto moved = [&](CommKind kind) {
     Bytes sum;
