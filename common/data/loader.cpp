@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "common/data/loader_plan.h"
+#include "common/memory/planned_buffers.h"
+
 namespace sc {
 namespace {
 
@@ -13,17 +16,16 @@ std::span<std::int64_t> values(const at::Tensor& host) {
 
 Loader::Loader(const Sampler& sampler, Ledger& ledger, DataShare share) : sampler_(sampler), share_(share) {
   const BatchConfig& batch = sampler.batch();
-  const std::int64_t count = std::max(micro_batch_run(sampler.micro_batches(), 0, share.ranks).size,
-                                      micro_batch_run(sampler.evaluated_at_once(), 0, share.ranks).size);
-  const std::vector<std::int64_t> shape = {count, batch.micro, batch.sequence};
-  tokens_ = ledger.allocate(Purpose::workspace, "tokens", shape, DType::i64);
-  targets_ = ledger.allocate(Purpose::workspace, "targets", shape, DType::i64);
-  scale_ = ledger.zeros(Purpose::workspace, "scale", {}, DType::f32);
-  if (!ledger.device().is_cpu()) {
-    staging_ = ledger.allocate(Purpose::workspace, "tokens_staging",
-                               {2, 2, count, batch.micro, batch.sequence}, DType::i64, Place::pinned);
-  }
-  for (std::int64_t m = 0; m < count; ++m) {
+  const DeviceKind device = ledger.device().is_cpu() ? DeviceKind::cpu : DeviceKind::cuda;
+  MemoryPlan plan;
+  plan_loader(batch, sampler.evaluated_at_once(), share.ranks, device, plan);
+  PlannedBuffers buffers(ledger, plan);
+  tokens_ = buffers.zeros("tokens").view({-1, batch.micro, batch.sequence});
+  targets_ = buffers.zeros("targets").view_as(tokens_);
+  scale_ = buffers.zeros("scale").select(0, 0);
+  if (device != DeviceKind::cpu)
+    staging_ = buffers.zeros("tokens_staging").view({2, 2, -1, batch.micro, batch.sequence});
+  for (std::int64_t m = 0; m < tokens_.size(0); ++m) {
     batches_.push_back({.tokens = tokens_.select(0, m), .targets = targets_.select(0, m), .scale = scale_});
   }
 }

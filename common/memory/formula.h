@@ -1,11 +1,15 @@
-// What the symbols in a plan's formulas mean: one legend for every lesson. No torch.
-//
-// A formula is bytes. It has whole numbers, symbols, KiB and MiB; products ("4 P", "2 x 3"), quotients, sums,
-// differences and parentheses, and begins with the bytes of an element where it counts elements.
-// tests/lessons/formulas_test.cpp works every formula out beside the plan.
+// How much a buffer has, as a number and as the reader sees it, and what the symbols in it mean. No torch.
 #pragma once
 
 #include <array>
+#include <cctype>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/types.h"
 
 namespace sc {
 
@@ -19,6 +23,8 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"W", "of P, those that persist_below keeps whole on every rank"},
     FormulaSymbol{"unit", "of the unit, padded as in P; of blocks, the largest one's"},
     FormulaSymbol{"whole", "of unit, those that persist_below keeps whole on every rank"},
+    FormulaSymbol{"units", "of those whose states stay on the device (resident)"},
+    FormulaSymbol{"blocks", "of those, all but unit 0"},
     FormulaSymbol{"stage", "of all units of this stage, with its copy of the tied matrix"},
     FormulaSymbol{"bucket", "of the largest message of gradients"},
     FormulaSymbol{"piece", "of the largest piece of states that is updated at a time"},
@@ -58,6 +64,76 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"copied",
                   "elements of each state that this rank writes: its own, or its part of equal ones"},
     FormulaSymbol{"pending", "bytes that a step has left for the next one"},
+};
+
+/// A symbol of the legend, or the unit KiB or MiB. Another one does not compile.
+struct SymbolName {
+  // NOLINTNEXTLINE(google-explicit-constructor): Formula("P", n)
+  consteval SymbolName(const char* name) : text(name) {
+    const std::string_view wanted(name);
+    if (wanted == "KiB" || wanted == "MiB") return;
+    for (const FormulaSymbol& known : kFormulaSymbols)
+      if (wanted == known.symbol) return;
+    throw std::invalid_argument("the legend has no such symbol");
+  }
+  const char* text;
+};
+
+/// A whole number that remembers what it was made of: 4 * (Formula("P", 12) - 2) / Formula("N", 5) is 8, and
+/// reads "4 (P - 2)/N". Products have no sign, but between two numbers: "2 x 4 B T d".
+class Formula {
+ public:
+  /// One, which a product with it does not show.
+  Formula() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): 4 * Formula("P", n)
+  Formula(std::int64_t number) : value_(number), text_(std::to_string(number)) {}
+  Formula(SymbolName name, std::int64_t value) : value_(value), text_(name.text) {}
+  Formula(SymbolName name, Elements elements) : Formula(name, elements.value()) {}
+  Formula(SymbolName name, WorldSize ranks) : Formula(name, to_int(ranks)) {}
+
+  [[nodiscard]] std::int64_t value() const { return value_; }
+  [[nodiscard]] const std::string& text() const { return text_; }
+  bool operator==(const Formula&) const = default;
+
+  friend Formula operator+(const Formula& a, const Formula& b) {
+    return {a.value_ + b.value_, a.text_ + " + " + b.text_, Binds::sum};
+  }
+  friend Formula operator-(const Formula& a, const Formula& b) {
+    return {a.value_ - b.value_, a.text_ + " - " + b.within(Binds::product), Binds::sum};
+  }
+  friend Formula operator*(const Formula& a, const Formula& b) {
+    if (b.text_.empty()) return a;
+    const std::string left = a.within(Binds::product), right = b.within(Binds::product);
+    const bool numbers = is_digit(left.back()) && is_digit(right.front());
+    return {a.value_ * b.value_, left + (numbers ? " x " : " ") + right, Binds::product};
+  }
+  ///   Errors  std::logic_error for a remainder.
+  friend Formula operator/(const Formula& a, const Formula& b) {
+    Formula quotient(a.value_ / b.value_, a.within(Binds::product) + "/" + b.within(Binds::whole),
+                     Binds::product);
+    if (a.value_ % b.value_ != 0) throw std::logic_error(quotient.text_ + " leaves a remainder");
+    return quotient;
+  }
+  /// "buffers x piece": a product that shows its sign.
+  friend Formula times(const Formula& a, const Formula& b) {
+    return {a.value_ * b.value_, a.within(Binds::product) + " x " + b.within(Binds::product), Binds::product};
+  }
+  /// "2 (4 B T d)": several of what is one thing for the reader. One is `each` itself.
+  friend Formula copies(std::int64_t n, const Formula& each) {
+    if (n == 1) return each;
+    return {n * each.value_, std::to_string(n) + " (" + each.text_ + ")", Binds::product};
+  }
+
+ private:
+  enum class Binds : std::uint8_t { sum, product, whole };  // how strongly
+  Formula(std::int64_t value, std::string text, Binds binds)
+      : value_(value), text_(std::move(text)), binds_(binds) {}
+  [[nodiscard]] std::string within(Binds outer) const { return binds_ < outer ? "(" + text_ + ")" : text_; }
+  static bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+  std::int64_t value_ = 1;
+  std::string text_;
+  Binds binds_ = Binds::whole;
 };
 
 }  // namespace sc

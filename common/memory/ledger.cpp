@@ -163,6 +163,13 @@ at::Tensor Ledger::zeros(Purpose purpose, const std::string& name, at::IntArrayR
   return t;
 }
 
+at::Tensor Ledger::zeros(const Buffer& buffer, const MakeMemory& window) {
+  const auto& [purpose, name, elements, dtype, place] = buffer;
+  std::shared_ptr<void> memory = window ? window(buffer.bytes()) : nullptr;
+  if (!memory) return zeros(purpose, name, {elements.value()}, dtype, place);
+  return adopt(purpose, name, {elements.value()}, dtype, std::move(memory)).zero_();
+}
+
 at::Device Ledger::device() const { return state_->device; }
 
 Bytes Ledger::live(Purpose purpose, Place place) const {

@@ -3,11 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/base/types.h"
-#include "common/memory/purpose.h"
+#include "common/memory/plan.h"
 
 namespace sc {
 
@@ -19,6 +20,9 @@ DType from_aten(at::ScalarType type);
 struct Caps {
   Bytes device{0}, host{0}, disk{0};  // host: pinned memory, too
 };
+
+/// Makes memory for so many bytes; null: the ledger is to make it.
+using MakeMemory = std::function<std::shared_ptr<void>(Bytes)>;
 
 /// Counts live and peak bytes by purpose and place, and by name. A tensor's bytes are given back when its
 /// storage dies, whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger
@@ -39,6 +43,8 @@ class Ledger {
   /// The same, filled with zeros.
   at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                    Place place = Place::device);
+  /// The same as a plan has it, flat.  window: makes it where all ranks reach it (Communicator::window).
+  at::Tensor zeros(const Buffer& buffer, const MakeMemory& window = {});
   /// Counts bytes that somebody else holds, a file's say, as long as what it returns lives.
   ///   Errors  as allocate.
   [[nodiscard]] std::shared_ptr<void> reserve(Purpose purpose, const std::string& name, Bytes bytes,

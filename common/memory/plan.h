@@ -9,6 +9,7 @@
 #include "common/base/mesh.h"
 #include "common/base/types.h"
 #include "common/config/workload.h"
+#include "common/memory/formula.h"
 #include "common/memory/purpose.h"
 
 namespace sc {
@@ -44,45 +45,53 @@ inline std::int64_t micro_batches_of(const RunShape& shape) {
   return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * shape.mesh.size(Axis::data));
 }
 
+/// What a rank holds under one name: declared here once, and taken as it is declared (PlannedBuffers).
+struct Buffer {
+  Purpose purpose{};
+  std::string name;  // the ledger's, e.g. "grads"; buffers that are alike have one name
+  Formula elements;
+  DType dtype = DType::u8;  // of u8 the elements are bytes
+  Place place = Place::device;
+  [[nodiscard]] Bytes bytes() const { return bytes_of(Elements(elements.value()), dtype); }
+  /// Of its bytes, for the reader: "4 P".
+  [[nodiscard]] std::string formula() const {
+    return dtype == DType::u8 ? elements.text() : (size_of(dtype) * elements).text();
+  }
+  bool operator==(const Buffer&) const = default;
+};
+
 /// Bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end, so
 /// the peak of the sum is the sum.
 class MemoryPlan {
  public:
-  struct Item {
-    Purpose purpose;
-    std::string name;     // the ledger's, e.g. "grads"; buffers that are alike have one name
-    std::string formula;  // of its bytes, for the reader: "4 P" (common/memory/formula.h)
-    Bytes bytes;
-    Place place = Place::device;
-    bool operator==(const Item&) const = default;
-  };
-  void add(Purpose purpose, std::string name, std::string formula, Bytes bytes, Place place = Place::device) {
-    items_.push_back({purpose, std::move(name), std::move(formula), bytes, place});
+  void add(Buffer buffer) { items_.push_back(std::move(buffer)); }
+  void add_nonempty(Buffer buffer) {
+    if (buffer.elements.value() > 0) add(std::move(buffer));
   }
-  [[nodiscard]] const std::vector<Item>& items() const { return items_; }
+  [[nodiscard]] const std::vector<Buffer>& items() const { return items_; }
   [[nodiscard]] Bytes of(Purpose purpose, Place place = Place::device) const {
     Bytes sum;
-    for (const Item& item : items_)
-      if (item.purpose == purpose && item.place == place) sum += item.bytes;
+    for (const Buffer& item : items_)
+      if (item.purpose == purpose && item.place == place) sum += item.bytes();
     return sum;
   }
   /// The sum of the buffers of each name.
   [[nodiscard]] ByName by_name() const {
     ByName sums;
-    for (const Item& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes;
+    for (const Buffer& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes();
     return sums;
   }
   /// All bytes at one place.
   [[nodiscard]] Bytes total(Place place = Place::device) const {
     Bytes sum;
-    for (const Item& item : items_)
-      if (item.place == place) sum += item.bytes;
+    for (const Buffer& item : items_)
+      if (item.place == place) sum += item.bytes();
     return sum;
   }
   bool operator==(const MemoryPlan&) const = default;
 
  private:
-  std::vector<Item> items_;
+  std::vector<Buffer> items_;
 };
 
 /// The names whose bytes are not as planned; a name that only one side has stands for 0 bytes on the other.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "common/memory/ledger.h"
@@ -10,10 +9,6 @@
 #include "common/model/gpt.h"
 
 namespace sc {
-
-/// Makes elements that all tensor ranks write to or read from, counted as said: in a window, where the
-/// backend has such.
-using SharedRows = std::function<at::Tensor(Purpose purpose, const char* name, Elements elements)>;
 
 struct BufferMaker;
 
@@ -23,9 +18,9 @@ struct ActivationBuffers {
   ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // of the whole model
   /// Of a tensor rank, without sums; pending 0. Bytes: plan_part_stage, or plan_part_buffers of all blocks.
   ///   kept    what the halves' norms gathered stays for backward
-  ///   shared  null takes what the ranks share from the ledger, too
+  ///   window  for what tensor ranks write to and read from each other; empty: the ledger has that, too
   ActivationBuffers(const RunShape& run, const PartSizes& sizes, const BufferShape& shape, bool kept,
-                    Ledger& ledger, const SharedRows& shared = {});
+                    Ledger& ledger, const MakeMemory& window = {});
 
   /// Block `unit`'s output; of the unit before the first block its input (unit 0: what it embeds), where
   /// every set has one.
@@ -54,7 +49,7 @@ struct ActivationBuffers {
 /// Of one micro-batch of a tensor rank that has all blocks.
 struct PartBuffers : ActivationSet, Workspace {
   PartBuffers(const RunShape& run, const PartSizes& sizes, bool kept, Ledger& ledger,
-              const SharedRows& shared = {});
+              const MakeMemory& window = {});
 };
 
 /// One device's for a block at a time, as "saved" and "workspace".

@@ -1,9 +1,12 @@
 #include "common/model/activation_plan.h"
 
 #include <algorithm>
-#include <string>
+#include <functional>
+#include <numeric>
+#include <vector>
 
 #include "common/memory/stream_scratch.h"
+#include "common/model/block_list.h"
 
 namespace sc {
 namespace {
@@ -45,6 +48,25 @@ std::int64_t written_out_attention(const PartSizes& s) {
   return kFp32 * 4 * s.B * s.heads * s.T * s.T + s.T * s.T + kFp32 * 8 * s.N * s.d;
 }
 
+/// A maker of BlockList that makes nothing, and counts the bytes of what it would have made.
+struct Nothing {};
+struct Counter {
+  using Tensor = Nothing;
+  const PartSizes& s;
+  mutable std::int64_t bytes = 0;
+  [[nodiscard]] Nothing rows(std::int64_t count, std::int64_t columns) const {
+    bytes += s.e * count * columns;
+    return {};
+  }
+  [[nodiscard]] Nothing f32(const std::vector<std::int64_t>& shape) const {
+    bytes += std::accumulate(shape.begin(), shape.end(), kFp32, std::multiplies<>());
+    return {};
+  }
+  [[nodiscard]] Nothing shared_rows() const { return rows(s.N, s.d); }
+  [[nodiscard]] GatheredRowsOf<Nothing> gathered_rows() const { return {rows(s.N, s.d), {}}; }
+  [[nodiscard]] const Counter& named(const char* /*name*/) const { return *this; }
+};
+
 }  // namespace
 
 Bytes plan_op_scratch_bytes(const RunShape& run) {
@@ -81,75 +103,69 @@ void plan_activation_buffers(const RunShape& run, MemoryPlan& plan) {
 
 void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan) {
   const PartSizes s(run);
-  const Activations mode = run.workload.activations;
+  const DType dtype = run.workload.precision.dtype;
   const bool whole = shape == whole_model(run.workload.model);
-  const std::string blocks = std::to_string(shape.blocks),
-                    sets = shape.sets == 1 ? "" : std::to_string(shape.sets) + " x ",
-                    e = std::to_string(s.e) + " ";
-  const auto add = [&](Purpose purpose, const char* name, const std::string& formula, std::int64_t size) {
-    plan.add(purpose, name, formula, Bytes(size));
-  };
-  const std::int64_t saved = s.saved_bytes(mode == Activations::keep, /*kept=*/true);
-  std::int64_t work = s.grads_bytes() + s.slab();                                       // and one temporary
-  if (shape.head) work += s.slab() + kFp32 * s.N * 2 + s.e * s.chunk * s.vocab.size();  // ln_f's, logits
-  if (mode == Activations::recompute_gelu) work += s.e * s.N * s.hidden;
-  if (mode == Activations::recompute) work += s.saved_bytes(/*with_gelu=*/true, /*kept=*/true);
-  add(Purpose::activations, "x",
-      e + (whole ? "(L + 1)" : "(" + std::to_string(shape.inputs) + " + " + sets + blocks + ")") + " B T d",
-      s.slab() * (shape.inputs + shape.blocks * shape.sets));
-  add(Purpose::activations, "saved", (whole ? "L" : sets + blocks) + " saved",
-      mode == Activations::recompute ? 0 : saved * shape.blocks * shape.sets);
-  add(Purpose::workspace, "workspace", shape.head ? "work + head" : "work", work);
-  if (shape.pending > 0)
-    add(Purpose::workspace, "pending", std::to_string(shape.pending) + " waiting",
-        s.grads_bytes() * shape.pending);
-  add(Purpose::workspace, "grad_x", e + "x " + std::to_string(shape.grads) + " B T d",
-      s.slab() * shape.grads);
-  add(Purpose::workspace, "sums", "8 x 4", 4 * size_of(DType::f64));
+  const Formula x = Formula("B", s.B) * Formula("T", s.T) * Formula("d", s.d), sets = shape.sets,
+                of_set = whole ? Formula("L", shape.blocks) : Formula(shape.blocks),
+                blocks = shape.sets == 1 ? of_set : sets * of_set;
+  const BlockList<Counter> list{s, run.workload.activations, /*part=*/false};
+  const Counter of_saved{s}, of_grads{s}, of_work{s}, of_all{s};
+  (void)list.saved(of_saved, nullptr);
+  (void)list.grads(of_grads);
+  (void)list.workspace(of_work, {}, nullptr, /*head=*/false);
+  (void)list.workspace(of_all, {}, nullptr, /*head=*/true);
+  const Formula saved("saved", of_saved.bytes), waiting("waiting", of_grads.bytes),
+      work("work", of_work.bytes), head("head", of_all.bytes - of_work.bytes);
+  plan.add({Purpose::activations, "x", (whole ? blocks + shape.inputs : shape.inputs + blocks) * x, dtype});
+  plan.add({Purpose::activations, "saved", blocks * saved});
+  plan.add({Purpose::workspace, "workspace", shape.head ? work + head : work});
+  plan.add_nonempty({Purpose::workspace, "pending", shape.pending * waiting});
+  plan.add({Purpose::workspace, "grad_x", shape.grads * x, dtype});
+  plan.add(step_sums());
 }
 
 namespace {
 
-// What tensor ranks have, for each of `times` micro-batches.
-//   slabs, blocks  how many [n, d] one has, and blocks, for the reader
+// What tensor ranks have, for each of `lanes` micro-batches.
+//   slabs, blocks  how many [n, d] one has, and blocks
 // NOLINTNEXTLINE(readability-function-size): eight facts
-void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t times,
-                const std::string& slabs, const std::string& blocks, MemoryPlan& plan) {
+void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t lanes,
+                const Formula& slabs, const Formula& blocks, MemoryPlan& plan) {
   const Activations mode = run.workload.activations;
-  const std::string e = std::to_string(s.e) + " ";
-  const auto add = [&](Purpose purpose, const char* name, const std::string& formula, std::int64_t size) {
-    plan.add(purpose, name, times == 1 ? formula : std::to_string(times) + " (" + formula + ")",
-             Bytes(times * size));
+  const GatheredRowsOf<Nothing> shared{}, *norms = kept || !s.split() ? nullptr : &shared;
+  const BlockList<Counter> list{s, mode, /*part=*/true};
+  const Counter of_block{s};
+  (void)list.block(of_block, mode != Activations::recompute_gelu, norms);
+  const Formula e = s.e, tokens = Formula("B", s.B) * Formula("T", s.T), d("d", s.d), n("n", s.n()),
+                a("a", s.att), m("m", s.hidden), chunk("chunk", s.chunk), v("v", s.vocab.size()),
+                t("t", s.ranks), part("part", of_block.bytes);
+  const auto add = [&](Purpose purpose, const char* name, const Formula& bytes) {
+    plan.add({purpose, name, copies(lanes, bytes)});
   };
-  const auto work = [&](const char* name, const std::string& formula, std::int64_t size) {
-    add(Purpose::workspace, name, formula, size);
-  };
-  const std::int64_t all = std::int64_t{of.sets} * of.blocks,
-                     block = s.saved_bytes(mode != Activations::recompute_gelu, kept || !s.split());
-  add(Purpose::activations, "x", e + slabs + " n d", s.own_slab() * (of.inputs + all));
-  if (mode != Activations::recompute) add(Purpose::activations, "saved", blocks + " part", block * all);
-  if (of.grads > 0) work("grad_x", e + "x " + std::to_string(of.grads) + " n d", s.own_slab() * of.grads);
-  if (mode == Activations::recompute) work("recomputed", "part", block);
-  if (mode == Activations::recompute_gelu) work("recomputed", e + "B T m", s.e * s.N * s.hidden);
-  work("gathered", e + "x 4 B T d", 4 * s.slab());       // norms, two gradients, a summand
-  if (s.split()) work("rows", e + "n d", s.own_slab());  // a sum
-  work("block_grads", e + "B T (m + 4 a) + 4 (6 d + 3 a + m)", s.grads_bytes());
+  add(Purpose::activations, "x", e * slabs * n * d);
+  if (mode != Activations::recompute) add(Purpose::activations, "saved", blocks * part);
+  if (of.grads > 0) add(Purpose::workspace, "grad_x", e * of.grads * n * d);
+  if (mode == Activations::recompute) add(Purpose::workspace, "recomputed", part);
+  if (mode == Activations::recompute_gelu) add(Purpose::workspace, "recomputed", e * tokens * m);
+  add(Purpose::workspace, "gathered", e * 4 * tokens * d);    // norms, two gradients, a summand
+  if (s.split()) add(Purpose::workspace, "rows", e * n * d);  // a sum
+  add(Purpose::workspace, "block_grads", e * tokens * (m + 4 * a) + kFp32 * (6 * d + 3 * a + m));
   if (!of.head) return;
-  work("logits", e + "chunk v", s.e * s.chunk * s.vocab.size());
-  work("statistics", "4 (2 n + 2 chunk (1 + t))", kFp32 * (2 * s.n() + 2 * s.chunk * (1 + s.ranks)));
+  add(Purpose::workspace, "logits", e * chunk * v);
+  add(Purpose::workspace, "statistics", kFp32 * (2 * n + 2 * chunk * (1 + t)));
 }
 
 }  // namespace
 
 void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::int64_t lanes,
                        MemoryPlan& plan) {
-  plan_parts(run, s, whole_model(run.workload.model, /*grads=*/0), kept, lanes, "(L + 1)", "L", plan);
+  const Formula L("L", run.workload.model.layers);
+  plan_parts(run, s, whole_model(run.workload.model, /*grads=*/0), kept, lanes, L + 1, L, plan);
 }
 
 void plan_part_stage(const RunShape& run, const PartSizes& s, const BufferShape& of, MemoryPlan& plan) {
   const int blocks = of.sets * of.blocks;
-  plan_parts(run, s, of, /*kept=*/false, /*times=*/1, "x " + std::to_string(of.inputs + blocks),
-             std::to_string(blocks), plan);
+  plan_parts(run, s, of, /*kept=*/false, /*lanes=*/1, of.inputs + blocks, blocks, plan);
 }
 
 }  // namespace sc

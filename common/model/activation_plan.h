@@ -40,6 +40,8 @@ struct BufferShape {
 /// All blocks and the head, one micro-batch at a time.
 BufferShape whole_model(const GptConfig& model, int grads = 2);
 
+/// A step's sums: common/optim/grad_norm.h.
+inline Buffer step_sums() { return {Purpose::workspace, "sums", 4, DType::f64}; }
 /// Adds what one device's ActivationBuffers take from the ledger, by formula.
 void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan);
 void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);  // of the whole model

@@ -30,21 +30,8 @@ struct PartSizes {
   std::int64_t e;           // bytes of an element of the workload's dtype
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
-  /// Gradients of a block's vectors, fp32: six of d, qkv's and fc's biases.
-  [[nodiscard]] std::int64_t vectors() const { return 6 * d + 3 * att + hidden; }
-
-  /// Bytes of [N, d] in the workload's dtype, and of this rank's [n, d].
+  /// Bytes of [N, d] in the workload's dtype.
   [[nodiscard]] std::int64_t slab() const { return e * N * d; }
-  [[nodiscard]] std::int64_t own_slab() const { return e * n() * d; }
-  /// Bytes of everything that backward of one block reads, its input aside: mid of this rank's tokens, norms
-  /// (2) of all if they are kept; qkv (3), att, fc, gelu of all; four statistics a token of its own, one lse
-  /// a token and head.
-  [[nodiscard]] std::int64_t saved_bytes(bool with_gelu, bool kept) const {
-    return e * (((kept ? 2 * N : 0) + n()) * d + N * (4 * att + (with_gelu ? 2 : 1) * hidden)) +
-           kFp32 * (4 * n() + heads * N);
-  }
-  /// Bytes of one BlockGrads: of fc, qkv (3) and att (one device: mid); of vectors.
-  [[nodiscard]] std::int64_t grads_bytes() const { return e * N * (hidden + 4 * att) + kFp32 * vectors(); }
 };
 
 }  // namespace sc

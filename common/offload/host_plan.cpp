@@ -28,37 +28,24 @@ std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t
 
 namespace {
 
-// Of units [begin, end).
-Elements slice_of_units(const ParamLayout& layout, std::int64_t begin, std::int64_t end) {
+// Elements of units first, first + 1, ... whose states stay on the device.
+std::int64_t resident_from(const ParamLayout& layout, const HostOptions& options, int first) {
   std::int64_t sum = 0;
-  for (std::int64_t unit = begin; unit < end; ++unit)
-    sum += layout.slice(static_cast<int>(unit), Segment::sharded, Rank{0}).size();
-  return Elements(sum);
+  for (int unit = first; unit < options.resident; ++unit) sum += layout.unit(unit).sharded_size;
+  return sum;
 }
 
 }  // namespace
 
-Elements slice_on_host(const ParamLayout& layout, const HostOptions& options) {
-  return slice_of_units(layout, options.resident, layout.num_units());
+Formula slice_on_host(const RunShape& shape, const HostOptions& options) {
+  const ParamLayout layout = layout_of(shape);
+  const Formula P("P", layout.arena_size()), units("units", resident_from(layout, options, 0));
+  return (options.resident == 0 ? P : P - units) / Formula("N", shape.mesh.world());
 }
 
 bool needs_no_norm(const Workload& workload) {
   return workload.optim.clip == 0 && workload.optim.nonfinite == OnNonFinite::stop &&
          workload.precision.dtype != DType::f16;
-}
-
-Elements slice_resident(const ParamLayout& layout, const HostOptions& options) {
-  return slice_of_units(layout, 0, options.resident);
-}
-
-Elements grads_resident(const ParamLayout& layout, const HostOptions& options) {
-  return slice_of_units(layout, 1, options.resident);
-}
-
-std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
-  if (unit == 0) return 0;
-  if (unit == layout.last_unit()) return 1;
-  return static_cast<std::size_t>(2 + unit % pool);
 }
 
 int pool_of(const ParamLayout& layout, const HostOptions& options) {
@@ -67,56 +54,40 @@ int pool_of(const ParamLayout& layout, const HostOptions& options) {
 
 int halves_of(const HostOptions& options) { return options.update == UpdateKind::early ? 2 : 1; }
 
-std::int64_t scalars_on_host(const HostOptions& options) { return 8 * halves_of(options); }
-
-std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(2 + pool));
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    std::int64_t& size = sizes[buffer_of(layout, pool, unit)];
-    size = std::max(size, layout.unit(unit).sharded_size);
-  }
-  return sizes;
-}
-
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const std::int64_t world = to_int(shape.mesh.world());
-  const Elements whole = layout.arena_size(), slice(whole.value() / world);
-  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
+  const Formula P("P", layout.arena_size()), N("N", shape.mesh.world()), L("L", shape.workload.model.layers);
+  const auto parameters = [&](const std::string& name, const Formula& elements) {
+    plan.add({Purpose::parameters, name, elements, precision.dtype});
+  };
+  const auto gradients = [&](const std::string& name, const Formula& elements) {
+    plan.add({Purpose::gradients, name, elements, precision.grad_dtype});
   };
   if (options.parameters == ParametersOn::whole) {
-    add(Purpose::parameters, "params_full", " P", whole, precision.dtype);
+    parameters("params_full", P);
   } else {
-    if (keeps.parameters) add(Purpose::parameters, "params_shard", " P/N", slice, precision.dtype);
-    const std::vector<std::int64_t> sizes = sizes_of(layout, pool_of(layout, options));
+    if (keeps.parameters) parameters("params_shard", P / N);
+    const std::vector<UnitLayout> sizes = sizes_of(layout, pool_of(layout, options));
     for (std::size_t b = 0; b < sizes.size(); ++b)
-      add(Purpose::parameters, name_of_buffer("params_full", b), " unit", Elements(sizes[b]),
-          precision.dtype);
+      parameters(name_of_buffer("params_full", b), Formula("unit", sizes[b].sharded_size));
   }
   const bool several = keeps.gradients || micro_batches_of(shape) > 1;
-  if (several) add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
+  if (several) gradients("grads_shard", P / N);
+  // Unit 0's lies in a buffer of its own; blocks take turns in theirs.
   if (!several && options.resident > 1)
-    add(Purpose::gradients, "grads_resident", " blocks/N", grads_resident(layout, options),
-        precision.grad_dtype);
+    gradients("grads_resident", Formula("blocks", resident_from(layout, options, 1)) / N);
   if (options.resident > 0)
-    plan_optimizer_state(shape, slice_resident(layout, options), plan, "units/N", "resident");
-  const std::vector<std::int64_t> grads = sizes_of(layout, kGradPool);
+    plan_optimizer_state(shape, Formula("units", resident_from(layout, options, 0)) / N, plan, "resident");
+  const std::vector<UnitLayout> grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < grads.size(); ++b) {
-    add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(grads[b]),
-        precision.grad_dtype);
-    if (several)
-      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit/N", Elements(grads[b] / world),
-          precision.grad_dtype);
+    const Formula unit("unit", grads[b].sharded_size);
+    gradients(name_of_buffer("grads_full", b), unit);
+    if (several) gradients(name_of_buffer("grads_scratch", b), unit / N);
   }
-  add(Purpose::workspace, "squares, scalars", " (4 (L + 2) + 4)", Elements(4 * layout.num_units() + 4),
-      DType::f64);
+  plan.add({Purpose::workspace, "squares, scalars", 4 * (L + 2) + 4, DType::f64});
   plan_activation_buffers(shape, plan);
-  const std::int64_t scalars = scalars_on_host(options);
-  plan.add(Purpose::workspace, "scalars_host", fmt::format("8 x {}", scalars),
-           bytes_of(Elements(scalars), DType::f64), Place::pinned);
+  plan.add({Purpose::workspace, "scalars_host", 8 * halves_of(options), DType::f64, Place::pinned});
 }
 
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit) {

@@ -2,7 +2,6 @@
 // lie. No torch.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,11 +20,8 @@ struct Piece {
 /// A rank's, in forward's order, of all units but the first `resident` ones.
 std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece,
                               std::int64_t resident = 0);
-/// Elements of a rank's slice of them all, and of those that stay on the device.
-Elements slice_on_host(const ParamLayout& layout, const HostOptions& options);
-Elements slice_resident(const ParamLayout& layout, const HostOptions& options);
-/// Of these the ones whose gradients lie in buffers that other units use, too: all but unit 0.
-Elements grads_resident(const ParamLayout& layout, const HostOptions& options);
+/// Elements of a rank's slice of what does not stay on the device.
+Formula slice_on_host(const RunShape& shape, const HostOptions& options);
 
 /// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is
 /// not finite ends the run.
@@ -37,18 +33,10 @@ struct Keeps {
   bool parameters = true;  // this rank's slice of them; otherwise every gather brings it from the host
 };
 
-/// Buffers as in lesson 04: of parameters unit 0's, the last unit's and the blocks' pool, or with whole
-/// parameters one for every unit; of full gradients unit 0's, the last unit's, and two for the blocks.
-std::size_t buffer_of(const ParamLayout& layout, int pool, int unit);
-inline constexpr int kGradPool = 2;
-/// Buffers that blocks' parameters take turns in.
+/// Buffers that blocks' parameters take turns in, where not every unit has one.
 int pool_of(const ParamLayout& layout, const HostOptions& options);
-/// Of states on the host: two where an update may write one that does not count; and of the scalars' landing.
+/// Of states on the host: two where an update may write one that does not count.
 int halves_of(const HostOptions& options);
-std::int64_t scalars_on_host(const HostOptions& options);
-/// Elements of the largest unit that uses each buffer.
-std::vector<std::int64_t> sizes_of(const ParamLayout& layout, int pool);
-
 /// How often a step gathers a unit's parameters, of so many micro-batches.
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit);
 

@@ -1,7 +1,6 @@
 #include "common/offload/unit_buffers.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "common/model/unit_views.h"
 #include "common/strategy/pool_gathers.h"
@@ -67,8 +66,8 @@ void UnitBuffers::add_squares(at::Tensor& sums) const {
     all.add_(squares_.select(0, unit).select(0, kSquares));
 }
 
-UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options,
-                         const Keeps& keeps)
+UnitBuffers::UnitBuffers(RunContext& context, PlannedBuffers& buffers, const ParamLayout& layout,
+                         const HostOptions& options)
     : timeline_(context.timeline),
       resident_(static_cast<std::size_t>(options.resident)),
       gathered_(static_cast<std::size_t>(layout.num_units())),
@@ -76,44 +75,25 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
       in_flight_(kGradBuffers),
       leaving_(kGradBuffers),
       scratch_(kGradBuffers) {
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t world = to_int(context.shape.mesh.world()), units = layout.num_units();
-  const Elements whole = layout.arena_size(), slice = whole / world;
-  const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
-    return context.ledger.zeros(purpose, name, {n}, dtype);
-  };
-  const at::Tensor small = flat(Purpose::workspace, "squares, scalars", 4 * units + 4, DType::f64);
+  const std::int64_t units = layout.num_units();
+  const at::Tensor small = buffers.zeros("squares, scalars");
   squares_ = small.narrow(0, 0, 4 * units).view({units, 4}), scalars_ = small.narrow(0, 4 * units, 4);
 
-  const bool is_whole = options.parameters == ParametersOn::whole;
-  std::vector<at::Tensor> params, grads;
-  at::Tensor params_shard, grads_shard;
-  if (is_whole) {
-    params_ = unit_views(
-        layout, zeros_in_window(context, Purpose::parameters, "params_full", whole, precision.dtype));
-  } else {
-    if (keeps.parameters)
-      params_shard = zeros_in_window(context, Purpose::parameters, "params_shard", slice, precision.dtype);
-    for (const std::int64_t n : sizes_of(layout, pool_of(layout, options)))
-      params.push_back(zeros_in_window(context, Purpose::parameters,
-                                       name_of_buffer("params_full", params.size()), Elements(n),
-                                       precision.dtype));
-  }
-  in_buffer_.assign(is_whole ? static_cast<std::size_t>(units) : params.size(), -1);
-  const bool own_slice = keeps.gradients || micro_batches_of(context.shape) > 1;
-  if (own_slice) grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
-  at::Tensor block_grads;
-  if (!own_slice && options.resident > 1)
-    block_grads = flat(Purpose::gradients, "grads_resident", grads_resident(layout, options).value(),
-                       precision.grad_dtype);
-  std::optional<OptimizerState> states;
-  if (options.resident > 0) states.emplace(context, slice_resident(layout, options), "resident");
-  for (const std::int64_t n : sizes_of(layout, kGradPool)) {
-    const std::size_t b = grads.size();
-    grads.push_back(flat(Purpose::gradients, name_of_buffer("grads_full", b), n, precision.grad_dtype));
-    if (own_slice)
-      scratch_[b] =
-          flat(Purpose::gradients, name_of_buffer("grads_scratch", b), n / world, precision.grad_dtype);
+  const MakeMemory window = window_of(context.comm);
+  const at::Tensor params_full = buffers.zeros("params_full", window),
+                   params_shard = buffers.zeros("params_shard", window);
+  const bool is_whole = params_full.defined();
+  if (is_whole) params_ = unit_views(layout, params_full);
+  const auto in_pool = static_cast<std::size_t>(2 + pool_of(layout, options));
+  in_buffer_.assign(is_whole ? static_cast<std::size_t>(units) : in_pool, -1);
+  std::vector<at::Tensor> params(in_pool), grads(kGradBuffers);
+  for (std::size_t b = 0; b < in_pool; ++b)
+    params[b] = buffers.zeros(name_of_buffer("params_full", b), window);
+  const at::Tensor grads_shard = buffers.zeros("grads_shard"), block_grads = buffers.zeros("grads_resident");
+  const OptimizerState states(buffers, "resident");
+  for (std::size_t b = 0; b < kGradBuffers; ++b) {
+    grads[b] = buffers.zeros(name_of_buffer("grads_full", b));
+    scratch_[b] = buffers.zeros(name_of_buffer("grads_scratch", b));
   }
   std::int64_t begin = 0;  // of block_grads
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -128,7 +108,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
                                       : s.of_unit(params_[static_cast<std::size_t>(unit)].sharded);
     // What the device updates after the norm outlives the buffer that blocks take turns in.
     const bool resident = unit < options.resident;
-    if (own_slice) {
+    if (grads_shard.defined()) {
       s.grads = part_of_arena(layout, s, grads_shard);
     } else if (resident && unit > 0) {
       s.grads = block_grads.narrow(0, begin, s.range.size());
@@ -136,7 +116,7 @@ UnitBuffers::UnitBuffers(RunContext& context, const ParamLayout& layout, const H
     } else {
       s.grads = s.of_unit(grads_.back().sharded);
     }
-    if (resident) take_over(context, layout, *states, s);
+    if (resident) take_over(context, layout, states, s);
     slices_.push_back(std::move(s));
   }
 }

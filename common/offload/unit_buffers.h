@@ -14,8 +14,9 @@ namespace sc {
 
 class UnitBuffers {
  public:
-  /// As plan_device says.
-  UnitBuffers(RunContext& context, const ParamLayout& layout, const HostOptions& options, const Keeps& keeps);
+  /// As plan_device has declared it.
+  UnitBuffers(RunContext& context, PlannedBuffers& buffers, const ParamLayout& layout,
+              const HostOptions& options);
 
   /// By unit.
   [[nodiscard]] std::span<const UnitTensors> params() const { return params_; }

@@ -9,19 +9,18 @@ namespace sc {
 
 Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers)
     : share_(share), layers_(layers ? std::move(layers) : gpt_layers(context.shape, share, context.ledger)) {
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const auto arena = [&](Purpose purpose, const char* name, DType dtype) {
-    return context.ledger.zeros(purpose, name, {share.elements.value()}, dtype);
-  };
-  for (int version = 0; version < share.slots.pools.weights; ++version) {
-    versions_.push_back(version == 0 ? arena(Purpose::parameters, "params_stage", precision.dtype)
-                                     : arena(Purpose::stash, "params_stage, older", precision.dtype));
-    params_.push_back(units_of(versions_.back()));
-  }
-  const at::Tensor grads_arena = arena(Purpose::gradients, "grads_stage", precision.grad_dtype);
+  MemoryPlan plan;
+  plan_stage_states(context.shape, share, plan);
+  PlannedBuffers buffers(context.ledger, plan);
+  versions_.push_back(buffers.zeros("params_stage"));
+  if (const at::Tensor older = buffers.zeros("params_stage, older"); older.defined())
+    for (const at::Tensor& version : older.view({-1, share.elements.value()}).unbind())
+      versions_.push_back(version);
+  for (const at::Tensor& version : versions_) params_.push_back(units_of(version));
+  const at::Tensor grads_arena = buffers.zeros("grads_stage");
   grads_ = units_of(grads_arena);
   whole_grads_ = grads_arena.narrow(0, share.whole.begin, share.whole.size());
-  const OptimizerState state(context, share.elements / share.shards, share.shards > 1 ? "shard" : "stage");
+  const OptimizerState state(buffers, share.shards > 1 ? "shard" : "stage");
   has_master_ = state.master.defined();
   // [anchor: a-replicas-slice]
   // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.

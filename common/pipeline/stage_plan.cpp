@@ -1,6 +1,5 @@
 // What a stage holds, and sends.
 #include <algorithm>
-#include <string>
 
 #include "common/pipeline/share.h"
 #include "common/strategy/state_plan.h"
@@ -9,17 +8,13 @@ namespace sc {
 
 void plan_stage_states(const RunShape& shape, const Share& share, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype, int times = 1) {
-    plan.add(purpose, name,
-             std::to_string(size_of(dtype)) + (times > 1 ? " x " + std::to_string(times) : "") + " stage",
-             times * bytes_of(share.elements, dtype));
-  };
-  whole(Purpose::parameters, "params_stage", precision.dtype);
+  const Formula stage("stage", share.elements);
+  plan.add({Purpose::parameters, "params_stage", stage, precision.dtype});
   if (const int older = share.slots.pools.weights - 1; older > 0)
-    whole(Purpose::stash, "params_stage, older", precision.dtype, older);
-  whole(Purpose::gradients, "grads_stage", precision.grad_dtype);
+    plan.add({Purpose::stash, "params_stage, older", older > 1 ? older * stage : stage, precision.dtype});
+  plan.add({Purpose::gradients, "grads_stage", stage, precision.grad_dtype});
   const bool sharded = share.shards > 1;
-  plan_optimizer_state(shape, share.elements / share.shards, plan, sharded ? "stage/R" : "stage",
+  plan_optimizer_state(shape, sharded ? stage / Formula("R", share.shards) : stage, plan,
                        sharded ? "shard" : "stage");
 }
 

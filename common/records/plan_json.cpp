@@ -24,12 +24,12 @@ namespace {
 
 Json json_of(const MemoryPlan& plan) {
   Json json = Json::array();
-  for (const MemoryPlan::Item& item : plan.items())
+  for (const Buffer& item : plan.items())
     json.push_back({{"purpose", name_of(item.purpose)},
                     {"place", name_of(item.place)},
                     {"name", item.name},
-                    {"formula", item.formula},
-                    {"bytes", item.bytes.value()}});
+                    {"formula", item.formula()},
+                    {"bytes", item.bytes().value()}});
   return json;
 }
 

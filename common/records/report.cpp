@@ -21,11 +21,11 @@ std::int64_t count_of(const CommPlan& plan, const Operation& op) {
 // A purpose's row carries its sum and first buffer; its further buffers follow below.
 void add_purpose(const MemoryPlan& plan, Purpose purpose, Place place, Rows& rows) {
   bool first = true;
-  for (const MemoryPlan::Item& item : plan.items()) {
-    if (item.purpose != purpose || item.place != place || item.bytes.value() == 0) continue;
+  for (const Buffer& item : plan.items()) {
+    if (item.purpose != purpose || item.place != place || item.bytes().value() == 0) continue;
     rows.push_back({first ? at_place(name_of(purpose), place) : "",
                     first ? human_bytes(plan.of(purpose, place)) : "", item.name,
-                    human_count(item.bytes.value()), item.formula.empty() ? "" : "= " + item.formula});
+                    human_count(item.bytes().value()), item.formula().empty() ? "" : "= " + item.formula()});
     first = false;
   }
 }
@@ -186,7 +186,7 @@ std::string at_place(std::string_view what, Place place) {
 
 RankBytes bytes_of(const MemoryPlan& plan) {
   RankBytes bytes{{}, plan.total()};
-  for (const MemoryPlan::Item& item : plan.items()) bytes.of.at(item.purpose, item.place) += item.bytes;
+  for (const Buffer& item : plan.items()) bytes.of.at(item.purpose, item.place) += item.bytes();
   return bytes;
 }
 

@@ -36,10 +36,10 @@ Bytes bytes_of_kind(const MemoryPlan& plan, const Kind& kind, Place place) {
 
 std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
   std::vector<std::string> formulas;
-  for (const MemoryPlan::Item& item : plan.items())
-    if (item.place == Place::device && item.bytes.value() > 0 &&
+  for (const Buffer& item : plan.items())
+    if (item.place == Place::device && item.bytes().value() > 0 &&
         std::ranges::find(kind.purposes, item.purpose) != kind.purposes.end())
-      formulas.push_back(item.formula);
+      formulas.push_back(item.formula());
   const std::string sum = sum_of_formulas(formulas);
   return sum.size() <= kLongestFormula ? sum : "";
 }
@@ -164,8 +164,8 @@ std::string held_in_words(const MemoryPlan& memory) {
       text += fmt::format(", {} {}", human_count(bytes.value()),
                           place == Place::pinned ? "pinned" : "on the " + std::string(name_of(place)));
   std::set<Purpose> purposes;
-  for (const MemoryPlan::Item& item : memory.items())
-    if (item.bytes.value() > 0) purposes.insert(item.purpose);
+  for (const Buffer& item : memory.items())
+    if (item.bytes().value() > 0) purposes.insert(item.purpose);
   return text + ", " + counted(std::ssize(purposes), "purpose");
 }
 

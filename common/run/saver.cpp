@@ -28,15 +28,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kNoPlace = "no checkpoint can be written here";
 
-// Bytes of what a rank saves of the optimizer's states, by formula: 12 bytes for each element whose state is
-// its own; replicas divide theirs.
-Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
+// Elements of each of the optimizer's three states that a rank saves: those that are its own; replicas divide
+// theirs.
+std::int64_t elements_copied(const Plans& plans, const RunShape& shape) {
   // Of optimizer states, wherever they lie: elements of this rank, and of all.
   const auto elements = [&](const RunShape& of) {
     const MemoryPlan plan = plans.memory_plan(of);
     Bytes bytes;
-    for (const MemoryPlan::Item& item : plan.items())
-      if (item.purpose == Purpose::momentum) bytes += item.bytes;
+    for (const Buffer& item : plan.items())
+      if (item.purpose == Purpose::momentum) bytes += item.bytes();
     return bytes.value() / size_of(DType::f32);
   };
   const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count;
@@ -44,11 +44,9 @@ Bytes bytes_of_states(const Plans& plans, const RunShape& shape) {
   for (const std::int64_t held : of_world(shape, elements)) all += replicas * held;
   const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
   const bool replicated = replicas > 1 && all >= replicas * model;
+  if (!replicated) return elements(shape);
   // Parts of a unit are rounded up.
-  const std::int64_t own = replicated
-                               ? ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2)
-                               : elements(shape);
-  return bytes_of(Elements(3 * own), DType::f32);
+  return ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2);
 }
 
 // Names of generations that anything else bears.
@@ -83,11 +81,11 @@ MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
   if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return plan;
   const bool from_gpu =
       shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
-  const Bytes pending = plans.facts(shape).pending, copy = bytes_of_states(plans, shape) + pending;
-  if (copy.value() > 0)
-    plan.add(Purpose::checkpoint, "copy for the next checkpoint",
-             pending.value() > 0 ? "12 copied + pending" : "12 copied", copy,
-             from_gpu ? Place::pinned : Place::host);
+  const std::int64_t pending = plans.facts(shape).pending.value();
+  const Formula states = 12 * Formula("copied", elements_copied(plans, shape));
+  plan.add_nonempty({Purpose::checkpoint, "copy for the next checkpoint",
+                     pending > 0 ? states + Formula("pending", pending) : states, DType::u8,
+                     from_gpu ? Place::pinned : Place::host});
   return plan;
 }
 
@@ -132,9 +130,8 @@ Saver::Saver(const Parts& parts)
       ops_(crashing_ ? crashing_.get() : &parts_.files),
       dir_(checkpoints_dir(parts.job)) {
   const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
-  for (const MemoryPlan::Item& item : plan.items())
-    if (item.purpose == Purpose::checkpoint)
-      copy_ = parts.ledger.zeros(item.purpose, item.name, {item.bytes.value()}, DType::u8, item.place);
+  for (const Buffer& item : plan.items())
+    if (item.purpose == Purpose::checkpoint) copy_ = parts.ledger.zeros(item);
   refuse_others();
   require_place();
 }

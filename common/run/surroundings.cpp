@@ -11,16 +11,15 @@ CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
 }
 
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
+  const Formula f32 = size_of(DType::f32), i64 = size_of(DType::i64);
   // lr, clip factor and norm; updates so far.
-  plan.add(Purpose::workspace, "step scalars", "3 x 4 + 8",
-           Bytes(3 * size_of(DType::f32) + size_of(DType::i64)));
-  if (scales_loss(shape)) {
-    // The scale; good steps and overflows.
-    plan.add(Purpose::workspace, "loss scaler", "4 + 2 x 8",
-             Bytes(size_of(DType::f32) + 2 * size_of(DType::i64)));
-  }
-  plan_loader(shape.workload, shape.mesh.size(Axis::data), shape.device, plan);
-  plan_group(shape, shape.mesh.world(), plan);
+  plan.add({Purpose::workspace, "step scalars", 3 * f32 + i64});
+  // The scale; good steps and overflows.
+  if (scales_loss(shape)) plan.add({Purpose::workspace, "loss scaler", f32 + 2 * i64});
+  const Workload& w = shape.workload;
+  plan_loader(w.batch, ceil_div(w.data.validation_rows, w.batch.micro), shape.mesh.size(Axis::data),
+              shape.device, plan);
+  plan_group(shape, Formula("N", shape.mesh.world()), plan);
 }
 
 MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape) {

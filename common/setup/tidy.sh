@@ -13,7 +13,7 @@ if ((list || all)); then shift; fi
 build=${1:-build/single}
 shift || true
 patterns=(common/input/*.cpp common/base/*.cpp common/config/*.cpp common/watch/*.cpp
-  common/memory/plan*.cpp common/model/{param_layout,activation_plan,part_plan,hf_names}*.cpp
+  common/model/{param_layout,activation_plan,part_plan,hf_names}*.cpp
   common/data/{prose,sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
   common/storage/*.cpp common/storage/checkpoint/*.cpp common/storage/checkpoint/command/*.cpp common/records/*.cpp pipedream/*.cpp pipedream/command/*.cpp)
 files=("$@")

@@ -4,14 +4,15 @@
 
 namespace sc {
 
-void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan, const std::string& of) {
-  if (shape.comm != CommBackend::local && to_int(ranks) > 1) {
-    plan.add(Purpose::communication, "mpi scratch", "4 (" + of + " - 1) 256 KiB", mpi_scratch_bytes(ranks),
-             shape.device == DeviceKind::cpu ? Place::device : Place::pinned);
+void plan_group(const RunShape& shape, const Formula& ranks, MemoryPlan& plan) {
+  if (shape.comm != CommBackend::local && ranks.value() > 1) {
+    plan.add({Purpose::communication, "mpi scratch",
+              kSumPiecesInFlight * (ranks - 1) * (kSumPiece / 1024) * Formula("KiB", 1024), DType::u8,
+              shape.device == DeviceKind::cpu ? Place::device : Place::pinned});
   }
   if (shape.comm == CommBackend::staged) {
-    plan.add(Purpose::communication, "staged scratch", "2 x " + of + " MiB", staged_scratch_bytes(ranks),
-             Place::pinned);
+    plan.add({Purpose::communication, "staged scratch", times(2, ranks) * Formula("MiB", kStagedPiece),
+              DType::u8, Place::pinned});
   }
 }
 

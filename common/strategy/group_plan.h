@@ -5,8 +5,7 @@
 
 namespace sc {
 
-/// Scratch of a communicator of `ranks` ranks. A group of one sends nothing and has none.
-///   of  that number as a formula: "N", of the whole world
-void plan_group(const RunShape& shape, WorldSize ranks, MemoryPlan& plan, const std::string& of = "N");
+/// Scratch of a communicator of so many ranks. A group of one sends nothing and has none.
+void plan_group(const RunShape& shape, const Formula& ranks, MemoryPlan& plan);
 
 }  // namespace sc

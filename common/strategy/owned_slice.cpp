@@ -21,14 +21,10 @@ at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, con
   return arena.narrow(0, before + unit.begin(slice.segment) / parts, slice.range.size());
 }
 
-OptimizerState::OptimizerState(const RunContext& context, Elements elements, const std::string& where) {
-  const auto fp32 = [&](Purpose purpose, const char* name) {
-    return context.ledger.zeros(purpose, name + where, {elements.value()}, DType::f32);
-  };
-  if (context.shape.workload.precision.has_master()) master = fp32(Purpose::master, "master_");
-  momentum = fp32(Purpose::momentum, "momentum_");
-  variance = fp32(Purpose::variance, "variance_");
-}
+OptimizerState::OptimizerState(PlannedBuffers& buffers, const std::string& where)
+    : master(buffers.zeros("master_" + where)),
+      momentum(buffers.zeros("momentum_" + where)),
+      variance(buffers.zeros("variance_" + where)) {}
 
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice) {
@@ -39,18 +35,6 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
   slice.variance = part_of_arena(layout, slice, state.variance);
   init_slice(layout, slice.unit, slice.segment, slice.range, context.shape.workload.seed, slice.master);
   if (has_master) slice.params.copy_(slice.master);
-}
-
-at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
-                           Elements elements, DType dtype) {
-  return zeros_in_window(context, context.comm, purpose, name, elements, dtype);
-}
-
-at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
-                           const std::string& name, Elements elements, DType dtype, WindowUse use) {
-  std::shared_ptr<void> memory = ranks.window(bytes_of(elements, dtype), use);
-  if (!memory) return context.ledger.zeros(purpose, name, {elements.value()}, dtype);
-  return context.ledger.adopt(purpose, name, {elements.value()}, dtype, std::move(memory)).zero_();
 }
 
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices) {

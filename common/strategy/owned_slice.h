@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory/planned_buffers.h"
 #include "common/strategy/strategy.h"
 
 namespace sc {
@@ -34,11 +35,10 @@ OwnedSlice whole_unit(const ParamLayout& layout, int unit);
 /// unit.
 at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena);
 
-/// AdamW's state of what a rank steps, from the ledger: an fp32 master (beside 16-bit parameters alone) and
-/// two moments, `elements` each.
+/// AdamW's state of what a rank steps: an fp32 master (beside 16-bit parameters alone) and two moments.
 struct OptimizerState {
-  /// As plan_optimizer_state says.
-  OptimizerState(const RunContext& context, Elements elements, const std::string& where = "shard");
+  /// As plan_optimizer_state has declared it.
+  explicit OptimizerState(PlannedBuffers& buffers, const std::string& where = "shard");
 
   at::Tensor master, momentum, variance;  // master undefined where there is none
 };
@@ -47,14 +47,11 @@ struct OptimizerState {
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
-/// A flat tensor of zeros for all_gathers, or for sums too, from the ledger, in a window where the backend
-/// has such (Communicator::window).  Collective, with equal `elements`.
-///   ranks  those that gather; all of them if not said.
-at::Tensor zeros_in_window(const RunContext& context, Communicator& ranks, Purpose purpose,
-                           const std::string& name, Elements elements, DType dtype,
-                           WindowUse use = WindowUse::gathers);
-at::Tensor zeros_in_window(const RunContext& context, Purpose purpose, const std::string& name,
-                           Elements elements, DType dtype);
+/// Makes what these ranks gather, or sum too, where the backend has windows for it.  Collective, with equal
+/// sizes.
+inline MakeMemory window_of(Communicator& ranks, WindowUse use = WindowUse::gathers) {
+  return [&ranks, use](Bytes bytes) { return ranks.window(bytes, use); };
+}
 
 /// Of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);

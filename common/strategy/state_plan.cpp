@@ -2,15 +2,12 @@
 
 namespace sc {
 
-void plan_optimizer_state(const RunShape& shape, Elements elements, MemoryPlan& plan, const std::string& of,
+void plan_optimizer_state(const RunShape& shape, const Formula& elements, MemoryPlan& plan,
                           const std::string& where) {
-  const auto fp32 = [&](Purpose purpose, const char* name) {
-    plan.add(purpose, name + where, std::to_string(size_of(DType::f32)) + " " + of,
-             bytes_of(elements, DType::f32));
-  };
-  if (shape.workload.precision.has_master()) fp32(Purpose::master, "master_");
-  fp32(Purpose::momentum, "momentum_");
-  fp32(Purpose::variance, "variance_");
+  if (shape.workload.precision.has_master())
+    plan.add({Purpose::master, "master_" + where, elements, DType::f32});
+  plan.add({Purpose::momentum, "momentum_" + where, elements, DType::f32});
+  plan.add({Purpose::variance, "variance_" + where, elements, DType::f32});
 }
 
 }  // namespace sc

@@ -19,9 +19,8 @@ inline TensorCut cut_of(const RunShape& shape) {
 }
 
 /// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
-///   of     those elements as a formula: "P/N"
 ///   where  "shard", "full" or "stage", the end of the buffers' names
-void plan_optimizer_state(const RunShape& shape, Elements elements, MemoryPlan& plan,
-                          const std::string& of = "P/N", const std::string& where = "shard");
+void plan_optimizer_state(const RunShape& shape, const Formula& elements, MemoryPlan& plan,
+                          const std::string& where = "shard");
 
 }  // namespace sc

@@ -10,8 +10,9 @@ namespace sc {
 
 class OneDevice : public Strategy {
  public:
-  /// ranks: the world whose slices padding makes room for.
-  explicit OneDevice(RunContext& context, WorldSize ranks = WorldSize{1});
+  /// ranks: the world whose slices padding makes room for. plan: what it holds, and what else a derived class
+  /// takes.
+  OneDevice(RunContext& context, WorldSize ranks, const MemoryPlan& plan);
   StepResult train_step(std::span<const Batch> micro_batches) override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
@@ -26,10 +27,11 @@ class OneDevice : public Strategy {
   void step_unit(int unit);
 
   RunContext& context_;
+  PlannedBuffers buffers_;
   ParamLayout layout_;
   Passes passes_;
   at::Tensor sums_;         // [4] fp64: loss, tokens, sum of squares, overflow flag
-  at::Tensor grads_arena_;  // all units' gradients, one after another
+  at::Tensor grads_arena_;  // all units' gradients, one after another; behind them what a derived class adds
   std::vector<UnitTensors> params_full_, grads_full_;  // by unit: views of arenas
   std::vector<OwnedSlice> slices_;                     // by unit: all of it, with its optimizer state
 };

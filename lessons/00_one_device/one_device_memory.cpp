@@ -7,21 +7,18 @@ namespace sc {
 // [anchor: four-vectors]
 // Everything that a model is made of: one arena a purpose, from the ledger, seen unit by unit. Later lessons
 // move these vectors elsewhere, and change nothing of what is computed from them.
-OneDevice::OneDevice(RunContext& context, WorldSize ranks)
+OneDevice::OneDevice(RunContext& context, WorldSize ranks, const MemoryPlan& plan)
     : context_(context),
+      buffers_(context.ledger, plan),
       layout_(context.shape.workload.model, ranks),
       passes_(context, layout_),
       sums_(passes_.sums()) {
-  const Elements psi = layout_.arena_size();
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const at::Tensor params =
-      context.ledger.zeros(Purpose::parameters, "params_full", {psi.value()}, precision.dtype);
-  grads_arena_ = context.ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype);
+  params_full_ = unit_views(layout_, buffers_.zeros("params_full"));
+  grads_arena_ = buffers_.zeros("grads_full");
+  grads_full_ = unit_views(layout_, grads_arena_);
   // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
   // moments.
-  const OptimizerState state(context, psi, "full");
-  params_full_ = unit_views(layout_, params);
-  grads_full_ = unit_views(layout_, grads_arena_);
+  const OptimizerState state(buffers_, "full");
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s = whole_unit(layout_, unit);
     s.params = params_full_[unit].sharded;
@@ -32,42 +29,33 @@ OneDevice::OneDevice(RunContext& context, WorldSize ranks)
 }
 
 ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
-    : OneDevice(context, ranks_of(order)), order_(order) {
-  const DType dtype = context.shape.workload.precision.grad_dtype;
-  const auto gradient = [&](std::int64_t elements) {
-    return elements == 0 ? at::Tensor()
-                         : context.ledger.zeros(Purpose::gradients, "grads_full", {elements}, dtype);
-  };
-  const std::int64_t head = head_elements(context.shape, order);
-  gradients_.push_back(make_gradient(grads_arena_, gradient(head)));
-  for (int i = 1; i < gradients_held(order); ++i)
-    gradients_.push_back(make_gradient(gradient(grads_arena_.numel()), gradient(head)));
-  for (std::int64_t r = 0; r < order.virtual_ranks; ++r)
-    rank_sums_.push_back(context.ledger.zeros(Purpose::workspace, "rank_sums", {4}, DType::f64));
-  if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order);
+    : OneDevice(context, ranks_of(order), Plans(order).memory_plan(context.shape)),
+      order_(order),
+      rank_sums_(buffers_.zeros("rank_sums").view({-1, 4}).unbind()) {
+  const std::int64_t psi = layout_.arena_size().value();
+  for (const at::Tensor& both : grads_arena_.view({gradients_held(order), -1}).unbind()) {
+    const at::Tensor head = both.narrow(0, psi, both.numel() - psi);
+    gradients_.push_back(make_gradient(both.narrow(0, 0, psi), head.numel() > 0 ? head : at::Tensor()));
+  }
+  if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order, buffers_);
 }
 
 TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)
     : layout(layout_of_part(context.shape, order, rank)),
       gpt(context.shape, layout, PartSizes(context.shape, layout, order.tokens)),
-      buffers(shape_of_parts(context.shape), gpt.sizes(), /*kept=*/false, context.ledger),
-      gradients(order.virtual_ranks > 1 ? 2 : 1) {
-  for (std::int64_t r = 0; r < order.virtual_ranks; ++r)
-    sums.push_back(context.ledger.zeros(Purpose::workspace, "part_sums", {4}, DType::f64));
-  if (order.lanes > 1)
-    waiting = context.ledger.zeros(Purpose::workspace, "part_waiting", gradient().own.sizes(),
-                                   context.shape.workload.precision.dtype);
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t all = layout.arena_size().value();
-  params_arena = context.ledger.zeros(Purpose::parameters, "params_part", {all}, precision.dtype);
+      buffers(shape_of_parts(context.shape), gpt.sizes(), /*kept=*/false, context.ledger) {
+  MemoryPlan plan;
+  plan_part(context.shape, order, rank, plan);
+  PlannedBuffers planned(context.ledger, plan);
+  params_arena = planned.zeros("params_part");
   params = unit_views_of_both(layout, params_arena);
-  const std::int64_t head = head_elements_of_part(context.shape, order, layout);
-  for (Gradient& gradient : gradients) {
-    gradient.arena = context.ledger.zeros(Purpose::gradients, "grads_part", {all}, precision.grad_dtype);
-    if (head > 0)
-      gradient.head_arena =
-          context.ledger.zeros(Purpose::gradients, "grads_part", {head}, precision.grad_dtype);
-    gradient.unit = unit_views_of_both(layout, gradient.arena);
+  for (const at::Tensor& arena : planned.all_zeros("grads_part")) {
+    // What is as long as all units holds their gradient; what lies behind it is the head's own.
+    if (arena.numel() < params_arena.numel()) {
+      gradients.back().head_arena = arena;
+    } else {
+      gradients.push_back({arena, {}, unit_views_of_both(layout, arena)});
+    }
   }
 }
 
@@ -77,15 +65,21 @@ BlockSaved& TensorOrder::Part::saved(int unit) {
   return buffers.saved[block];
 }
 
-TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order)
+TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
+                         PlannedBuffers& buffers)
     : whole_(whole), order_(order) {
-  for (int rank = 0; rank < order.tensor_ranks; ++rank) parts_.emplace_back(context, order, rank);
+  const std::int64_t t = order.tensor_ranks;
+  const at::Tensor sums = buffers.zeros("part_sums").view({t, -1, 4}),
+                   waiting = buffers.zeros("part_waiting");
+  for (int rank = 0; rank < t; ++rank) {
+    Part& part = parts_.emplace_back(context, order, rank);
+    part.sums = sums.select(0, rank).unbind();
+    if (waiting.defined()) part.waiting = waiting.view({t, -1, part.gpt.sizes().d}).select(0, rank);
+  }
   const PartSizes& s = parts_[0].gpt.sizes();
   split_ = s.split();
-  total_ = context.ledger.zeros(Purpose::workspace, "total_of_parts", {s.N, s.d}, DType::f32);
-  if (split_)
-    total_of_whole_ = context.ledger.zeros(Purpose::workspace, "total_of_whole",
-                                           {parts_[0].layout.arena_size(Segment::whole).value()}, DType::f32);
+  total_ = buffers.zeros("total_of_parts").view({s.N, s.d});
+  if (split_) total_of_whole_ = buffers.zeros("total_of_whole").view(at::kFloat);
 }
 
 // head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone

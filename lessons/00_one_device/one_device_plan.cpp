@@ -41,9 +41,8 @@ WorldSize ranks_of(const ReduceOrder& order) {
   return WorldSize{static_cast<int>(order.virtual_ranks / order.groups)};
 }
 
-std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order) {
-  const GptConfig& model = shape.workload.model;
-  return order.tied_sum == TiedSum::split && model.tied ? model.vocab_padded() * model.width : 0;
+bool has_head_gradient(const RunShape& shape, const ReduceOrder& order) {
+  return order.tied_sum == TiedSum::split && shape.workload.model.tied;
 }
 
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank) {
@@ -51,8 +50,16 @@ ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int 
                      TensorCut{rank, static_cast<int>(order.tensor_ranks)});
 }
 
-std::int64_t head_elements_of_part(const RunShape& shape, const ReduceOrder& order, const ParamLayout& part) {
-  return head_elements(shape, order) > 0 ? part.vocab_rows().size() * shape.workload.model.width : 0;
+void plan_part(const RunShape& shape, const ReduceOrder& order, int rank, MemoryPlan& plan) {
+  const PrecisionConfig& precision = shape.workload.precision;
+  const ParamLayout layout = layout_of_part(shape, order, rank);
+  const std::int64_t all = layout.arena_size().value(), rows = layout.vocab_rows().size();
+  plan.add({Purpose::parameters, "params_part", all, precision.dtype});
+  for (int gradient = 0; gradient < (order.virtual_ranks > 1 ? 2 : 1); ++gradient) {
+    plan.add({Purpose::gradients, "grads_part", all, precision.grad_dtype});
+    if (has_head_gradient(shape, order))
+      plan.add({Purpose::gradients, "grads_part", rows * shape.workload.model.width, precision.grad_dtype});
+  }
 }
 
 RunShape shape_of_parts(const RunShape& shape) {
@@ -100,30 +107,26 @@ void check_parts(const ReduceOrder& order) {
 
 // What the parts hold, all of them.
 void plan_parts(const RunShape& shape, const ReduceOrder& order, MemoryPlan& plan) {
-  const PrecisionConfig& precision = shape.workload.precision;
+  const RunShape kept = shape_of_parts(shape);
   MemoryPlan parts;
   for (int rank = 0; rank < order.tensor_ranks; ++rank) {
-    const ParamLayout layout = layout_of_part(shape, order, rank);
-    const RunShape kept = shape_of_parts(shape);
-    parts.add(Purpose::parameters, "params_part", "", bytes_of(layout.arena_size(), precision.dtype));
-    const Elements gradient = layout.arena_size() + Elements(head_elements_of_part(shape, order, layout));
-    parts.add(Purpose::gradients, "grads_part", "",
-              (order.virtual_ranks > 1 ? 2 : 1) * bytes_of(gradient, precision.grad_dtype));
-    plan_part_buffers(kept, PartSizes(kept, layout, order.tokens), /*kept=*/false, /*lanes=*/1, parts);
+    plan_part(shape, order, rank, parts);
+    plan_part_buffers(kept, PartSizes(kept, layout_of_part(shape, order, rank), order.tokens),
+                      /*kept=*/false, /*lanes=*/1, parts);
   }
-  for (const auto& [buffer, bytes] : parts.by_name()) plan.add(buffer.purpose, buffer.name, "parts", bytes);
-  plan.add(Purpose::workspace, "part_sums", "8 x 4 t virtual_ranks",
-           Bytes(4 * size_of(DType::f64) * order.tensor_ranks * order.virtual_ranks));
+  for (const auto& [buffer, bytes] : parts.by_name())
+    plan.add({buffer.purpose, buffer.name, Formula("parts", bytes.value())});
   const ParamLayout first = layout_of_part(shape, order, 0);
-  const PartSizes sizes(shape, first, order.tokens);
-  plan.add(Purpose::workspace, "total_of_parts", "4 B T d",
-           bytes_of(Elements(sizes.N * sizes.d), DType::f32));
-  if (sizes.split())
-    plan.add(Purpose::workspace, "total_of_whole", "parts",
-             bytes_of(first.arena_size(Segment::whole), DType::f32));
+  const PartSizes s(shape, first, order.tokens);
+  const Formula t("t", order.tensor_ranks), d("d", s.d);
+  plan.add(
+      {Purpose::workspace, "part_sums", 4 * t * Formula("virtual_ranks", order.virtual_ranks), DType::f64});
+  plan.add({Purpose::workspace, "total_of_parts", Formula("B", s.B) * Formula("T", s.T) * d, DType::f32});
+  if (s.split())
+    plan.add({Purpose::workspace, "total_of_whole",
+              Formula("parts", bytes_of(first.arena_size(Segment::whole), DType::f32).value())});
   if (order.lanes == 1) return;
-  plan.add(Purpose::workspace, "part_waiting", std::to_string(size_of(precision.dtype)) + " t n d",
-           bytes_of(Elements(order.tensor_ranks * sizes.n() * sizes.d), precision.dtype));
+  plan.add({Purpose::workspace, "part_waiting", t * Formula("n", s.n()) * d, shape.workload.precision.dtype});
 }
 
 }  // namespace
@@ -134,19 +137,16 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   check_sums(precision, options_);
   check_groups(options_);
   check_parts(options_);
-  const Elements psi = ParamLayout(shape.workload.model, ranks_of(options_)).arena_size();
-  const Elements gradient = psi + Elements(head_elements(shape, options_));
+  const GptConfig& model = shape.workload.model;
+  const Formula P("P", ParamLayout(model, ranks_of(options_)).arena_size()), V("V", model.vocab_padded()),
+      d("d", model.width), gradient = has_head_gradient(shape, options_) ? P + V * d : P;
   const int held = gradients_held(options_);
-  plan.add(Purpose::parameters, "params_full", std::to_string(size_of(precision.dtype)) + " P",
-           bytes_of(psi, precision.dtype));
-  plan.add(Purpose::gradients, "grads_full",
-           std::to_string(size_of(precision.grad_dtype)) + (held > 1 ? " x " + std::to_string(held) : "") +
-               (gradient > psi ? " (P + V d)" : " P"),
-           bytes_of(gradient, precision.grad_dtype) * held);
-  plan_optimizer_state(shape, psi, plan, "P", "full");
+  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
+  plan.add({Purpose::gradients, "grads_full", held > 1 ? held * gradient : gradient, precision.grad_dtype});
+  plan_optimizer_state(shape, P, plan, "full");
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "rank_sums", "8 x 4 virtual_ranks",
-           Bytes(4 * size_of(DType::f64) * options_.virtual_ranks));
+  plan.add(
+      {Purpose::workspace, "rank_sums", 4 * Formula("virtual_ranks", options_.virtual_ranks), DType::f64});
   if (options_.tensor_ranks > 1) plan_parts(shape, options_, plan);
   return plan;
 }

@@ -25,16 +25,17 @@ struct ReduceOrder {
 
 /// Ranks that share a vector out, a slice each.
 WorldSize ranks_of(const ReduceOrder& order);
-/// The head's own part of wte's gradient; 0: it has none.
-std::int64_t head_elements(const RunShape& shape, const ReduceOrder& order);
+/// Whether the head's part of wte's gradient is a vector of its own.
+bool has_head_gradient(const RunShape& shape, const ReduceOrder& order);
 /// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one
 /// micro-batch (micro_batch); the sum of the group that computes now (groups > 1).
 int gradients_held(const ReduceOrder& order);
 /// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);
 RunShape shape_of_parts(const RunShape& shape);
-/// Of a part's gradients: the head's own part of its rows of wte; 0: none.
-std::int64_t head_elements_of_part(const RunShape& shape, const ReduceOrder& order, const ParamLayout& part);
+/// Vectors of a part: its parameters, and of each gradient all units', then the head's own part of its rows
+/// of wte where it has one.
+void plan_part(const RunShape& shape, const ReduceOrder& order, int rank, MemoryPlan& plan);
 
 class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOrder> {
  public:

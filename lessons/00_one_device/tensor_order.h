@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "common/memory/planned_buffers.h"
 #include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
@@ -17,7 +18,8 @@ namespace sc {
 /// put together at its end. Virtual ranks have such a group each, one after the other.
 class TensorOrder {
  public:
-  TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order);
+  TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
+              PlannedBuffers& buffers);
 
   /// The next calls compute with the parts of these parameters, by unit, as they are now.
   void cut(std::span<const UnitTensors> params);

@@ -10,15 +10,12 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
       layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()) {
-  const Elements psi = layout_.arena_size();
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  Ledger& ledger = context.ledger;
-  params_arena_ = ledger.zeros(Purpose::parameters, "params_full", {psi.value()}, precision.dtype);
-  const at::Tensor grads_arena =
-      ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype);
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  params_arena_ = buffers.zeros("params_full");
+  const at::Tensor grads_arena = buffers.zeros("grads_full");
   // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
   // moments.
-  const OptimizerState state(context, psi, "full");
+  const OptimizerState state(buffers, "full");
   params_full_ = unit_views(layout_, params_arena_);
   grads_full_ = unit_views(layout_, grads_arena);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
@@ -34,12 +31,10 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
     buckets_.push_back(
         {ready_after, unit_of(layout_, b), grads_arena.narrow(0, b.range.begin, b.range.size()), {}, {}});
   }
-  if (const std::int64_t largest = elements_to_convert(context.shape, options.bucket); largest > 0) {
-    grads_bucket_ = ledger.zeros(Purpose::communication, "grads_bucket", {largest}, precision.reduce_dtype);
-  }
-  hash_ = ledger.zeros(Purpose::workspace, "replica hashes", {1}, DType::i64);
-  hashes_full_ =
-      ledger.zeros(Purpose::workspace, "replica hashes", {to_int(context.shape.mesh.world())}, DType::i64);
+  grads_bucket_ = buffers.zeros("grads_bucket");  // undefined where gradients travel as they are
+  const at::Tensor hashes = buffers.zeros("replica hashes");
+  hash_ = hashes.narrow(0, 0, 1);
+  hashes_full_ = hashes.narrow(0, 1, hashes.numel() - 1);
 }
 
 }  // namespace sc

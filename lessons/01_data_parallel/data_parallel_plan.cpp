@@ -28,33 +28,23 @@ FieldTable<DataParallelOptions> DataParallelPlans::table() const {
   return table;
 }
 
-std::int64_t elements_to_convert(const RunShape& shape, BucketSize size) {
-  const PrecisionConfig& precision = shape.workload.precision;
-  if (precision.reduce_dtype == precision.grad_dtype) return 0;
-  std::int64_t largest = 0;
-  for (const Bucket& bucket : make_buckets(layout_of(shape), size))
-    largest = std::max(largest, bucket.range.size());
-  return largest;
-}
-
 MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements psi = layout_of(shape).arena_size();
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));
-  };
-  whole(Purpose::parameters, "params_full", precision.dtype);
-  whole(Purpose::gradients, "grads_full", precision.grad_dtype);
-  plan_optimizer_state(shape, psi, plan, "P", "full");
-  if (const std::int64_t largest = elements_to_convert(shape, options_.bucket); largest > 0) {
-    plan.add(Purpose::communication, "grads_bucket",
-             std::to_string(size_of(precision.reduce_dtype)) + " bucket",
-             bytes_of(Elements(largest), precision.reduce_dtype));
+  const ParamLayout layout = layout_of(shape);
+  const Formula P("P", layout.arena_size());
+  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
+  plan.add({Purpose::gradients, "grads_full", P, precision.grad_dtype});
+  plan_optimizer_state(shape, P, plan, "full");
+  if (precision.reduce_dtype != precision.grad_dtype) {
+    // A bucket is converted on its way.
+    std::int64_t largest = 0;
+    for (const Bucket& bucket : make_buckets(layout, options_.bucket))
+      largest = std::max(largest, bucket.range.size());
+    plan.add({Purpose::communication, "grads_bucket", Formula("bucket", largest), precision.reduce_dtype});
   }
   plan_activation_buffers(shape, plan);
-  plan.add(Purpose::workspace, "replica hashes", "8 (1 + N)",
-           Bytes((1 + to_int(shape.mesh.world())) * size_of(DType::i64)));
+  plan.add({Purpose::workspace, "replica hashes", 1 + Formula("N", shape.mesh.world()), DType::i64});
   return plan;
 }
 

@@ -13,10 +13,6 @@ struct DataParallelOptions {
   std::int64_t verify_replicas = 50;  // every k steps all ranks compare a hash of their parameters; 0 = never
 };
 
-/// Of the buffer in which a bucket is converted to precision.reduce_dtype: the largest bucket; 0 where
-/// gradients travel as they are.
-std::int64_t elements_to_convert(const RunShape& shape, BucketSize size);
-
 class DataParallelPlans final : public PlansWith<DataParallelPlans, DataParallelOptions> {
  public:
   using PlansWith::PlansWith;

@@ -12,15 +12,12 @@ Zero1::Zero1(RunContext& context, const Options& options)
       sums_(passes_.sums()),
       reduced_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())) {
-  const Elements psi = layout_.arena_size();
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  params_full_ =
-      unit_views(layout_, zeros_in_window(context, Purpose::parameters, "params_full", psi, precision.dtype));
-  grads_full_ = unit_views(
-      layout_, context.ledger.zeros(Purpose::gradients, "grads_full", {psi.value()}, precision.grad_dtype));
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  params_full_ = unit_views(layout_, buffers.zeros("params_full", window_of(context.comm)));
+  grads_full_ = unit_views(layout_, buffers.zeros("grads_full"));
   // [anchor: one-slice]
   // 12 bytes a parameter of optimizer state in 16-bit training (8 in fp32), divided by the ranks.
-  const OptimizerState state(context, psi / to_int(context.shape.mesh.world()));
+  const OptimizerState state(buffers);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank());
     s.params = s.of_unit(params_full_[unit].sharded);

@@ -20,13 +20,10 @@ MemoryPlan Zero1Plans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements psi = layout_of(shape).arena_size();
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));
-  };
-  whole(Purpose::parameters, "params_full", precision.dtype);
-  whole(Purpose::gradients, "grads_full", precision.grad_dtype);
-  plan_optimizer_state(shape, psi / to_int(shape.mesh.world()), plan);
+  const Formula P("P", layout_of(shape).arena_size()), N("N", shape.mesh.world());
+  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
+  plan.add({Purpose::gradients, "grads_full", P, precision.grad_dtype});
+  plan_optimizer_state(shape, P / N, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }

@@ -32,19 +32,13 @@ void copy_rank_major(const ParamLayout& layout, int unit, const ShardBucket& buc
 }  // namespace
 
 GradBucket::GradBucket(const RunContext& context, const ParamLayout& layout, std::int64_t bucket,
-                       at::Tensor shard, bool later_micro_batches)
+                       at::Tensor shard, PlannedBuffers& buffers)
     : context_(context),
       layout_(layout),
       buckets_(make_shard_buckets(layout, bucket)),
-      shard_(std::move(shard)) {
-  const DType dtype = context.shape.workload.precision.grad_dtype;
-  const std::int64_t size = largest_of(buckets_, layout.world()).value();
-  packed_ = context.ledger.zeros(Purpose::communication, "grads_bucket", {size}, dtype);
-  if (later_micro_batches) {
-    scratch_ =
-        context.ledger.zeros(Purpose::gradients, "grads_scratch", {size / to_int(layout.world())}, dtype);
-  }
-}
+      shard_(std::move(shard)),
+      packed_(buffers.zeros("grads_bucket")),
+      scratch_(buffers.zeros("grads_scratch")) {}
 
 void GradBucket::add(int unit, const at::Tensor& full, Write write) {
   for (const ShardBucket& b : buckets_) {

@@ -11,9 +11,9 @@ namespace sc {
 /// One buffer, in which bucket after bucket is filled and travels.
 class GradBucket {
  public:
-  /// shard: this rank's slices of all units, one after another. later_micro_batches: sums are added to it.
+  /// shard: this rank's slices of all units, one after another.
   GradBucket(const RunContext& context, const ParamLayout& layout, std::int64_t bucket, at::Tensor shard,
-             bool later_micro_batches);
+             PlannedBuffers& buffers);
   /// The unit's part of every bucket that holds one; a bucket leaves when the last unit's part is in it.
   /// `full` is free afterwards.
   void add(int unit, const at::Tensor& full, Write write);
@@ -24,7 +24,7 @@ class GradBucket {
   RunContext context_;
   ParamLayout layout_;
   std::vector<ShardBucket> buckets_;
-  at::Tensor shard_, packed_, scratch_;
+  at::Tensor shard_, packed_, scratch_;  // scratch_ undefined where no later micro-batch is added
   PendingSum pending_;
 };
 

@@ -14,26 +14,17 @@ Zero2::Zero2(RunContext& context, const Options& options)
       published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(kGradBuffers),
       scratch_(kGradBuffers) {
-  const Elements psi = layout_.arena_size(), slice = psi / to_int(context.shape.mesh.world());
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const auto gradient = [&](const std::string& name, std::int64_t n) {
-    return n == 0 ? at::Tensor() : context.ledger.zeros(Purpose::gradients, name, {n}, precision.grad_dtype);
-  };
-  params_full_ =
-      unit_views(layout_, zeros_in_window(context, Purpose::parameters, "params_full", psi, precision.dtype));
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  params_full_ = unit_views(layout_, buffers.zeros("params_full", window_of(context.comm)));
   // [anchor: four-full-gradients]
-  const bool scratch = needs_scratch(context.shape);
-  const auto sizes = grad_buffer_sizes(layout_);
   std::vector<at::Tensor> full;
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) {
-    full.push_back(gradient(std::string("grads_full") + kGradBufferNames[buffer], sizes[buffer]));
-    if (scratch && options.bucket == 0)
-      scratch_[buffer] = gradient(std::string("grads_scratch") + kGradBufferNames[buffer],
-                                  sizes[buffer] / to_int(context.shape.mesh.world()));
+    full.push_back(buffers.zeros(std::string("grads_full") + kGradBufferNames[buffer]));
+    scratch_[buffer] = buffers.zeros(std::string("grads_scratch") + kGradBufferNames[buffer]);
   }
-  const at::Tensor grads_shard = gradient("grads_shard", slice.value());
-  if (options.bucket > 0) bucket_.emplace(context, layout_, options.bucket, grads_shard, scratch);
-  const OptimizerState state(context, slice);
+  const at::Tensor grads_shard = buffers.zeros("grads_shard");
+  if (options.bucket > 0) bucket_.emplace(context, layout_, options.bucket, grads_shard, buffers);
+  const OptimizerState state(buffers);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const at::Tensor& buffer = full[grad_buffer_of(layout_, unit)];
     grads_full_.push_back({buffer.narrow(0, 0, layout_.unit(unit).sharded_size), {}});

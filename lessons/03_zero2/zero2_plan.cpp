@@ -23,37 +23,32 @@ FieldTable<Zero2Options> Zero2Plans::table() const {
   return table;
 }
 
-bool needs_scratch(const RunShape& shape) { return micro_batches_of(shape) > 1; }
-
 MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const std::int64_t world = to_int(shape.mesh.world());
-  const Elements psi = layout.arena_size(), slice = psi / world;
-  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
+  const Formula P("P", layout.arena_size()), N("N", shape.mesh.world());
+  const auto gradients = [&](const std::string& name, const Formula& elements) {
+    plan.add_nonempty({Purpose::gradients, name, elements, precision.grad_dtype});
   };
-  add(Purpose::parameters, "params_full", " P", psi, precision.dtype);
-  add(Purpose::gradients, "grads_shard", " P/N", slice, precision.grad_dtype);
-  const auto sizes = grad_buffer_sizes(layout);
+  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
+  gradients("grads_shard", P / N);
+  // Later micro-batches' sums land in scratch as large as what travels at once.
+  const bool needs_scratch = micro_batches_of(shape) > 1;
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) {
-    if (sizes[buffer] == 0) continue;  // a model of one block
-    add(Purpose::gradients, std::string("grads_full") + kGradBufferNames[buffer], " unit",
-        Elements(sizes[buffer]), precision.grad_dtype);
-    if (needs_scratch(shape) && options_.bucket == 0)
-      add(Purpose::gradients, std::string("grads_scratch") + kGradBufferNames[buffer], " unit/N",
-          Elements(sizes[buffer] / world), precision.grad_dtype);
+    const Formula unit("unit", grad_buffer_sizes(layout)[buffer]);  // 0 in a model of one block
+    gradients(std::string("grads_full") + kGradBufferNames[buffer], unit);
+    if (needs_scratch && options_.bucket == 0)
+      gradients(std::string("grads_scratch") + kGradBufferNames[buffer], unit / N);
   }
   if (options_.bucket > 0) {
-    const Elements bucket = largest_of(make_shard_buckets(layout, options_.bucket), shape.mesh.world());
-    add(Purpose::communication, "grads_bucket", " bucket", bucket, precision.grad_dtype);
-    if (needs_scratch(shape))
-      add(Purpose::gradients, "grads_scratch", " bucket/N", bucket / world, precision.grad_dtype);
+    const Formula bucket("bucket",
+                         largest_of(make_shard_buckets(layout, options_.bucket), shape.mesh.world()));
+    plan.add({Purpose::communication, "grads_bucket", bucket, precision.grad_dtype});
+    if (needs_scratch) gradients("grads_scratch", bucket / N);
   }
-  plan_optimizer_state(shape, slice, plan);
+  plan_optimizer_state(shape, P / N, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }

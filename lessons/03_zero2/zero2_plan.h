@@ -11,9 +11,6 @@ struct Zero2Options {
   bool overlap = true;  // reduce while backward runs, publish while forward runs; off: wait for each at once
 };
 
-/// Later micro-batches' sums land in scratch as large as what travels at once.
-bool needs_scratch(const RunShape& shape);
-
 class Zero2Plans final : public PlansWith<Zero2Plans, Zero2Options> {
  public:
   using PlansWith::PlansWith;

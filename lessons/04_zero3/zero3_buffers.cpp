@@ -28,22 +28,5 @@ int pool_of(const ParamLayout& layout, const Zero3Options& options) {
   if (!options.reshard_after_forward) return layout.num_blocks();
   return std::min<int>(layout.num_blocks(), static_cast<int>(options.prefetch) + 1);
 }
-std::size_t params_buffer_of(const ParamLayout& layout, int pool, int unit) {
-  if (unit == 0) return 0;
-  if (unit == layout.last_unit()) return 1;
-  return static_cast<std::size_t>(2 + unit % pool);
-}
-
-std::size_t grads_buffer_of(const ParamLayout& layout, int unit) { return params_buffer_of(layout, 2, unit); }
-
-std::vector<UnitLayout> sizes_of(const ParamLayout& layout, std::size_t buffers, int pool) {
-  std::vector<UnitLayout> sizes(buffers);
-  for (int unit = 0; unit < layout.num_units(); ++unit) {
-    UnitLayout& size = sizes[params_buffer_of(layout, pool, unit)];
-    size.sharded_size = std::max(size.sharded_size, layout.unit(unit).sharded_size);
-    size.whole_size = std::max(size.whole_size, layout.unit(unit).whole_size);
-  }
-  return sizes;
-}
 
 }  // namespace sc

@@ -30,50 +30,39 @@ Zero3::Zero3(RunContext& context, const Options& options)
       sums_(passes_.sums()),
       gathered_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
-      in_flight_(kZero3GradBuffers),
-      scratch_(kZero3GradBuffers) {
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t shards = to_int(shards_.size());
-  const Elements slice = layout_.arena_size() / shards, whole = layout_.arena_size(Segment::whole);
-  const auto flat = [&](Purpose purpose, const std::string& name, std::int64_t n, DType dtype) {
-    return n == 0 ? at::Tensor() : context.ledger.zeros(purpose, name, {n}, dtype);
-  };
-  const auto gathered = [&](const std::string& name, std::int64_t n) {
-    return n == 0
-               ? at::Tensor()
-               : zeros_in_window(context, shards_, Purpose::parameters, name, Elements(n), precision.dtype);
-  };
+      in_flight_(2 + kGradPool),
+      scratch_(in_flight_.size()) {
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  const MakeMemory window = window_of(shards_);
   // [anchor: everything-sharded]
-  const at::Tensor params_shard = gathered("params_shard", (layout_.arena_size() - whole).value() / shards);
-  const at::Tensor params_whole = flat(Purpose::parameters, "params_whole", whole.value(), precision.dtype);
-  const at::Tensor grads_shard = flat(Purpose::gradients, "grads_shard", slice.value(), precision.grad_dtype);
-  const OptimizerState state(context, slice);
+  const at::Tensor params_shard = buffers.zeros("params_shard", window);
+  const at::Tensor params_whole = buffers.zeros("params_whole");
+  const at::Tensor grads_shard = buffers.zeros("grads_shard");
+  const OptimizerState state(buffers);
 
   // What is gathered, and the gradients that backward computes, for a moment and in full.
   const int pool = pool_of(layout_, options);
+  const std::int64_t shards = to_int(shards_.size());
   const auto part = [](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
     return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
   };
-  std::vector<at::Tensor> params, grads;
-  for (const UnitLayout& u : sizes_of(layout_, static_cast<std::size_t>(2 + pool), pool))
-    params.push_back(gathered(name_of_buffer("params_full", params.size()), u.sharded_size));
+  std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(in_flight_.size());
   resident_.assign(params.size(), -1);
-  for (const UnitLayout& u : sizes_of(layout_, kZero3GradBuffers, 2)) {
-    const std::int64_t sharded = u.sharded_size / shards, size = sharded + u.whole_size / shards;
-    const std::size_t b = grads.size();
-    grads.push_back(
-        flat(Purpose::gradients, name_of_buffer("grads_full", b), size * shards, precision.grad_dtype));
-    if (micro_batches_of(context.shape) == 1) continue;
-    const at::Tensor beside =
-        flat(Purpose::gradients, name_of_buffer("grads_scratch", b), size, precision.grad_dtype);
-    scratch_[b] = {part(beside, 0, sharded), part(beside, sharded, size - sharded)};
-  }
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
-    params_buffer_.push_back(params_buffer_of(layout_, pool, unit));
-    grads_buffer_.push_back(grads_buffer_of(layout_, unit));
-    const at::Tensor& p = params[params_buffer_.back()];
-    const at::Tensor& g = grads[grads_buffer_.back()];
+    params_buffer_.push_back(buffer_of(layout_, pool, unit));
+    grads_buffer_.push_back(buffer_of(layout_, kGradPool, unit));
+    const std::size_t b = grads_buffer_.back();
+    at::Tensor& p = params[params_buffer_.back()];
+    at::Tensor& g = grads[b];
+    if (!p.defined()) p = buffers.zeros(name_of_buffer("params_full", params_buffer_.back()), window);
+    if (!g.defined()) {
+      g = buffers.zeros(name_of_buffer("grads_full", b));
+      if (const at::Tensor beside = buffers.zeros(name_of_buffer("grads_scratch", b)); beside.defined()) {
+        const std::int64_t sharded = u.sharded_size / shards;
+        scratch_[b] = {part(beside, 0, sharded), part(beside, sharded, u.whole_size / shards)};
+      }
+    }
     params_full_.push_back({part(p, 0, u.sharded_size), part(params_whole, u.whole_begin, u.whole_size)});
     grads_full_.push_back({part(g, 0, u.sharded_size), part(g, u.sharded_size, u.whole_size)});
     for (const Segment segment : {Segment::sharded, Segment::whole}) {

@@ -34,38 +34,34 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape, options_);
   const Sharing sharing(shape, options_);
-  const std::int64_t shards = sharing.shards;
-  const std::string over = sharing.replicas == 1 ? "/N" : "/k";
-  const Elements sharded(layout.arena_size(Segment::sharded).value() / shards),
-      whole = layout.arena_size(Segment::whole), slice(layout.arena_size().value() / shards);
-  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype) {
-    if (elements.value() > 0)
-      plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype));
+  const Formula P("P", layout.arena_size()), W("W", layout.arena_size(Segment::whole)),
+      k = sharing.replicas == 1 ? Formula("N", sharing.shards) : Formula("k", sharing.shards);
+  const auto parameters = [&](const std::string& name, const Formula& elements) {
+    plan.add_nonempty({Purpose::parameters, name, elements, precision.dtype});
   };
-  add(Purpose::parameters, "params_shard", (whole.value() == 0 ? " P" : " (P - W)") + over, sharded,
-      precision.dtype);
-  add(Purpose::parameters, "params_whole", " W", whole, precision.dtype);
-  const int pool = pool_of(layout, options_);
-  const std::vector<UnitLayout> params = sizes_of(layout, static_cast<std::size_t>(2 + pool), pool),
-                                grads = sizes_of(layout, kZero3GradBuffers, 2);
-  for (std::size_t b = 0; b < params.size(); ++b)
-    add(Purpose::parameters, name_of_buffer("params_full", b),
-        params[b].whole_size == 0 ? " unit" : " (unit - whole)", Elements(params[b].sharded_size),
-        precision.dtype);
-  add(Purpose::gradients, "grads_shard", " P" + over, slice, precision.grad_dtype);
-  for (std::size_t b = 0; b < grads.size(); ++b) {
-    const std::int64_t size = grads[b].sharded_size + grads[b].whole_size;
-    add(Purpose::gradients, name_of_buffer("grads_full", b), " unit", Elements(size), precision.grad_dtype);
-    if (micro_batches_of(shape) > 1)
-      add(Purpose::gradients, name_of_buffer("grads_scratch", b), " unit" + over, Elements(size / shards),
-          precision.grad_dtype);
+  const auto gradients = [&](const std::string& name, const Formula& elements) {
+    plan.add_nonempty({Purpose::gradients, name, elements, precision.grad_dtype});
+  };
+  const auto unit = [](const UnitLayout& u) { return Formula("unit", u.sharded_size + u.whole_size); };
+  parameters("params_shard", (W.value() == 0 ? P : P - W) / k);
+  parameters("params_whole", W);
+  const std::vector<UnitLayout> params = sizes_of(layout, pool_of(layout, options_)),
+                                grads = sizes_of(layout, kGradPool);
+  for (std::size_t b = 0; b < params.size(); ++b) {
+    const Formula whole("whole", params[b].whole_size);
+    parameters(name_of_buffer("params_full", b),
+               whole.value() == 0 ? unit(params[b]) : unit(params[b]) - whole);
   }
-  plan_optimizer_state(shape, slice, plan, "P" + over);
+  gradients("grads_shard", P / k);
+  for (std::size_t b = 0; b < grads.size(); ++b) {
+    gradients(name_of_buffer("grads_full", b), unit(grads[b]));
+    if (micro_batches_of(shape) > 1) gradients(name_of_buffer("grads_scratch", b), unit(grads[b]) / k);
+  }
+  plan_optimizer_state(shape, P / k, plan);
   plan_activation_buffers(shape, plan);
   if (sharing.replicas > 1) {
-    plan_group(shape, WorldSize{sharing.shards}, plan, "k");
-    plan_group(shape, WorldSize{sharing.replicas}, plan, "R");
+    plan_group(shape, k, plan);
+    plan_group(shape, Formula("R", sharing.replicas), plan);
   }
   return plan;
 }
@@ -73,7 +69,7 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
 Contents Zero3Plans::contents(const RunShape& shape) const {
   Contents contents{.parameters = Extent::slice, .states = Extent::slice};
   if (options_.persist_below > 0) contents.unknown = "with persist_below a part of a unit is always whole";
-  contents.most_gradients = static_cast<int>(kZero3GradBuffers);
+  contents.most_gradients = 2 + kGradPool;
   contents.most_parameters = 2 + pool_of(layout_of(shape, options_), options_);
   return contents;
 }

@@ -60,6 +60,7 @@ class Offload final : public Strategy {
 
   RunContext& context_;
   Options options_;
+  PlannedBuffers buffers_;
   ParamLayout layout_;
   Passes passes_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag

@@ -14,12 +14,12 @@ NormIs norm_of(const RunShape& shape, UpdateKind update) {
 Offload::Offload(RunContext& context, const Options& options)
     : context_(context),
       options_(options),
+      buffers_(context.ledger, Plans(options).memory_plan(context.shape)),
       layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
-      units_(context, layout_, options, {}),
-      scalars_(units_.scalars(), context.ledger.zeros(Purpose::workspace, "scalars_host",
-                                                      {scalars_on_host(options)}, DType::f64, Place::pinned)),
+      units_(context, buffers_, layout_, options),
+      scalars_(units_.scalars(), buffers_.zeros("scalars_host")),
       clock_{.delayed = options.update == UpdateKind::delayed,
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
@@ -29,21 +29,12 @@ Offload::Offload(RunContext& context, const Options& options)
   // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient,
   // and the rounded parameters; of units that are not resident. Updates that begin early have two halves of
   // the states. Pieces follow each other as units and their slices do.
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  const std::int64_t n = slice_on_host(layout_, options).value();
   const int turns = options.update == UpdateKind::delayed ? 2 : 1, halves = halves_of(options);
-  const auto flat = [&](Purpose purpose, const char* name, std::int64_t size, DType dtype, Place place) {
-    return context.ledger.zeros(purpose, name, {size}, dtype, place);
-  };
-  const bool rounds = precision.has_master();
-  const at::Tensor grads =
-                       flat(Purpose::gradients, "grads_host", n * turns, precision.grad_dtype, Place::pinned),
-                   params = flat(Purpose::parameters, "params_host", rounds ? n : n * halves, precision.dtype,
-                                 Place::pinned),
-                   master = rounds ? flat(Purpose::master, "master_host", n * halves, DType::f32, Place::host)
-                                   : params,
-                   momentum = flat(Purpose::momentum, "momentum_host", n * halves, DType::f32, Place::host),
-                   variance = flat(Purpose::variance, "variance_host", n * halves, DType::f32, Place::host);
+  const bool rounds = context.shape.workload.precision.has_master();
+  const at::Tensor grads = buffers_.zeros("grads_host"), params = buffers_.zeros("params_host"),
+                   master = rounds ? buffers_.zeros("master_host") : params,
+                   momentum = buffers_.zeros("momentum_host"), variance = buffers_.zeros("variance_host");
+  const std::int64_t n = grads.numel() / turns;
   std::vector<Piece> pieces = cut_pieces(layout_, context.comm.rank(), options.piece, options.resident);
   std::vector<StatesInMemory::Of> states;
   std::vector<at::Tensor> destinations;

@@ -28,20 +28,14 @@ MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, {}, plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const Elements slice = slice_on_host(layout_of(shape), options_), states = slice * halves_of(options_);
-  const std::string of_states = halves_of(options_) == 2 ? " x 2 P/N" : " P/N";
-  const auto add = [&](Purpose purpose, const std::string& name, const std::string& of, Elements elements,
-                       DType dtype, Place place) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + of, bytes_of(elements, dtype), place);
-  };
-  add(Purpose::gradients, "grads_host", delayed ? " x 2 P/N" : " P/N", slice * (delayed ? 2 : 1),
-      precision.grad_dtype, Place::pinned);
+  const Formula slice = slice_on_host(shape, options_), states = halves_of(options_) == 2 ? 2 * slice : slice;
+  plan.add(
+      {Purpose::gradients, "grads_host", delayed ? 2 * slice : slice, precision.grad_dtype, Place::pinned});
   const bool rounds = precision.has_master();
-  add(Purpose::parameters, "params_host", rounds ? " P/N" : of_states, rounds ? slice : states,
-      precision.dtype, Place::pinned);
-  if (rounds) add(Purpose::master, "master_host", of_states, states, DType::f32, Place::host);
-  add(Purpose::momentum, "momentum_host", of_states, states, DType::f32, Place::host);
-  add(Purpose::variance, "variance_host", of_states, states, DType::f32, Place::host);
+  plan.add({Purpose::parameters, "params_host", rounds ? slice : states, precision.dtype, Place::pinned});
+  if (rounds) plan.add({Purpose::master, "master_host", states, DType::f32, Place::host});
+  plan.add({Purpose::momentum, "momentum_host", states, DType::f32, Place::host});
+  plan.add({Purpose::variance, "variance_host", states, DType::f32, Place::host});
   return plan;
 }
 

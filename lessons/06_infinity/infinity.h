@@ -69,6 +69,7 @@ class Infinity final : public Strategy {
   RunContext& context_;
   Options options_;
   const Delivery delivery_;
+  PlannedBuffers buffers_;
   ParamLayout layout_;
   Passes passes_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag

@@ -20,14 +20,6 @@ void say(const std::vector<std::string>& notes, Communicator& comm) {
     spdlog::warn("{}{}", speaks ? std::string() : fmt::format("rank {}: ", to_int(comm.rank())), note);
 }
 
-std::vector<at::Tensor> buffers(RunContext& context, std::int64_t count, Purpose purpose, const char* name,
-                                std::int64_t n, DType dtype, Place place) {
-  std::vector<at::Tensor> all;
-  for (std::int64_t b = 0; b < count; ++b)
-    all.push_back(context.ledger.zeros(purpose, name, {n}, dtype, place));
-  return all;
-}
-
 }  // namespace
 
 Infinity::Infinity(RunContext& context, const Options& options)
@@ -36,18 +28,18 @@ Infinity::Infinity(RunContext& context, const Options& options)
       delivery_(options.params_at != ParamsAt::device   ? Delivery::by_gathers
                 : options.update == UpdateKind::delayed ? Delivery::once_a_step
                                                         : Delivery::from_window),
+      buffers_(context.ledger, Plans(options).memory_plan(context.shape)),
       layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, layout_),
       sums_(passes_.sums()),
-      units_(context, layout_, options, kept_by(options)),
-      scalars_(units_.scalars(),
-               context.ledger.zeros(Purpose::workspace, "scalars_host", {8}, DType::f64, Place::pinned)),
+      units_(context, buffers_, layout_, options),
+      scalars_(units_.scalars(), buffers_.zeros("scalars_host")),
       clock_{.delayed = options.update == UpdateKind::delayed,
              .warm_steps = options.warm_steps,
              .first_step = context.first_step},
       step_(context.first_step),
       pieces_(cut_pieces(layout_, context.comm.rank(), options.piece, options.resident)) {
-  const WindowPlan plan(pieces_, context.shape, options);
+  const WindowPlan plan(context.shape, options);
   take_window(plan);
   take_gradients(plan);
   open_file(plan);
@@ -70,6 +62,10 @@ Infinity::Infinity(RunContext& context, const Options& options)
 // A file without a name, an extent a piece: master, then momentum, then variance. In memory: the
 // window.
 void Infinity::open_file(const WindowPlan& plan) {
+  std::vector<Bytes> extents;
+  for (const Piece& p : pieces_) extents.push_back(extent_of(p.range.size()));
+  for (std::int64_t version = 0; version < params_on_disk(options_); ++version)
+    for (const Piece& p : pieces_) extents.push_back(plan.params_extent(p.range.size()));
   file_ = std::make_unique<StateFile>(
       posix_file_ops(),
       BlockFile::Options{
@@ -79,9 +75,8 @@ void Infinity::open_file(const WindowPlan& plan) {
           .engine = options_.engine,
           .mbps = options_.disk_mbps,
           .wrap = options_.wrap},
-      plan.extents, context_.record, clock_);
-  for (const DiskBytes& bytes : disk_bytes(plan, context_.shape.workload.precision, options_))
-    file_->keep_reserved(context_.ledger.reserve(bytes.purpose, bytes.name, bytes.bytes, Place::disk));
+      extents, context_.record, clock_);
+  file_->keep_reserved(buffers_.reserve_disk());
   say(file_->uncounted().notes(), context_.comm);
 }
 
@@ -91,48 +86,42 @@ void Infinity::take_window(const WindowPlan& plan) {
     window_.sizes.push_back(p.range.size()), window_.begins.push_back(begin), window_.units.push_back(p.unit);
     begin += p.range.size();
   }
-  window_.states = buffers(context_, plan.buffers, Purpose::workspace, "window of states",
-                           extent_of(plan.largest).value() / 4, DType::f32, plan.states);
+  window_.states = buffers_.zeros("window of states").view(at::kFloat).view({plan.buffers, -1}).unbind();
 }
 
 void Infinity::take_gradients(const WindowPlan& plan) {
-  const DType dtype = context_.shape.workload.precision.grad_dtype;
   if (keeps_gradients(options_)) {
-    grads_window_ = buffers(context_, plan.buffers, Purpose::gradients, "window of gradients", plan.largest,
-                            dtype, Place::pinned);
+    grads_window_ = buffers_.zeros("window of gradients").view({plan.buffers, -1}).unbind();
     return;
   }
   const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
-  const at::Tensor grads =
-      context_.ledger.zeros(Purpose::gradients, "grads_host", {plan.elements * turns}, dtype, Place::pinned);
+  const at::Tensor grads = buffers_.zeros("grads_host").view({turns, -1});
   for (const int turn : {0, 1})
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       grads_host_[turn].push_back(
-          grads.narrow(0, turn % turns * plan.elements + window_.begins[i], window_.sizes[i]));
+          grads.select(0, turn % turns).narrow(0, window_.begins[i], window_.sizes[i]));
 }
 
 std::unique_ptr<ParamHome> Infinity::make_home(const WindowPlan& plan) {
-  const auto take = [&](std::int64_t count, const char* name, std::int64_t n, Place place) {
-    return buffers(context_, count, Purpose::parameters, name, n, plan.dtype, place);
+  const auto in_pieces = [&](const char* name) {
+    const at::Tensor all = buffers_.zeros(name);
+    if (!all.defined()) return std::vector<at::Tensor>();
+    return all.view(to_aten(plan.dtype)).view({plan.buffers, -1}).unbind();
   };
   if (delivery_ == Delivery::from_window) {
     std::vector<at::Tensor> on_device;
     for (const Piece& p : pieces_) on_device.push_back(units_.params_of(p));
-    return std::make_unique<ParamsInWindow>(
-        window_, take(plan.to_device ? plan.buffers : 0, "window of parameters", plan.largest, Place::pinned),
-        std::move(on_device));
+    return std::make_unique<ParamsInWindow>(window_, in_pieces("window of parameters"), std::move(on_device));
   }
   if (options_.params_at != ParamsAt::disk)
     return std::make_unique<ParamsOnHost>(
-        window_, take(params_on_host(options_), "params_host", plan.elements, Place::pinned));
-  const std::int64_t n = plan.params_extent(plan.largest).value() / size_of(plan.dtype);
-  return std::make_unique<ParamsOnDisk>(
-      ParamsOnDisk::Setting{.file = *file_,
-                            .window = window_,
-                            .first_extent = pieces_.size(),
-                            .versions = versions_of(options_),
-                            .out = take(plan.buffers, "parameters to the disk", n, Place::host),
-                            .in = take(plan.buffers, "parameters from the disk", n, Place::pinned)});
+        window_, buffers_.zeros("params_host").view({params_on_host(options_), -1}).unbind());
+  return std::make_unique<ParamsOnDisk>(ParamsOnDisk::Setting{.file = *file_,
+                                                              .window = window_,
+                                                              .first_extent = pieces_.size(),
+                                                              .versions = versions_of(options_),
+                                                              .out = in_pieces("parameters to the disk"),
+                                                              .in = in_pieces("parameters from the disk")});
 }
 
 }  // namespace sc

@@ -58,18 +58,6 @@ void refuse(const RunShape& shape, const InfinityOptions& options) {
                    fmt::format("block={}", round_up(options.block, kBlockAlign)));
 }
 
-// As cut_pieces cuts them.
-std::vector<PieceRun> runs_of_pieces(const ParamLayout& layout, Rank rank, const HostOptions& options) {
-  const std::int64_t piece = options.piece;
-  std::vector<PieceRun> runs;
-  for (int unit = static_cast<int>(options.resident); unit < layout.num_units(); ++unit) {
-    const std::int64_t n = layout.slice(unit, Segment::sharded, rank).size();
-    if (n / piece > 0) runs.push_back({piece, n / piece});
-    if (n % piece > 0) runs.push_back({n % piece, 1});
-  }
-  return runs;
-}
-
 }  // namespace
 
 MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
@@ -77,37 +65,42 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   plan_device(shape, options_, kept_by(options_), plan);
   const PrecisionConfig& precision = shape.workload.precision;
-  const ParamLayout layout = layout_of(shape);
-  const WindowPlan window(runs_of_pieces(layout, shape.rank, options_), shape, options_);
-  const Elements slice(window.elements);
-  const Elements pieces(window.buffers * window.largest);
-  const auto times = [](DType dtype, std::int64_t n, const char* of) {
-    return std::to_string(size_of(dtype)) + (n > 1 ? " x " + std::to_string(n) : "") + of;
+  const WindowPlan window(shape, options_);
+  const Formula slice = slice_on_host(shape, options_), buffers("buffers", window.buffers),
+                piece("piece", window.largest);
+  const auto slices = [&](std::int64_t n) { return n > 1 ? n * slice : slice; };
+  const auto in_blocks = [](const Formula& bytes) {
+    return bytes + Formula("rounding", round_up(bytes.value(), kBlockAlign) - bytes.value());
   };
-  plan.add(Purpose::workspace, "window of states", "buffers (12 piece + rounding)",
-           window.buffers * extent_of(window.largest), window.states);
-  const int turns = options_.update == UpdateKind::delayed ? 2 : 1;
+  plan.add(
+      {Purpose::workspace, "window of states", buffers * in_blocks(12 * piece), DType::u8, window.states});
   if (keeps_gradients(options_)) {
-    plan.add(Purpose::gradients, "window of gradients", times(precision.grad_dtype, 1, " buffers x piece"),
-             bytes_of(pieces, precision.grad_dtype), Place::pinned);
+    plan.add({Purpose::gradients, "window of gradients", times(buffers, piece), precision.grad_dtype,
+              Place::pinned});
   } else {
-    plan.add(Purpose::gradients, "grads_host", times(precision.grad_dtype, turns, " P/N"),
-             bytes_of(slice * turns, precision.grad_dtype), Place::pinned);
+    plan.add({Purpose::gradients, "grads_host", slices(options_.update == UpdateKind::delayed ? 2 : 1),
+              precision.grad_dtype, Place::pinned});
   }
   if (window.to_device)
-    plan.add(Purpose::parameters, "window of parameters", times(precision.dtype, 1, " buffers x piece"),
-             bytes_of(pieces, precision.dtype), Place::pinned);
-  if (const std::int64_t slices = params_on_host(options_); slices > 0)
-    plan.add(Purpose::parameters, "params_host", times(precision.dtype, slices, " P/N"),
-             bytes_of(slice * slices, precision.dtype), Place::pinned);
-  if (params_on_disk(options_) > 0) {
-    const Bytes buffers = window.buffers * window.params_extent(window.largest);
-    const std::string of = "buffers (" + times(precision.dtype, 1, " piece") + " + rounding)";
-    plan.add(Purpose::parameters, "parameters to the disk", of, buffers, Place::host);
-    plan.add(Purpose::parameters, "parameters from the disk", of, buffers, Place::pinned);
+    plan.add(
+        {Purpose::parameters, "window of parameters", times(buffers, piece), precision.dtype, Place::pinned});
+  if (const std::int64_t n = params_on_host(options_); n > 0)
+    plan.add({Purpose::parameters, "params_host", slices(n), precision.dtype, Place::pinned});
+  const std::int64_t on_disk = params_on_disk(options_);
+  if (on_disk > 0) {
+    const Formula bytes = buffers * in_blocks(size_of(precision.dtype) * piece);
+    plan.add({Purpose::parameters, "parameters to the disk", bytes, DType::u8, Place::host});
+    plan.add({Purpose::parameters, "parameters from the disk", bytes, DType::u8, Place::pinned});
   }
-  for (const DiskBytes& bytes : disk_bytes(window, precision, options_))
-    plan.add(bytes.purpose, bytes.name, bytes.formula, bytes.bytes, Place::disk);
+  plan.add({Purpose::master, "master on disk", slice, DType::f32, Place::disk});
+  plan.add({Purpose::momentum, "momentum on disk", slice, DType::f32, Place::disk});
+  plan.add({Purpose::variance, "variance on disk", slice, DType::f32, Place::disk});
+  if (on_disk > 0)
+    plan.add({Purpose::parameters, "parameters on disk", slices(on_disk), precision.dtype, Place::disk});
+  const std::int64_t whole_pieces =
+      (3 * size_of(DType::f32) + on_disk * size_of(precision.dtype)) * slice.value();
+  plan.add({Purpose::workspace, "up to whole blocks", Formula("rounding", window.file.value() - whole_pieces),
+            DType::u8, Place::disk});
   return plan;
 }
 
@@ -125,7 +118,7 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   const bool by_gathers = options_.params_at != ParamsAt::device;
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
-  const WindowPlan window(pieces, shape, options_);
+  const WindowPlan window(shape, options_);
   for (const Piece& piece : pieces) {
     const What params{OpPurpose::parameters, piece.unit}, states{OpPurpose::states, piece.unit};
     const std::int64_t times =
@@ -158,7 +151,7 @@ Facts InfinityPlans::facts(const RunShape& shape) const {
 std::string InfinityPlans::predict(const RunShape& shape) const {
   const ParamLayout layout = layout_of(shape);
   const std::vector<Piece> pieces = cut_pieces(layout, shape.rank, options_.piece, options_.resident);
-  const WindowPlan window(pieces, shape, options_);
+  const WindowPlan window(shape, options_);
   const CommPlan operations = comm_plan(shape);
   const auto moved = [&](CommKind kind) {
     Bytes sum;

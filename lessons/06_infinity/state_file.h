@@ -30,7 +30,7 @@ class StateFile {
   [[nodiscard]] BlockFile& uncounted() { return blocks_; }
   [[nodiscard]] StepClock& clock() { return clock_; }
   /// The ledger's bytes.
-  void keep_reserved(std::shared_ptr<void> bytes) { reserved_.push_back(std::move(bytes)); }
+  void keep_reserved(std::vector<std::shared_ptr<void>> bytes) { reserved_ = std::move(bytes); }
 
  private:
   struct Kept {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "common/offload/host_plan.h"
+#include "common/strategy/state_plan.h"
 #include "infinity_plan.h"
 
 namespace sc {
@@ -31,37 +30,23 @@ inline Keeps kept_by(const InfinityOptions& options) {
   return {.gradients = keeps_gradients(options), .parameters = options.params_at == ParamsAt::device};
 }
 
-/// So many pieces of one size.
-struct PieceRun {
-  std::int64_t size, count;
-};
-
 struct WindowPlan {
-  /// Sizes alone, without `extents`: a plan of a model that has millions of pieces.
-  WindowPlan(const std::vector<PieceRun>& runs, const RunShape& shape, const InfinityOptions& options)
-      : WindowPlan(std::vector<Piece>(), shape, options) {
+  /// From sizes alone: a model may have millions of pieces.
+  WindowPlan(const RunShape& shape, const InfinityOptions& options) : dtype(shape.workload.precision.dtype) {
+    const ParamLayout layout = layout_of(shape);
     std::int64_t count = 0;
-    for (const PieceRun& run : runs) {
-      largest = std::max(largest, run.size), elements += run.size * run.count, count += run.count;
-      file = file + run.count * (extent_of(run.size) + params_extent(run.size) * params_on_disk(options));
+    const auto pieces = [&](std::int64_t size, std::int64_t of_them) {
+      if (size * of_them == 0) return;
+      largest = std::max(largest, size), count += of_them;
+      file += of_them * (extent_of(size) + params_extent(size) * params_on_disk(options));
+    };
+    for (int unit = static_cast<int>(options.resident); unit < layout.num_units(); ++unit) {
+      // As cut_pieces cuts them.
+      const std::int64_t n = layout.slice(unit, Segment::sharded, shape.rank).size();
+      pieces(options.piece, n / options.piece);
+      pieces(n % options.piece, 1);
     }
     buffers = std::min<std::int64_t>(options.buffers, count);
-  }
-  WindowPlan(const std::vector<Piece>& pieces, const RunShape& shape, const InfinityOptions& options)
-      : buffers(std::min<std::int64_t>(options.buffers, static_cast<std::int64_t>(pieces.size()))),
-        dtype(shape.workload.precision.dtype) {
-    for (const Piece& piece : pieces) {
-      largest = std::max(largest, piece.range.size());
-      elements += piece.range.size();
-      extents.push_back(extent_of(piece.range.size()));
-      file = file + extents.back();
-    }
-    for (std::int64_t version = 0; version < params_on_disk(options); ++version) {
-      for (const Piece& piece : pieces) {
-        extents.push_back(params_extent(piece.range.size()));
-        file = file + extents.back();
-      }
-    }
     const bool rounded = shape.workload.precision.has_master(),
                from_window = params_on_host(options) == 0 && params_on_disk(options) == 0;
     to_device = rounded && from_window;
@@ -72,35 +57,11 @@ struct WindowPlan {
   [[nodiscard]] Bytes params_extent(std::int64_t n) const {
     return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
   }
-  std::int64_t buffers, largest = 0, elements = 0;
-  DType dtype;                 // of parameters
-  bool to_device;              // rounded parameters have buffers of their own on their way to the device
-  Place states;                // of the window
-  std::vector<Bytes> extents;  // of the file: states of all pieces, then their parameters, version by version
-  Bytes file{0};
+  DType dtype;  // of parameters
+  std::int64_t buffers = 0, largest = 0;
+  bool to_device = false;      // rounded parameters have buffers of their own on their way to the device
+  Place states = Place::host;  // of the window
+  Bytes file{0};               // states of all pieces, then their parameters, version by version
 };
-
-/// What a rank's file holds.
-struct DiskBytes {
-  Purpose purpose;
-  const char* name;
-  std::string formula;
-  Bytes bytes;
-};
-inline std::vector<DiskBytes> disk_bytes(const WindowPlan& plan, const PrecisionConfig& precision,
-                                         const InfinityOptions& options) {
-  const Bytes vector = bytes_of(Elements(plan.elements), DType::f32),
-              params = bytes_of(Elements(plan.elements), precision.dtype) * params_on_disk(options);
-  std::vector<DiskBytes> all = {{Purpose::master, "master on disk", "4 P/N", vector},
-                                {Purpose::momentum, "momentum on disk", "4 P/N", vector},
-                                {Purpose::variance, "variance on disk", "4 P/N", vector}};
-  if (params.value() > 0)
-    all.push_back(
-        {Purpose::parameters, "parameters on disk",
-         std::to_string(size_of(precision.dtype)) + (params_on_disk(options) == 2 ? " x 2 P/N" : " P/N"),
-         params});
-  all.push_back({Purpose::workspace, "up to whole blocks", "rounding", plan.file - 3 * vector - params});
-  return all;
-}
 
 }  // namespace sc

@@ -56,8 +56,8 @@ MemoryPlan PipelinePlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const Share share = share_of(shape, options_);
   plan_stage(shape, share, plan);
-  if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan, "R");
-  if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan, "2");
+  if (share.replicas > 1) plan_group(shape, Formula("R", share.replicas), plan);
+  if (share.has_two_ends() && share.is_an_end()) plan_group(shape, 2, plan);
   return plan;
 }
 

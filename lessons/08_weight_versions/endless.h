@@ -24,9 +24,6 @@ struct Endless {
   std::int64_t result_lag;  // windows, after which every stage knows what a step came to
 
   static constexpr std::int64_t kNorm = 4, kResult = 5;  // of a step's numbers: four sums, and a norm
-  /// Of what is in flight.
-  [[nodiscard]] std::int64_t numbers_of_sums() const { return 4 * (norm_lag + 1); }  // twice: own and all
-  [[nodiscard]] std::int64_t numbers_of_results() const { return kResult * (result_lag + 2); }
   [[nodiscard]] Steps steps() const { return {share.schedule, &windows}; }
   /// Made by a stage when so many windows are done.
   [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;

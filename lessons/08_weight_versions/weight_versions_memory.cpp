@@ -20,27 +20,22 @@ WeightVersions::WeightVersions(RunContext& context, const Options& options)
       forward_read_(context.shape.mesh.size(Axis::stages)),
       tags_(static_cast<std::size_t>(endless_.share.slots.pools.weights)),
       since_(context.first_step) {
-  const std::int64_t sums = endless_.numbers_of_sums(), results = endless_.numbers_of_results();
-  const at::Tensor numbers = context.ledger.zeros(Purpose::workspace, "sums and results in flight",
-                                                  {2 * sums + 4 + results}, DType::f64);
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  const std::int64_t sums = 4 * (endless_.norm_lag + 1);
+  const at::Tensor numbers = buffers.zeros("sums and results in flight"),
+                   results_host = buffers.zeros("results_host");
   const auto rows = [](const at::Tensor& of, std::int64_t width) {
     return Ring<at::Tensor>(of.view({-1, width}).unbind());
   };
   sums_ = rows(numbers.narrow(0, 0, sums), 4);
   own_sums_ = rows(numbers.narrow(0, sums, sums), 4);
   clip_by_ = numbers.narrow(0, 2 * sums, 4);
-  results_ = rows(numbers.narrow(0, 2 * sums + 4, results), Endless::kResult);
-  loss_scale_ = context.ledger.zeros(Purpose::workspace, "divisor", {}, DType::f32);
-  results_host_ =
-      rows(context.ledger.zeros(Purpose::workspace, "results_host", {results}, DType::f64, Place::pinned),
-           Endless::kResult);
+  results_ = rows(numbers.narrow(0, 2 * sums + 4, results_host.numel()), Endless::kResult);
+  loss_scale_ = buffers.zeros("divisor").select(0, 0);
+  results_host_ = rows(results_host, Endless::kResult);
   const BatchConfig& batch = context.shape.workload.batch;
-  if (endless_.keeps_tokens())
-    tokens_ =
-        Ring(context.ledger
-                 .zeros(Purpose::workspace, "tokens in flight",
-                        {context.shape.mesh.size(Axis::stages), batch.micro, batch.sequence}, DType::i64)
-                 .unbind());
+  if (const at::Tensor tokens = buffers.zeros("tokens in flight"); tokens.defined())
+    tokens_ = Ring(tokens.view({-1, batch.micro, batch.sequence}).unbind());
   context.timeline.keep_recent(kMeasuredSteps);
   stage_.warm_up(batch);
   warm_up();

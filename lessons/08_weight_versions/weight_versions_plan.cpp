@@ -40,16 +40,17 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const Endless endless(shape, options_);
   plan_stage(shape, endless.share, plan);
-  plan.add(Purpose::workspace, "sums and results in flight", "8 (8 (norm_lag + 1) + 4 + 5 (result_lag + 2))",
-           bytes_of(Elements(2 * endless.numbers_of_sums() + 4 + endless.numbers_of_results()), DType::f64));
-  plan.add(Purpose::workspace, "divisor", "4", bytes_of(Elements(1), DType::f32));
-  plan.add(Purpose::workspace, "results_host", "8 x 5 (result_lag + 2)",
-           bytes_of(Elements(endless.numbers_of_results()), DType::f64), Place::pinned);
+  // Of each update that no norm clips yet, sums of this stage and of all, and the sums that clip; of each
+  // step whose result is not there yet, its numbers.
+  const Formula sums = 8 * (Formula("norm_lag", endless.norm_lag) + 1) + 4,
+                results = Endless::kResult * (Formula("result_lag", endless.result_lag) + 2);
+  plan.add({Purpose::workspace, "sums and results in flight", sums + results, DType::f64});
+  plan.add({Purpose::workspace, "divisor", {}, DType::f32});
+  plan.add({Purpose::workspace, "results_host", results, DType::f64, Place::pinned});
   const BatchConfig& batch = shape.workload.batch;
-  if (endless.keeps_tokens())
-    plan.add(Purpose::workspace, "tokens in flight", "8 S B T",
-             bytes_of(Elements(shape.mesh.size(Axis::stages) * batch.micro * batch.sequence), DType::i64));
-  plan_group(shape, shape.mesh.world(), plan);
+  const Formula S("S", shape.mesh.size(Axis::stages)), B("B", batch.micro), T("T", batch.sequence);
+  if (endless.keeps_tokens()) plan.add({Purpose::workspace, "tokens in flight", S * B * T, DType::i64});
+  plan_group(shape, Formula("N", shape.mesh.world()), plan);
   return plan;
 }
 

@@ -2,16 +2,7 @@
 
 #include <algorithm>
 
-#include "common/strategy/owned_slice.h"
-
 namespace sc {
-
-SharedRows shared_by(const RunContext& context, Communicator& group) {
-  return [&](Purpose purpose, const char* name, Elements elements) {
-    return zeros_in_window(context, group, purpose, name, elements, context.shape.workload.precision.dtype,
-                           WindowUse::sums);
-  };
-}
 
 TensorLane::TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept,
                        Workspace work)

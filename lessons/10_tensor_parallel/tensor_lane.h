@@ -10,9 +10,6 @@
 
 namespace sc {
 
-/// Makes what the ranks of a group read from or write to where all of them reach it.
-SharedRows shared_by(const RunContext& context, Communicator& group);
-
 class TensorLane {
  public:
   /// group: the ranks that share the matrices. kept: norms of all tokens stay from forward for backward;

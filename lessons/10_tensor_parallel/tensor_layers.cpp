@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "common/strategy/owned_slice.h"
+
 namespace sc {
 namespace {
 
@@ -19,11 +21,12 @@ TensorLayers::TensorLayers(const RunContext& context, Communicator& group, const
                            const PartSizes& sizes, const TensorParallelOptions& options)
     : timeline_(context.timeline), parts_(context.shape, layout, sizes) {
   for (std::int64_t i = 0; i < options.lanes; ++i) {
-    PartBuffers buffers(context.shape, sizes, options.kept(), context.ledger, shared_by(context, group));
+    PartBuffers buffers(context.shape, sizes, options.kept(), context.ledger,
+                        window_of(group, WindowUse::sums));
     kept_.push_back(buffers);
     lanes_.emplace_back(parts_, group, context.shape.workload.activations, options.kept(), buffers);
   }
-  sums_ = context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64);
+  sums_ = context.ledger.zeros(step_sums());
 }
 
 void TensorLayers::use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {

@@ -11,13 +11,9 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
       sizes_(context.shape, layout_, options.tokens),
       layers_(context, context.comm, layout_, sizes_, options),
       sums_(layers_.sums()) {
-  const Elements psi = layout_.arena_size();
-  const PrecisionConfig& precision = context.shape.workload.precision;
-  Ledger& ledger = context.ledger;
-  const at::Tensor params = ledger.zeros(Purpose::parameters, "params_part", {psi.value()}, precision.dtype),
-                   grads =
-                       ledger.zeros(Purpose::gradients, "grads_part", {psi.value()}, precision.grad_dtype);
-  const OptimizerState state(context, psi, "part");
+  PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  const at::Tensor params = buffers.zeros("params_part"), grads = buffers.zeros("grads_part");
+  const OptimizerState state(buffers, "part");
   // [anchor: cut-and-replicated]
   // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one
   // piece.
@@ -36,9 +32,10 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
       slices_.push_back(std::move(s));
     }
   }
-  const std::int64_t hashes = hashes_of(context.shape), ranks = to_int(context.shape.mesh.world());
-  hashes_ = ledger.zeros(Purpose::workspace, "replica hashes", {hashes}, DType::i64);
-  hashes_of_all_ = ledger.zeros(Purpose::workspace, "replica hashes", {ranks * hashes}, DType::i64);
+  const at::Tensor hashes = buffers.zeros("replica hashes");
+  const std::int64_t own = layout_.num_units() + 1;
+  hashes_ = hashes.narrow(0, 0, own);
+  hashes_of_all_ = hashes.narrow(0, own, hashes.numel() - own);
 }
 
 }  // namespace sc

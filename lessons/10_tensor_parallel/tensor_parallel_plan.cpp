@@ -30,8 +30,6 @@ ParamLayout tensor_layout(const RunShape& shape) {
   return ParamLayout(shape.workload.model, WorldSize{1}, cut_of(shape));
 }
 
-std::int64_t hashes_of(const RunShape& shape) { return shape.workload.model.layers + 3; }
-
 Facts TensorParallelPlans::facts(const RunShape& /*shape*/) const {
   return {.links = {}, .smaller = {"tokens=split gathered=again"}};
 }
@@ -62,17 +60,14 @@ MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = tensor_layout(shape);
-  const Elements psi = layout.arena_size();
-  const auto whole = [&](Purpose purpose, const char* name, DType dtype) {
-    plan.add(purpose, name, std::to_string(size_of(dtype)) + " P", bytes_of(psi, dtype));
-  };
-  whole(Purpose::parameters, "params_part", precision.dtype);
-  whole(Purpose::gradients, "grads_part", precision.grad_dtype);
-  plan_optimizer_state(shape, psi, plan, "P", "part");
+  const Formula P("P", layout.arena_size()), L("L", layout.num_blocks()), t("t", shape.mesh.world());
+  plan.add({Purpose::parameters, "params_part", P, precision.dtype});
+  plan.add({Purpose::gradients, "grads_part", P, precision.grad_dtype});
+  plan_optimizer_state(shape, P, plan, "part");
   plan_part_buffers(shape, PartSizes(shape, layout, options_.tokens), options_.kept(), options_.lanes, plan);
-  plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
-  plan.add(Purpose::workspace, "replica hashes", "8 (L + 3) (1 + t)",
-           Bytes(hashes_of(shape) * (1 + to_int(shape.mesh.world())) * size_of(DType::i64)));
+  plan.add(step_sums());
+  // What every rank compares: a hash of each unit's replicated parameters, and one of the step's tokens.
+  plan.add({Purpose::workspace, "replica hashes", (L + 3) * (1 + t), DType::i64});
   return plan;
 }
 

@@ -19,8 +19,6 @@ struct TensorParallelOptions {
 
 /// All ranks share every matrix.
 ParamLayout tensor_layout(const RunShape& shape);
-/// What is compared: a hash of every unit's replicated parameters, and one of the step's tokens.
-std::int64_t hashes_of(const RunShape& shape);
 
 /// What a rank computes of each micro-batch: blocks, and the model's ends.
 struct BlockRun {

@@ -112,11 +112,11 @@ MemoryPlan CombinedPlans::memory_plan(const RunShape& shape) const {
   } else {
     plan_stage_states(shape, share, plan);
     plan_part_stage(shape, part_sizes_of(shape, share, options_), part_stage_shape(share), plan);
-    plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(4 * size_of(DType::f64)));
-    plan_group(shape, WorldSize{static_cast<int>(shape.mesh.size(Axis::tensor))}, plan, "t");
+    plan.add(step_sums());
+    plan_group(shape, Formula("t", shape.mesh.size(Axis::tensor)), plan);
   }
-  if (share.replicas > 1) plan_group(shape, WorldSize{share.replicas}, plan, "R");
-  if (share.has_two_ends() && share.is_an_end()) plan_group(shape, WorldSize{2}, plan, "2");
+  if (share.replicas > 1) plan_group(shape, Formula("R", share.replicas), plan);
+  if (share.has_two_ends() && share.is_an_end()) plan_group(shape, 2, plan);
   return plan;
 }
 

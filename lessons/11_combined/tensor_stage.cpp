@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "combined_plan.h"
+#include "common/strategy/owned_slice.h"
 
 namespace sc {
 
@@ -11,9 +12,9 @@ TensorStage::TensorStage(const RunContext& context, Communicator& group, const S
     : share_(share),
       parts_(context.shape, share.layout, sizes),
       buffers_(context.shape, sizes, part_stage_shape(share), /*kept=*/false, context.ledger,
-               shared_by(context, group)),
+               window_of(group, WindowUse::sums)),
       lane_(parts_, group, context.shape.workload.activations, /*kept=*/false, buffers_.ws),
-      sums_(context.ledger.zeros(Purpose::workspace, "sums", {4}, DType::f64)),
+      sums_(context.ledger.zeros(step_sums())),
       last_(&lane_.newest()) {}
 
 void TensorStage::begin(const StageVectors& v, const Part& part, const Slot& slot) {

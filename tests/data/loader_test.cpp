@@ -101,7 +101,7 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
     loader.train(0);
     loader.validation();
     MemoryPlan plan;
-    plan_loader(workload_, ranks, DeviceKind::cpu, plan);
+    plan_loader(workload_.batch, sampler.evaluated_at_once(), ranks, DeviceKind::cpu, plan);
     EXPECT_EQ(ledger.peak(Purpose::workspace), plan.of(Purpose::workspace)) << ranks;
     EXPECT_EQ(ledger.peak_total(), plan.total()) << ranks;
   }
@@ -109,7 +109,7 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
   // and the scale.
   workload_.batch.micro = 2;
   MemoryPlan plan;
-  plan_loader(workload_, 2, DeviceKind::cpu, plan);
+  plan_loader(workload_.batch, Sampler(*data_, workload_).evaluated_at_once(), 2, DeviceKind::cpu, plan);
   EXPECT_EQ(plan.total(), Bytes(3 * 2 * 16 * 16 + 4));
 }
 

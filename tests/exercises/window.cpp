@@ -54,8 +54,8 @@ std::vector<std::int64_t> pieces_of(const WindowCase& window) {
 Bytes window_bytes(const WindowCase& window) {
   const MemoryPlan plan = InfinityPlans(options(window)).memory_plan(shape());
   Bytes sum;
-  for (const MemoryPlan::Item& item : plan.items())
-    if (item.name.starts_with("window of ")) sum += item.bytes;
+  for (const Buffer& item : plan.items())
+    if (item.name.starts_with("window of ")) sum += item.bytes();
   return sum;
 }
 

@@ -136,8 +136,8 @@ TEST(DataParallel, PlansABufferForSumsOnlyWhereTheyAreOfAnotherDtype) {
     std::vector<std::int64_t> found;
     const MemoryPlan plan =
         DataParallelPlans().memory_plan(test::shape_for(workload, 2, 0, CommBackend::local));
-    for (const MemoryPlan::Item& item : plan.items())
-      if (item.purpose == Purpose::communication) found.push_back(item.bytes.value());
+    for (const Buffer& item : plan.items())
+      if (item.purpose == Purpose::communication) found.push_back(item.bytes().value());
     return found;
   };
   EXPECT_TRUE(bytes_to_convert(w).empty()) << "not even a line of no bytes";

@@ -171,7 +171,7 @@ TEST(InFlight, NumbersAndTokensAreCounted) {
       EXPECT_EQ(endless.result_lag, c.result_lag);
       std::map<std::string, std::int64_t> items;
       const MemoryPlan plan = WeightVersionsPlans(options).memory_plan(shape);
-      for (const MemoryPlan::Item& item : plan.items()) items[item.name] += item.bytes.value();
+      for (const Buffer& item : plan.items()) items[item.name] += item.bytes().value();
       EXPECT_EQ(items["sums and results in flight"], c.device);
       EXPECT_EQ(items["results_host"], c.host);
       EXPECT_EQ(items["divisor"], 4);

@@ -51,7 +51,7 @@ TEST(Zero2, APlanHasNoEmptyLine) {
   const RunShape shape = test::shape_for(w, 2, 0, CommBackend::local);
   for (const Zero2Options& options : {Zero2Options{}, {.bucket = 5000}}) {
     const MemoryPlan plan = Zero2Plans(options).memory_plan(shape);  // which the loop's range does not keep
-    for (const MemoryPlan::Item& item : plan.items()) EXPECT_GT(item.bytes.value(), 0) << item.name;
+    for (const Buffer& item : plan.items()) EXPECT_GT(item.bytes().value(), 0) << item.name;
   }
 }
 
@@ -60,10 +60,10 @@ TEST(Zero3, APlanHasNoEmptyLine) {
   const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
   for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
     const MemoryPlan plan = Zero3Plans({.persist_below = persist_below}).memory_plan(shape);
-    for (const MemoryPlan::Item& item : plan.items()) {
-      EXPECT_GT(item.bytes.value(), 0) << item.name;
+    for (const Buffer& item : plan.items()) {
+      EXPECT_GT(item.bytes().value(), 0) << item.name;
       if (item.name != "params_shard") continue;
-      EXPECT_EQ(item.formula, persist_below == 0 ? "4 P/N" : "4 (P - W)/N");
+      EXPECT_EQ(item.formula(), persist_below == 0 ? "4 P/N" : "4 (P - W)/N");
     }
   }
 }
@@ -103,10 +103,10 @@ TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
 /// activations.
 Bytes model_states_in(const MemoryPlan& plan) {
   Bytes sum;
-  for (const MemoryPlan::Item& item : plan.items())
+  for (const Buffer& item : plan.items())
     if (item.name.ends_with("_shard") || item.name == "params_full" || item.name == "grads_full" ||
         item.name == "master_full" || item.name == "momentum_full" || item.name == "variance_full")
-      sum += item.bytes;
+      sum += item.bytes();
   return sum;
 }
 

@@ -196,8 +196,8 @@ void expect_gathers_between_windows(const Options& options, ReduceEvery every, b
         return std::make_unique<Windows>(std::move(comm), mine);
       });
   std::int64_t planned = 0;
-  for (const MemoryPlan::Item& item : ranks[0].memory_plan.items())
-    if (item.name.rfind("params_", 0) == 0 && item.name != "params_whole") planned += item.bytes.value();
+  for (const Buffer& item : ranks[0].memory_plan.items())
+    if (item.name.rfind("params_", 0) == 0 && item.name != "params_whole") planned += item.bytes().value();
   for (const Windows::Seen& of : seen) {
     EXPECT_EQ(of.bytes, planned);
     EXPECT_FALSE(of.places.empty());
@@ -247,9 +247,10 @@ TEST(Zero2, ABufferOfAnotherNameIsFound) {
   const test::RankResult rank = test::run_local<Zero2>(2, odd_workload(), {}, 1).at(0);
   EXPECT_TRUE(test::named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
   MemoryPlan other;
-  for (const MemoryPlan::Item& item : rank.memory_plan.items())
-    other.add(item.purpose, item.name == "grads_full, last unit" ? "grads_full" : item.name, item.formula,
-              item.bytes, item.place);
+  for (Buffer item : rank.memory_plan.items()) {
+    if (item.name == "grads_full, last unit") item.name = "grads_full";
+    other.add(item);
+  }
   EXPECT_EQ(other.of(Purpose::gradients), rank.memory_plan.of(Purpose::gradients));
   const ::testing::AssertionResult found = test::named_as_planned(rank.peak_by_name, other.by_name());
   EXPECT_FALSE(found);

@@ -69,10 +69,10 @@ TEST(Ledger, CountsByName) {
 
 TEST(MemoryPlan, AddsWhatHasOneNameAndFindsNamesThatDiffer) {
   MemoryPlan plan;
-  plan.add(Purpose::parameters, "params_full, a block", "4 unit", Bytes(40));
-  plan.add(Purpose::parameters, "params_full, a block", "4 unit", Bytes(40));
-  plan.add(Purpose::gradients, "grads", "4 P", Bytes(8));
-  plan.add(Purpose::gradients, "none", "0", Bytes(0));
+  plan.add({Purpose::parameters, "params_full, a block", Formula("unit", 10), DType::f32});
+  plan.add({Purpose::parameters, "params_full, a block", Formula("unit", 10), DType::f32});
+  plan.add({Purpose::gradients, "grads", Formula("P", 2), DType::f32});
+  plan.add({Purpose::gradients, "none", 0});
   const BufferName params{Purpose::parameters, Place::device, "params_full, a block"},
       grads{Purpose::gradients, Place::device, "grads"},
       other{Purpose::gradients, Place::device, "gradients"};

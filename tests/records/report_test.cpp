@@ -7,11 +7,11 @@ namespace {
 
 MemoryPlan some_memory() {
   MemoryPlan plan;
-  plan.add(Purpose::gradients, "grads", "4 P", Bytes(4'000'000));
-  plan.add(Purpose::parameters, "params", "4 P", Bytes(4'000'000));
-  plan.add(Purpose::workspace, "workspace", "work + head", Bytes(1'500'000));
-  plan.add(Purpose::workspace, "sums", "8 x 4", Bytes(32));
-  plan.add(Purpose::stash, "old", "0", Bytes(0));
+  plan.add({Purpose::gradients, "grads", Formula("P", 1'000'000), DType::f32});
+  plan.add({Purpose::parameters, "params", Formula("P", 1'000'000), DType::f32});
+  plan.add({Purpose::workspace, "workspace", Formula("work", 1'000'000) + Formula("head", 500'000)});
+  plan.add({Purpose::workspace, "sums", 4, DType::f64});
+  plan.add({Purpose::stash, "old", 0});
   return plan;
 }
 
@@ -91,8 +91,8 @@ TEST(AllocatorTable, SaysThatAStepAllocated) {
 // Equal plans are printed once. Each place has its total, and each way of an operation.
 TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
   RankPlan plan;
-  plan.memory.add(Purpose::momentum, "moments", "8 P", Bytes(800), Place::host);
-  plan.memory.add(Purpose::parameters, "params", "2 P", Bytes(200));
+  plan.memory.add({Purpose::momentum, "moments", Formula("P", 100), DType::f64, Place::host});
+  plan.memory.add({Purpose::parameters, "params", Formula("P", 100), DType::bf16});
   plan.operations.add({CommKind::to_host, DType::bf16, Elements(100), WorldSize{1}}, 2);
   plan.operations.add({CommKind::disk_write, DType::f32, Elements(10), WorldSize{1}});
   RankPlan next = plan;
@@ -115,11 +115,11 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
 // Stages of a pipeline, two replicas each: 0 and 1 are equal, 2 holds the head and no second set.
 TEST(PlanTable, RanksThatDifferStandSideBySide) {
   RankPlan inner, last;
-  inner.memory.add(Purpose::activations, "saved", "2 sets", Bytes(500));
+  inner.memory.add({Purpose::activations, "saved", 500});
   inner.operations.add({CommKind::send, DType::f32, Elements(10), WorldSize{6}}, 3);
   inner.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
-  last.memory.add(Purpose::activations, "saved", "1 set", Bytes(250));
-  last.memory.add(Purpose::workspace, "logits", "c V", Bytes(900));
+  last.memory.add({Purpose::activations, "saved", 250});
+  last.memory.add({Purpose::workspace, "logits", 900});
   last.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
   RankPlan next = inner;
   inner.ranks.count = 2, next.ranks = {2, 2, 1}, last.ranks = {4, 2, 1};
@@ -303,7 +303,7 @@ TEST(Brief, SaysWhatIsHeldAndSentAndWhetherItWasChecked) {
   EXPECT_EQ(format_brief(memory, operations, nullptr, Rank{0}),
             "held  rank 0, bytes: 9,500,032 (device), predicted, not checked\n"
             "sent  rank 0, bytes a step: 4,000,032 (wire), predicted, not checked\n");
-  memory.add(Purpose::momentum, "momentum", "4 P", Bytes(4000), Place::pinned);
+  memory.add({Purpose::momentum, "momentum", 4000, DType::u8, Place::pinned});
   operations.add({CommKind::to_host, DType::f32, Elements(1000), WorldSize{1}});
   const Measured measured = as_measured(memory, operations);
   EXPECT_EQ(format_brief(memory, operations, &measured, Rank{1}),

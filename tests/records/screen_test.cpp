@@ -18,11 +18,12 @@ Environment variables(const std::map<std::string, std::string>& values) {
 }
 
 RankPlan some_plan() {
+  const Formula P("P", 1'000'000);
   RankPlan plan;
-  plan.memory.add(Purpose::parameters, "params", "4 P", Bytes(4'000'000));
-  plan.memory.add(Purpose::momentum, "momentum", "4 P", Bytes(4'000'000));
-  plan.memory.add(Purpose::variance, "variance", "4 P", Bytes(4'000'000));
-  plan.memory.add(Purpose::workspace, "workspace", "work + head", Bytes(1'000));
+  plan.memory.add({Purpose::parameters, "params", P, DType::f32});
+  plan.memory.add({Purpose::momentum, "momentum", P, DType::f32});
+  plan.memory.add({Purpose::variance, "variance", P, DType::f32});
+  plan.memory.add({Purpose::workspace, "workspace", Formula("work", 600) + Formula("head", 400)});
   plan.operations.add({CommKind::all_reduce, DType::f32, Elements(1'000'000), WorldSize{2}});
   return plan;
 }
@@ -68,7 +69,7 @@ TEST(Predicted, HasALineForEachKindOfBytes) {
 
 TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
   RankPlan plan = some_plan();
-  plan.memory.add(Purpose::master, "master", "4 P", Bytes(24'000'000), Place::host);
+  plan.memory.add({Purpose::master, "master", Formula("P", 6'000'000), DType::f32, Place::host});
   plan.operations.add({CommKind::to_host, DType::f32, Elements(1'000'000), WorldSize{1}});
   const std::string text = format_predicted({plan}, {});
   EXPECT_TRUE(has(text, "\n  device      12.00 MB  ########          all of the above\n")) << text;
@@ -78,7 +79,7 @@ TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
 
 TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
   RankPlan more = some_plan();
-  more.memory.add(Purpose::stash, "older", "4 P", Bytes(12'000'000));
+  more.memory.add({Purpose::stash, "older", Formula("P", 3'000'000), DType::f32});
   RankPlan less = some_plan();
   more.ranks.count = 2, less.ranks = {2, 2, 1};
   const std::string text = format_predicted({more, less}, {});

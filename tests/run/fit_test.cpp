@@ -133,7 +133,7 @@ LimitedRun pipeline(std::int64_t world) {
     const std::int64_t S = shape.mesh.size(Axis::stages);
     for (std::int64_t s = 0; s < S; ++s) {
       MemoryPlan& plan = plans.emplace_back();
-      plan.add(Purpose::parameters, "stage", "", Bytes(1'000'000'000 * (s + 1) * 2 / (S * (S + 1))));
+      plan.add({Purpose::parameters, "stage", 1'000'000'000 * (s + 1) * 2 / (S * (S + 1))});
     }
     return plans;
   };
@@ -329,11 +329,11 @@ LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKin
                              : again == Activations::recompute_gelu ? 70
                                                                     : 30;
     MemoryPlan plan;
-    plan.add(Purpose::activations, "rows", "", Bytes(row * shape.workload.batch.micro));
-    plan.add(Purpose::parameters, "states", "", Bytes(whole + shared / to_int(shape.mesh.world())));
-    plan.add(Purpose::workspace, "staging", "", Bytes(40), Place::pinned);
-    plan.add(Purpose::master, "master", "", Bytes(60), Place::host);
-    plan.add(Purpose::momentum, "momentum", "", Bytes(1'000'000), Place::disk);
+    plan.add({Purpose::activations, "rows", row * shape.workload.batch.micro});
+    plan.add({Purpose::parameters, "states", whole + shared / to_int(shape.mesh.world())});
+    plan.add({Purpose::workspace, "staging", 40, DType::u8, Place::pinned});
+    plan.add({Purpose::master, "master", 60, DType::u8, Place::host});
+    plan.add({Purpose::momentum, "momentum", 1'000'000, DType::u8, Place::disk});
     return std::vector{plan};
   };
   return run;
@@ -470,11 +470,11 @@ TEST(FitCounts, StagesOfAMachineNeedTheirSumWithTheirHostsBytes) {
     run.plans = [](const RunShape& shape) {
       const std::int64_t row = 50 * shape.workload.batch.micro;
       std::vector<MemoryPlan> plans(2);
-      plans[0].add(Purpose::activations, "x", "", Bytes(row - 50));
-      plans[0].add(Purpose::workspace, "staging", "", Bytes(10), Place::pinned);
-      plans[1].add(Purpose::activations, "x", "", Bytes(row + 150));
-      plans[1].add(Purpose::workspace, "states", "", Bytes(30), Place::host);
-      plans[1].add(Purpose::workspace, "file", "", Bytes(7000), Place::disk);
+      plans[0].add({Purpose::activations, "x", row - 50});
+      plans[0].add({Purpose::workspace, "staging", 10, DType::u8, Place::pinned});
+      plans[1].add({Purpose::activations, "x", row + 150});
+      plans[1].add({Purpose::workspace, "states", 30, DType::u8, Place::host});
+      plans[1].add({Purpose::workspace, "file", 7000, DType::u8, Place::disk});
       return plans;
     };
     run.place = "this machine", run.sharing = 2;

@@ -13,6 +13,7 @@
 #include "common/optim/lr_schedule.h"
 #include "common/strategy/owned_slice.h"
 #include "common/strategy/passes.h"
+#include "common/strategy/state_plan.h"
 #include "tests/support/no_plans.h"
 
 namespace sc::test {
@@ -35,7 +36,7 @@ class StaleReference final : public Strategy {
         options_(options),
         layout_(context.shape.workload.model, WorldSize{1}),
         passes_(context, layout_),
-        state_(context, layout_.arena_size()) {
+        state_(state_of_all(context, layout_)) {
     const PrecisionConfig& precision = context.shape.workload.precision;
     const auto zeros = [&](DType dtype) {
       return context.ledger.zeros(Purpose::parameters, "reference", {layout_.arena_size().value()}, dtype);
@@ -85,6 +86,12 @@ class StaleReference final : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
+  static OptimizerState state_of_all(const RunContext& context, const ParamLayout& layout) {
+    MemoryPlan plan;
+    plan_optimizer_state(context.shape, Formula("P", layout.arena_size()), plan);
+    PlannedBuffers buffers(context.ledger, plan);
+    return OptimizerState(buffers);
+  }
   [[nodiscard]] std::int64_t stages() const { return static_cast<std::int64_t>(options_.blocks.size()); }
   [[nodiscard]] std::int64_t stage_of_unit(int unit) const {
     int last = 0;

@@ -1,0 +1,137 @@
+// What a block's halves and the head read and write, tensor by tensor: named once, for those who make the
+// tensors (activation_buffers.cpp) and for those who count their bytes (activation_plan.cpp). No torch.
+//   N = B T tokens of a micro-batch, n of them this rank's own; a elements of its heads a token, m columns of
+//   the MLP, v rows of the vocabulary (part_plan.h). One device has n = N, a = d, m = 4d, all of the
+//   vocabulary. In the workload's dtype where nothing else is said.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "common/model/block_tensors.h"
+#include "common/model/part_plan.h"
+
+namespace sc {
+
+/// Rows of this rank's tokens within those of all, which its matrices read: gathered in place. Where tokens
+/// are whole both are one.
+template <class T>
+struct GatheredRowsOf {
+  T all, own;  // [N, d], [n, d]
+};
+
+/// What a norm leaves. `rows` are a tensor rank's only ones, unless a run keeps them: the next norm
+/// overwrites them, and backward makes them again from the norm's input.
+template <class T>
+struct BlockNormOf {
+  GatheredRowsOf<T> rows;
+  T mean, rstd;  // [n] fp32
+};
+
+/// What backward of a block needs from its forward. Allocated once; never aliases parameters. With
+/// activations = recompute only `x` is set; with recompute_gelu `gelu` is undefined and the Workspace's is
+/// used.
+template <class T>
+struct BlockSavedOf {
+  T x;  // [n, d] handle of the block's input, set by forward: the caller keeps its memory
+  std::array<BlockNormOf<T>, 2> norms;
+  T mid;            // [n, d] between the halves
+  T qkv, lse, att;  // [N, 3 a], [B, h, T] fp32, [N, a]
+  T fc, gelu;       // [N, m] before and after GELU
+  [[nodiscard]] BlockNormOf<T>& norm(Half half) { return norms[static_cast<std::size_t>(half)]; }
+  [[nodiscard]] const BlockNormOf<T>& norm(Half half) const { return norms[static_cast<std::size_t>(half)]; }
+  /// What a half begins with.
+  [[nodiscard]] const T& in(Half half) const { return half == Half::attention ? x : mid; }
+};
+
+/// What backward of a block leaves for its weights. One is enough where the one follows the other; where
+/// weights come later, one for each block that has not had them.
+template <class T>
+struct BlockGradsOf {
+  T fc, qkv;      // [N, m], [N, 3 a] gradients of what the first matrices made
+  T att;          // [N, a] of what the heads made; one device's lies in Workspace::partial
+  T vectors;      // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
+  T mid = {};     // [N, d] of what lies between the halves; of one device alone
+  T grad_y = {};  // [N, d] handle of the block's output gradient; of one device alone
+  [[nodiscard]] const T& of_first(Half half) const { return half == Half::attention ? qkv : fc; }
+};
+
+/// Scratch of one block at a time, and of the head.
+template <class T>
+struct WorkspaceOf {
+  BlockSavedOf<T> recomputed;  // with recompute the one set that forward writes and backward refills;
+                               // with recompute_gelu its `gelu` alone
+  BlockGradsOf<T> grads;
+  T partial;  // [N, d] a temporary of backward; a tensor rank's summand
+  // The head's; undefined where that is computed elsewhere.
+  BlockNormOf<T> head;  // ln_f's
+  T logits;             // [chunk, v]
+  // Of tensor ranks alone:
+  GatheredRowsOf<T> norms;                     // shared by all norms that are not kept
+  std::array<GatheredRowsOf<T>, 2> gradients;  // of rows: those read, those written
+  T sum;                                       // [n, d]; `partial` itself where tokens are whole
+  T statistics, of_all;                        // [chunk, 2], [t, chunk, 2] fp32; undefined without a head
+};
+
+/// Maker makes a Maker::Tensor of one name: rows(count, columns) in the workload's dtype, f32(shape),
+/// shared_rows() [N, d] that all tensor ranks reach, gathered_rows(); named(name) is the same of another
+/// name.
+template <class Maker>
+struct BlockList {
+  using T = typename Maker::Tensor;
+  const PartSizes& s;
+  Activations mode;
+  bool part;  // of a tensor rank
+
+  /// norms: rows of every norm; null: each has its own.
+  [[nodiscard]] BlockSavedOf<T> block(const Maker& make, bool with_gelu,
+                                      const GatheredRowsOf<T>* norms) const {
+    BlockSavedOf<T> saved;
+    for (BlockNormOf<T>& norm : saved.norms)
+      norm = {norms != nullptr ? *norms : make.gathered_rows(), make.f32({s.n()}), make.f32({s.n()})};
+    saved.mid = make.rows(s.n(), s.d);
+    saved.qkv = make.rows(s.N, 3 * s.att);
+    saved.lse = make.f32({s.B, s.heads, s.T});
+    saved.att = make.rows(s.N, s.att);
+    saved.fc = make.rows(s.N, s.hidden);
+    if (with_gelu) saved.gelu = make.rows(s.N, s.hidden);
+    return saved;
+  }
+  /// What forward keeps for backward.
+  [[nodiscard]] BlockSavedOf<T> saved(const Maker& make, const GatheredRowsOf<T>* norms) const {
+    if (mode == Activations::recompute) return {};
+    return block(make, mode == Activations::keep, norms);
+  }
+  [[nodiscard]] BlockGradsOf<T> grads(const Maker& make) const {
+    BlockGradsOf<T> grads{.fc = make.rows(s.N, s.hidden),
+                          .qkv = make.rows(s.N, 3 * s.att),
+                          .att = make.rows(s.N, s.att),
+                          .vectors = make.f32({6 * s.d + 3 * s.att + s.hidden})};
+    if (!part) std::swap(grads.att, grads.mid);
+    return grads;
+  }
+  /// norms: of a tensor rank, which all norms share that are not of_blocks' own.
+  [[nodiscard]] WorkspaceOf<T> workspace(const Maker& make, const GatheredRowsOf<T>& norms,
+                                         const GatheredRowsOf<T>* of_blocks, bool head) const {
+    WorkspaceOf<T> w;
+    if (part) {
+      w.norms = norms;
+      for (GatheredRowsOf<T>& gradient : w.gradients) gradient = make.named("gathered").gathered_rows();
+    }
+    w.partial = make.named("gathered").shared_rows();
+    if (part) w.sum = s.split() ? make.named("rows").rows(s.n(), s.d) : w.partial;
+    if (mode == Activations::recompute) w.recomputed = block(make.named("recomputed"), true, of_blocks);
+    if (mode == Activations::recompute_gelu) w.recomputed.gelu = make.named("recomputed").rows(s.N, s.hidden);
+    w.grads = grads(make.named("block_grads"));
+    if (!head) return w;
+    const auto& numbers = make.named("statistics");
+    w.logits = make.named("logits").rows(s.chunk, s.vocab.size());
+    w.head = {part ? norms : numbers.gathered_rows(), numbers.f32({s.n()}), numbers.f32({s.n()})};
+    if (!part) return w;
+    w.statistics = numbers.f32({s.chunk, 2});
+    w.of_all = numbers.f32({s.ranks, s.chunk, 2});
+    return w;
+  }
+};
+
+}  // namespace sc
