@@ -4,6 +4,7 @@ usage: page.py BUILD_FOLDER | page.py --check       exit 1: it is stale, larger 
 import base64
 import gzip
 import hashlib
+import json
 import pathlib
 import re
 import sys
@@ -59,8 +60,10 @@ def make(build):
     if "</script" in text:
         sys.exit("error: the engine holds </script")
     page = (HERE / "template.html").read_text()
+    lessons = sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp"))
     for slot, what in (
         ("COLOURS", colours()),
+        ("LESSONS", json.dumps(lessons)),
         ("ENGINE", text),
         ("CODE", code),
         ("SOURCES", built_from(SOURCES.read_text().split())),
