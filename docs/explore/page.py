@@ -60,10 +60,9 @@ def make(build):
     if "</script" in text:
         sys.exit("error: the engine holds </script")
     page = (HERE / "template.html").read_text()
-    lessons = sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp"))
     for slot, what in (
         ("COLOURS", colours()),
-        ("LESSONS", json.dumps(lessons)),
+        ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp")))),
         ("ENGINE", text),
         ("CODE", code),
         ("SOURCES", built_from(SOURCES.read_text().split())),

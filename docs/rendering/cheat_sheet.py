@@ -277,7 +277,8 @@ def checked():
     rows = [
         (COURSE[lesson.program]["name"], row)
         for lesson in LESSONS
-        if lesson.states for row in compared(lesson, example(lesson))
+        if lesson.states
+        for row in compared(lesson, example(lesson))
     ]
     rows += [("09 checkpoint", row) for row in saved_of(record("lesson_09")["runs"])]
     for name, (what, words, formula, said, planned) in rows:
