@@ -26,8 +26,10 @@ rooms() {
   echo pipedream pipedream/*.cpp | sed 's| pipedream/main.cpp||'
   echo command pipedream/command/{command,flags,text,timeline_text,svg,simulate_command,check_command,draw_command}.cpp
   echo command_more pipedream/command/{compare,partition,explain,exercise}_command.cpp
-  echo lessons lessons/plans.cpp lessons/*/*_plan.cpp lessons/01_data_parallel/buckets.cpp lessons/03_zero2/{grad_buffers,shard_buckets}.cpp
-  echo lessons_more lessons/04_zero3/zero3_buffers.cpp lessons/07_pipeline/proven.cpp lessons/08_weight_versions/endless.cpp
+  echo lessons lessons/plans.cpp lessons/*/*_plan.cpp
+  echo lessons_more "$(grep -o ' PLAN [a-z0-9_. ]*' lessons/*/CMakeLists.txt | while read -r list _ files; do
+    for file in $files; do printf '%s ' "${list%/*}/$file"; done
+  done)"
   echo choose lessons/choose/*.cpp | sed -E 's# lessons/choose/(main|measured_file).cpp##g'
   echo engine docs/explore/engine.cpp
 }

@@ -4,6 +4,7 @@ usage: page.py BUILD_FOLDER | page.py --check       exit 1: it is stale, larger 
 import base64
 import gzip
 import hashlib
+import json
 import pathlib
 import re
 import sys
@@ -61,6 +62,7 @@ def make(build):
     page = (HERE / "template.html").read_text()
     for slot, what in (
         ("COLOURS", colours()),
+        ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp")))),
         ("ENGINE", text),
         ("CODE", code),
         ("SOURCES", built_from(SOURCES.read_text().split())),

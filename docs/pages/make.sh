@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it for the lesson's README.
-#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: 00 to 08, 10 and 11. Needs chromium and python3-pil (setup.sh --dev).
+#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a plan of their own. Needs chromium and python3-pil (setup.sh --dev).
 #     --refit  no run: the page's own data in today's template
 #   exit   0; 1 a page finds a fault with itself, or is larger than 220 kB
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$root"
 refit=0
 if [[ ${1:-} == --refit ]]; then refit=1 && shift; fi
 lessons=("$@")
-[[ $# -gt 0 ]] || lessons=(00_one_device 01_data_parallel 02_zero1 03_zero2 04_zero3 05_offload 06_infinity 07_pipeline 08_weight_versions 10_tensor_parallel 11_combined)
+[[ $# -gt 0 ]] || mapfile -t lessons < <(printf '%s\n' lessons/*/*_plan.cpp | cut -d/ -f2)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 browser=(chromium --headless --disable-gpu --hide-scrollbars --user-data-dir="$scratch/profile")

@@ -7,7 +7,7 @@ from .memory_tables import worked
 from .palette import FILLS, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS
 from .pipelines import MICROBATCHES
 from .plans import STATES, plan_of, symbols
-from .registry import ROOT, RenderError, bytes_text, figure, record
+from .registry import COURSE, ROOT, RenderError, bytes_text, figure, record
 from .svg import Drawing
 
 WIDE, HIGH = 1280, 905  # A4, landscape
@@ -44,7 +44,6 @@ CHECKPOINT = ("", "12 P / N"), ("about", "12 P")  # the copy of a rank, the file
 @dataclasses.dataclass
 class Lesson:
     program: str
-    name: str
     known: str  # elsewhere
     states: str  # a formula, bytes of the device
     activations: tuple  # (words, formula)
@@ -62,7 +61,6 @@ OFFLOADED = "2 P + 2 P / N + 2 F + 2 F / N"
 LESSONS = (
     Lesson(
         "00_one_device",
-        "00 one device",
         "a plain loop",
         "16 P",
         ALL,
@@ -72,7 +70,6 @@ LESSONS = (
     ),
     Lesson(
         "01_data_parallel",
-        "01 data parallel",
         "DDP",
         "16 P",
         ALL,
@@ -82,7 +79,6 @@ LESSONS = (
     ),
     Lesson(
         "02_zero1",
-        "02 ZeRO-1",
         "DeepSpeed stage 1",
         "4 P + 12 P / N",
         ALL,
@@ -92,7 +88,6 @@ LESSONS = (
     ),
     Lesson(
         "03_zero2",
-        "03 ZeRO-2",
         "DeepSpeed stage 2",
         "2 P + 14 P / N + 2 F + 2 F / N",
         ALL,
@@ -102,7 +97,6 @@ LESSONS = (
     ),
     Lesson(
         "04_zero3",
-        "04 ZeRO-3",
         "FSDP2, DeepSpeed stage 3",
         "16 P / N + 4 F + 2 F / N",
         ALL,
@@ -116,7 +110,6 @@ LESSONS = (
     ),
     Lesson(
         "05_offload",
-        "05 offload",
         "ZeRO-Offload",
         OFFLOADED,
         ALL,
@@ -131,7 +124,6 @@ LESSONS = (
     ),
     Lesson(
         "06_infinity",
-        "06 infinity",
         "ZeRO-Infinity",
         OFFLOADED,
         ALL,
@@ -142,7 +134,6 @@ LESSONS = (
     ),
     Lesson(
         "07_pipeline",
-        "07 pipeline",
         "GPipe, 1F1B, interleaved, zero bubble",
         "16 Pr",
         STAGE,
@@ -156,7 +147,6 @@ LESSONS = (
     ),
     Lesson(
         "08_weight_versions",
-        "08 weight versions",
         "PipeDream, PipeDream-2BW",
         "16 Pr",
         STAGE,
@@ -168,7 +158,6 @@ LESSONS = (
     ),
     Lesson(
         "09_checkpoint_and_faults",
-        "09 checkpoint and faults",
         "save, resume, reshard",
         "",
         (),
@@ -178,7 +167,6 @@ LESSONS = (
     ),
     Lesson(
         "10_tensor_parallel",
-        "10 tensor parallel",
         "Megatron-LM, sequence parallel",
         "16 Pr",
         ("less than", "A / t"),
@@ -189,7 +177,6 @@ LESSONS = (
     ),
     Lesson(
         "11_combined",
-        "11 combined",
         "3D parallelism",
         "4 Pr + 12 Pr / D",
         ("less than", "min(M, S - s) l A / (L t)"),
@@ -288,7 +275,10 @@ def saved_of(run):
 def checked():
     """Stops where a formula is not what plans and records have, and where a command is not one that a page has and a test runs."""
     rows = [
-        (lesson.name, row) for lesson in LESSONS if lesson.states for row in compared(lesson, example(lesson))
+        (COURSE[lesson.program]["name"], row)
+        for lesson in LESSONS
+        if lesson.states
+        for row in compared(lesson, example(lesson))
     ]
     rows += [("09 checkpoint", row) for row in saved_of(record("lesson_09")["runs"])]
     for name, (what, words, formula, said, planned) in rows:
@@ -371,7 +361,7 @@ def draw_lesson(drawing, lesson, y, scale):
     plan = example(lesson) if lesson.states else None
     left = [x for _, x in COLUMNS]
     drawing.line(16, y - 6, WIDE - 16, y - 6)
-    drawing.text(left[0], y + 8, lesson.name)
+    drawing.text(left[0], y + 8, COURSE[lesson.program]["name"])
     for column, lines in enumerate(
         (
             [lesson.known, command(lesson)],
@@ -397,7 +387,7 @@ def cheat_sheet():
     plans = [example(lesson) for lesson in LESSONS if lesson.states]
     most = max(sum(count for _, count in parts_of(plan)) for plan in plans)
     rows = [
-        f"{lesson.name} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends {bytes_text(plan.fullest['sent'])} per step"
+        f"{COURSE[lesson.program]['name']} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends {bytes_text(plan.fullest['sent'])} per step"
         for lesson, plan in zip([one for one in LESSONS if one.states], plans)
     ]
     alt = (

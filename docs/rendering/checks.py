@@ -1,6 +1,6 @@
 """What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found and run; and of every
-record of GPUs: it names the sources that were measured. The course: the README's table gives the order of the lessons and the hours of each;
-their own pages agree."""
+record of GPUs: it names the sources that were measured. The course: the list of lessons gives their order and the hours of each; their own
+pages agree."""
 import ast
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import shlex
 from . import collective_tables
 from .combined import all_laid
 from .plans import plan_of
-from .registry import RESULTS, ROOT, RenderError, record
+from .registry import COURSE, RESULTS, ROOT, RenderError, record
 from .version_tables import LATE, TWIN_OF
 
 LANGUAGES = ("sh", "text", "json", "cpp", "diff", "python", "markdown", "csv")
@@ -399,21 +399,20 @@ def broken_claims():
     return [f"{claim}: its record says otherwise" for claim, holds in claims.items() if not holds]
 
 
-ROW = re.compile(r"^\| \d+ \| \[[^\]]+\]\(([^)]+)\) \| ([\d.]+) \|", re.M)
 HOURS = {"an hour": 1.0, "an hour and a half": 1.5, "two hours": 2.0, "three hours": 3.0, "four hours": 4.0}
 ALLOWED = re.compile(r"\bAllow ((?:an|two|three|four) hours?(?: and a half)?)\b")
 NEXT = re.compile(r"^## Next\n(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 def problems_of_course(pages):
-    """pages: text by name. Of each lesson: hours that are not the table's, a Next that does not lead to the next row."""
-    rows = ROW.findall(pages["README.md"])
+    """pages: text by name. Of each lesson: hours that are not the list's, a Next that does not lead to what follows there."""
+    rows = [(one["page"], one["hours"]) for one in COURSE.values()]
     for (page, hours), following in zip(rows, [*(name for name, _ in rows[1:]), None]):
         if not page.startswith("lessons/"):
             continue
         text = pages[page]
         allowed = ALLOWED.search(text)
-        if not allowed or HOURS[allowed[1]] != float(hours):
+        if not allowed or HOURS[allowed[1]] != hours:
             yield f"{page}: {'it allows ' + allowed[1] if allowed else 'it says no hours'}, README.md {hours}"
         then = NEXT.search(text)
         if not then:

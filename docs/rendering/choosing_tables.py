@@ -3,7 +3,7 @@ is from steps that were timed."""
 import statistics
 
 from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
-from .registry import ROOT, RenderError, figure, record, renders, source, table_of
+from .registry import RenderError, figure, record, renders, source, table_of
 from .svg import Drawing
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
@@ -163,58 +163,37 @@ def choosing_check(page):
     return f"{rows}\n\nFrom {source(page, 'choosing')}."
 
 
-# Of each lesson: what it costs, and when to use it.
+# What a lesson costs, and when to use it; the table has the lessons that stand here.
 EVERY = {
-    "00_one_device": ("one device", "nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
-    "01_data_parallel": (
-        "data parallel",
-        "every GPU holds all of it",
-        "several such GPUs, and the plainest program",
-    ),
-    "02_zero1": ("ZeRO-1", "nothing that 01 does not cost", "instead of 01, whenever memory matters"),
-    "03_zero2": (
-        "ZeRO-2",
-        "gradients are sent once per micro-batch",
-        "whole gradients do not fit; M is small",
-    ),
+    "00_one_device": ("nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
+    "01_data_parallel": ("every GPU holds all of it", "several such GPUs, and the plainest program"),
+    "02_zero1": ("nothing that 01 does not cost", "instead of 01, whenever memory matters"),
+    "03_zero2": ("gradients are sent once per micro-batch", "whole gradients do not fit; M is small"),
     "04_zero3": (
-        "ZeRO-3",
         "parameters are gathered twice per micro-batch",
         "whole parameters do not fit; the link is fast",
     ),
-    "05_offload": ("offload", "the step waits for AdamW on the host", "few GPUs, much host memory"),
-    "06_infinity": ("infinity", "the step waits for the disk", "the host's memory is too small as well"),
-    "07_pipeline": ("pipeline", "stages idle while it fills and drains", "the link is too slow for ZeRO"),
+    "05_offload": ("the step waits for AdamW on the host", "few GPUs, much host memory"),
+    "06_infinity": ("the step waits for the disk", "the host's memory is too small as well"),
+    "07_pipeline": ("stages idle while it fills and drains", "the link is too slow for ZeRO"),
     "08_weight_versions": (
-        "weight versions",
         "gradients of older weights; more copies of weights",
         "a pipeline must not idle, and other bits are accepted",
     ),
     "09_checkpoint_and_faults": (
-        "checkpoint and faults",
         "a copy in host memory; writes to the disk",
         "every run that is longer than you would repeat",
     ),
     "10_tensor_parallel": (
-        "tensor parallel",
         "activations travel in every half of a block",
         "a row's activations do not fit, or there are few rows; one node",
     ),
-    "11_combined": (
-        "combined",
-        "each of these, each on its own link",
-        "several nodes, and 04 does not fit in one",
-    ),
+    "11_combined": ("each of these, each on its own link", "several nodes, and 04 does not fit in one"),
 }
 
 
 def first_of_each():
     """lesson -> its first row on eight GPUs, lesson 00's on one; "" where the model is not taken, or there is no row."""
-    folders = {path.name for path in (ROOT / "lessons").glob("[0-9]*")}
-    if folders != set(EVERY):
-        raise RenderError(
-            f"choosing_tables.py: EVERY says nothing of {', '.join(sorted(folders ^ set(EVERY)))}, or that is no lesson"
-        )
     plans = record("choosing")["plans"]
     rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
     return {
@@ -226,23 +205,20 @@ def first_of_each():
 @renders
 def every_lesson(page):
     """Memory, seconds, cost and use of each lesson, of one model on one machine."""
-    lines = table_of(
+    rows = table_of(
         first_of_each().items(),
         {
-            "lesson": lambda lesson, _: f"[{lesson[:2]} {EVERY[lesson][0]}]({page.link(f'lessons/{lesson}/README.md')})",
+            "lesson": lambda lesson, _: page.lesson(lesson),
             "GB on a GPU": lambda _, row: row and gb(row["device"]),
             "GB in host memory / on disk": lambda _, row: row and f"{gb(row['host'])} / {gb(row['disk'])}",
             "seconds per step": lambda _, row: row
             and (f"{row['seconds']:.1f}" if row["fits"] else "does not fit"),
-            "what it costs": lambda lesson, _: EVERY[lesson][1],
-            "use it when": lambda lesson, _: EVERY[lesson][2],
+            "what it costs": lambda lesson, _: EVERY[lesson][0],
+            "use it when": lambda lesson, _: EVERY[lesson][1],
         },
-    ).split("\n")
-    lines[1] = "| --- | ---: | ---: | ---: | --- | --- |"
-    return (
-        "\n".join(lines)
-        + f"\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+        last=2,
     )
+    return f"{rows}\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
 
 
 @renders

@@ -8,7 +8,7 @@ from .outputs import lines_between
 from .palette import BACKWARD as BACKWARD_FILL
 from .palette import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING
 from .palette import FORWARD as FORWARD_FILL
-from .registry import ROOT, RenderError, figure, record, renders
+from .registry import COURSE, ROOT, RenderError, figure, record, renders, table_of
 from .svg import PALE, Drawing
 from .zero_tables import LESSONS, states_of
 
@@ -336,22 +336,19 @@ def hero_narrow():
     return drawing.done(HERO_CAPTION)
 
 
-ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters, gradients and states
+ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradients and states
     (
         "00_one_device",
-        "00 one device",
         ("forward, backward, update:", "the step that all others must", "reproduce bit for bit"),
         ("all", "all", "all"),
     ),
     (
         "01_data_parallel",
-        "01 data parallel",
         ("each rank takes other rows;", "gradients are summed during", "backward (all-reduce)"),
         ("all", "all", "all"),
     ),
     (
         "02_zero1",
-        "02 ZeRO-1",
         (
             "a rank receives its slice of the",
             "sum (reduce-scatter), updates it;",
@@ -361,13 +358,11 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "03_zero2",
-        "03 ZeRO-2",
         ("a block's full gradient leaves", "at once, and the next block", "uses its buffer again"),
         ("all", "pale", "slice"),
     ),
     (
         "04_zero3",
-        "04 ZeRO-3",
         (
             "parameters too: gathered before",
             "a block computes, released after;",
@@ -377,13 +372,11 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "05_offload",
-        "05 offload",
         ("states and AdamW are the host's;", "forward pulls each unit as soon", "as the host has updated it"),
         ("all", "pale", "on the host"),
     ),
     (
         "06_infinity",
-        "06 infinity",
         (
             "states stream from a disk through",
             "a window: read, update, write;",
@@ -394,7 +387,6 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "07_pipeline",
-        "07 pipeline",
         (
             "ranks hold different blocks, and",
             "micro-batches follow each other:",
@@ -404,7 +396,6 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "08_weight_versions",
-        "08 weight versions",
         (
             "no draining: an update after every",
             "backward; v: the version it reads,",
@@ -414,7 +405,6 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "10_tensor_parallel",
-        "10 tensor parallel",
         (
             "all ranks have the same rows, and",
             "each a part of every matrix; tokens",
@@ -424,7 +414,6 @@ ROWS = (  # lesson, name, what is new, what a rank's device holds of parameters,
     ),
     (
         "11_combined",
-        "11 combined",
         (
             "two stages of two tensor ranks:",
             "07's list, 10's messages in every",
@@ -472,9 +461,9 @@ def parallelism_strategies():
     scale = 560 / max(step.now for step in steps.values())
     drawing.text(left, 64, "time of one step, rank 1 of 4: work above, what travels below", "small")
     drawing.text(818, 64, "rank 1's device holds", "small")
-    for (lesson, name, words, held), high in zip(ROWS, heights):
+    for (lesson, words, held), high in zip(ROWS, heights):
         drawing.line(16, y - 10, 944, y - 10)
-        drawing.text(16, y + 12, name)
+        drawing.text(16, y + 12, COURSE[lesson]["name"])
         for j, line in enumerate(words):
             drawing.text(16, y + 30 + 16 * j, line, "small")
         for span in steps[lesson].spans:
@@ -526,6 +515,22 @@ def block_from(lines, words):
         if line.strip() and not line.strip().startswith("//"):
             found.append(line[indent:])
     return found
+
+
+@renders
+def course(page):
+    """The lessons in the order in which they are read, and what each takes and gives."""
+    return table_of(
+        COURSE.items(),
+        {
+            "day": lambda _, one: one["day"],
+            "lesson": lambda folder, _: page.lesson(folder),
+            "hours": lambda _, one: one["hours"],
+            "after it you can": lambda _, one: one["after"],
+        },
+        left=2,
+        last=1,
+    )
 
 
 @renders

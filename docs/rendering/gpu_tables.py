@@ -6,7 +6,7 @@ from . import checks, registry
 from .lesson_figures import took
 from .machine_tables import beside_copies, gpu_table, held_back_by_host, short
 from .plans import stored, workload
-from .registry import ROOT, RenderError, record, renders, source, table, table_of, times_text
+from .registry import COURSE, ROOT, RenderError, record, renders, source, table, table_of, times_text
 from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
@@ -175,7 +175,7 @@ def world_one(page):
         for row in record("gpu_peers")["rows"].values()
         if row["world"] == 1 and "dp_over_ours" in row["ratios"]
     ]
-    lessons = {"ours": "00 one device", **dict(zip(("dp", "zero1", "zero2", "zero3"), LESSONS.values()))}
+    lessons = dict(zip(("ours", "dp", "zero1", "zero2", "zero3"), (one["name"] for one in COURSE.values())))
     of = [f"{row['workload']}, {row['rows_a_rank']} rows of {row['sequence']} tokens" for row in runs]
     return (
         table_of(

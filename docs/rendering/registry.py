@@ -5,6 +5,10 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
+COURSE = {
+    folder: {"page": f"lessons/{folder}/README.md", **one}
+    for folder, one in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
+}  # the list of lessons, in the order in which they are read
 RECORDS = {}  # by name, as far as they were read; tests put others in their place
 RENDERERS = {}  # the name in a mark -> function(page, *arguments) -> text, "" where nothing is to be shown
 FIGURES = {}  # name -> function() -> Figure, or which raises NoRecord where its record is not there
@@ -44,6 +48,10 @@ class Page:
         up = [".."] * len(folder.parts)
         return "/".join([*up, target]) if up else target
 
+    def lesson(self, folder):
+        """A lesson's name, which leads to its page."""
+        return f"[{COURSE[folder]['name']}]({self.link(COURSE[folder]['page'])})"
+
 
 def record(name):
     """docs/results/NAME.json, which several pages read and none changes."""
@@ -69,21 +77,21 @@ def same_bits(run, reference, of):
     return run
 
 
-def table(heads, rows, left=1):
-    """A Markdown table; columns behind the first `left` are numbers, and stand right. One without rows is left out."""
+def table(heads, rows, left=1, last=0):
+    """A Markdown table; columns between the first `left` and the `last` ones are numbers, and stand right. One without rows is left out."""
     if not rows:
         raise NoRecord(f"no record has a row for the table of {', '.join(heads)}")
-    lines = [heads, ["---" if i < left else "---:" for i in range(len(heads))], *rows]
+    lines = [heads, ["---:" if left <= i < len(heads) - last else "---" for i in range(len(heads))], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def table_of(items, columns, left=1, repeats=True):
+def table_of(items, columns, left=1, repeats=True, last=0):
     """A table with a row for each item, which may be a tuple; columns: head -> the function that gives its cell of an item; see without_repeats()."""
     rows = [
         [cell(*item) if isinstance(item, tuple) else cell(item) for cell in columns.values()]
         for item in items
     ]
-    return table(list(columns), rows if repeats else without_repeats(rows), left)
+    return table(list(columns), rows if repeats else without_repeats(rows), left, last)
 
 
 def without_repeats(rows):

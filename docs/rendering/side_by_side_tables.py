@@ -21,15 +21,10 @@ def rows_of():
 @renders
 def side_by_side(page):
     """Bytes of the rank that holds most, by place, and of the rank that sends most."""
-
-    def name(row):
-        number, words = row["lesson"].split("_", 1)
-        link = page.link(f"lessons/{row['lesson']}/README.md")
-        return f"[{number} {words.replace('_', ' ').replace('zero', 'ZeRO-')}]({link})"
-
+    lesson = {"lesson": lambda row: page.lesson(row["lesson"])}
     held = {place: lambda row, place=place: f"{row['held']['measured'][place]:,}" for place in PLACES}
     sent = {"sent per step": lambda row: f"{row['moved']['measured'][SENT]:,}"}
-    return table_of(rows_of(), {"lesson": name, **held, **sent}) + tail(
+    return table_of(rows_of(), {**lesson, **held, **sent}) + tail(
         page, NAME, more="bytes of the rank that holds or sends most, each as predicted"
     )
 

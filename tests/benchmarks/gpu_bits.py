@@ -22,7 +22,6 @@ from gpu_programs import Failed, Lesson
 from harness import COMMIT, arguments, command_text, kept, now, sets, sources, write
 
 WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
-LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 # Model: (workload, rows of a step, of a micro-batch, settings, steps). 25 heads and 5 cannot be halved.
 ODD = ["model.width=320", "model.heads=5", "model.layers=4"]
 MODELS = {
@@ -71,7 +70,7 @@ def runs_of(world):
     """Name: (program, operations). Those of a group are compared."""
     if world == 1:
         return {f"{ops} {k}": ("00_one_device", ops) for ops in ("deterministic", "fused") for k in (1, 2)}
-    return {lesson: (lesson, "deterministic") for lesson in LESSONS}
+    return {lesson: (lesson, "deterministic") for lesson in records.ZERO}
 
 
 def measured(args, name, program, ranks, settings, steps):

@@ -34,18 +34,7 @@ from harness import HERE, ROOT, kept, result as stored_result, sets
 
 MODULES = {"gpu.py": gpu, "gpu_bits.py": gpu_bits, "dtype_only.py": dtype_only, "loss_curves.py": loss_curves}
 sources = functools.cache(harness.sources)
-LESSONS = (
-    "00_one_device",
-    "01_data_parallel",
-    "02_zero1",
-    "03_zero2",
-    "04_zero3",
-    "05_offload",
-    "06_infinity",
-    "07_pipeline",
-    "10_tensor_parallel",
-    "11_combined",
-)
+LESSONS = [folder.name for folder in ROOT.glob("lessons/[0-9]*")]
 
 MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n'
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/config/workload.h"
+#include "common/strategy/plans.h"
 #include "tests/support/config_docs.h"
 
 namespace sc {
@@ -12,6 +13,7 @@ namespace sc {
 /// Owns the objects that the sections are bound to.
 struct DocSections {
   std::unique_ptr<Workload> workload;
+  std::vector<std::unique_ptr<Plans>> plans;  // of each lesson, with its defaults
   std::vector<DocSection> sections;
 };
 DocSections doc_sections();

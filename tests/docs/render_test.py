@@ -361,32 +361,32 @@ class Checks(unittest.TestCase):
             )
 
     def test_the_course_has_one_order_and_one_count_of_hours(self):
-        row = "| 1 | [{0}](lessons/{0}/README.md) | {1} | words |\n"
+        folders = {folder.name for folder in ROOT.glob("lessons/[0-9]*")}
+        self.assertEqual(set(registry.COURSE), folders | {"pipedream"})
+        hours = {"lessons/00_a": 1.5, "lessons/01_b": 2, "tour": 1, "lessons/02_c": 4}
+        course = {of: {"page": f"{of}/README.md", "hours": count} for of, count in hours.items()}
         page = "You need two cores. Allow {} with the exercise.\n\n## Next\n\n[On](../{}/README.md).\n"
         pages = {
-            "README.md": row.format("00_a", 1.5)
-            + row.format("01_b", 2)
-            + "| 1 | [tour](tour/README.md) | 1 | words |\n"
-            + row.format("02_c", 4),
             "lessons/00_a/README.md": page.format("an hour and a half", "01_b"),
             "lessons/01_b/README.md": page.format("two hours", "../tour"),
             "tour/README.md": "no hours",
             "lessons/02_c/README.md": page.format("four hours", "00_a"),
         }
-        self.assertEqual(list(checks.problems_of_course(pages)), [])
         wrong = {
             "lessons/00_a/README.md": page.format("an hour", "02_c"),
             "lessons/01_b/README.md": "nothing\n",
         }
-        self.assertEqual(
-            list(checks.problems_of_course({**pages, **wrong})),
-            [
-                "lessons/00_a/README.md: it allows an hour, README.md 1.5",
-                "lessons/00_a/README.md: its '## Next' never links lessons/01_b/README.md, the next row of README.md",
-                "lessons/01_b/README.md: it says no hours, README.md 2",
-                "lessons/01_b/README.md: there is no '## Next'",
-            ],
-        )
+        with unittest.mock.patch.object(checks, "COURSE", course):
+            self.assertEqual(list(checks.problems_of_course(pages)), [])
+            self.assertEqual(
+                list(checks.problems_of_course({**pages, **wrong})),
+                [
+                    "lessons/00_a/README.md: it allows an hour, README.md 1.5",
+                    "lessons/00_a/README.md: its '## Next' never links lessons/01_b/README.md, the next row of README.md",
+                    "lessons/01_b/README.md: it says no hours, README.md 2",
+                    "lessons/01_b/README.md: there is no '## Next'",
+                ],
+            )
 
     def test_a_mark_of_commands_that_means_nothing(self):
         with self.assertRaisesRegex(RenderError, "is none of"):
@@ -748,11 +748,13 @@ class Parts(unittest.TestCase):
                     dataclasses.replace(lesson, **changed),
                     *cheat_sheet.LESSONS[number + 1 :],
                 )
-                with self.subTest(lesson=lesson.name, changed=changed), unittest.mock.patch.object(
+                with self.subTest(lesson=lesson.program, changed=changed), unittest.mock.patch.object(
                     cheat_sheet, "LESSONS", lessons
                 ), self.assertRaisesRegex(
                     RenderError,
-                    "has no command" if "command" in changed else f"the cheat sheet, {lesson.name}",
+                    "has no command"
+                    if "command" in changed
+                    else f"the cheat sheet, {registry.COURSE[lesson.program]['name']}",
                 ):
                     cheat_sheet.checked()
         for name, wrong in (
@@ -1049,10 +1051,6 @@ class EveryLesson(unittest.TestCase):
             )
             commands = choosing_tables.every_lesson_commands(Page("docs/choosing.md")).splitlines()
             self.assertEqual(commands[2:-1], ["00_one_device", "04_zero3 prefetch=2"])
-            with unittest.mock.patch.dict(choosing_tables.EVERY):
-                del choosing_tables.EVERY["11_combined"]
-                with self.assertRaisesRegex(RenderError, "says nothing of 11_combined"):
-                    choosing_tables.every_lesson(Page("docs/choosing.md"))
 
     def test_a_plan_shows_each_lessons_quickest_exact_row(self):
         def row(lesson, rate, fits=True, *settings):

@@ -23,11 +23,7 @@ ASKED = """function asked(words, files, read) {
   return { ...said, file: read && engine.FS.analyzePath(read).exists ? file(read) : null };
 }"""
 BIN, POINTS = pathlib.Path(), 40 if os.environ.get("STAGECRAFT_SETTINGS") == "all" else 12
-LESSONS = [
-    folder.name
-    for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*"))
-    if not folder.name.startswith("09")
-]
+LESSONS = sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp"))
 WORKLOADS = [f"configs/{file.name}" for file in sorted((ROOT / "configs").glob("*.json"))]
 GENERAL = {
     "model.layers": ["2", "4", "12", "30", "96"],
@@ -117,7 +113,7 @@ def some_of(flags, share, chance):
 def random_plan(chance):
     lesson, settings = chance.choice(LESSONS), {}
     workload = chance.choice(WORKLOADS)
-    for pool, most in ((GENERAL, 4), (OWN[lesson[:2]], 3)):
+    for pool, most in ((GENERAL, 4), (OWN.get(lesson[:2], {}), 3)):
         for key in chance.sample(sorted(pool), chance.randint(0, min(most, len(pool)))):
             settings[key] = chance.choice(pool[key])
     if lesson.startswith("08") and chance.random() < 0.9:

@@ -18,6 +18,8 @@ import shutil
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COURSE = json.loads((ROOT / "lessons/lessons.json").read_text())
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
@@ -61,74 +63,23 @@ TESTS = {
     "common/strategy/state_plan.cpp": [ZERO],
     "common/strategy/saved_state.cpp": [SAVED],
     **{
-        f"lessons/00_one_device/{name}.cpp": [LESSONS]
-        for name in ("one_device", "one_device_memory", "one_device_plan", "reference_order")
-    },
-    "lessons/01_data_parallel/data_parallel.cpp": [LESSONS, COPIES],
-    **{
-        f"lessons/01_data_parallel/{name}.cpp": [LESSONS]
-        for name in ("data_parallel_memory", "data_parallel_plan", "buckets")
-    },
-    **{f"lessons/02_zero1/{name}.cpp": [ZERO] for name in ("zero1", "zero1_memory", "zero1_plan")},
-    **{
-        f"lessons/03_zero2/{name}.cpp": [ZERO]
-        for name in ("zero2", "zero2_memory", "zero2_plan", "grad_bucket", "grad_buffers", "shard_buckets")
-    },
-    **{
-        f"lessons/04_zero3/{name}.cpp": [ZERO]
-        for name in ("zero3", "zero3_buffers", "zero3_memory", "zero3_plan", "persist_below")
-    },
-    **{
         f"common/offload/{name}.cpp": [OFFLOAD, INFINITY]
         for name in ("host_plan", "unit_buffers", "update_scalars")
     },
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
-    **{
-        f"lessons/05_offload/{name}.cpp": [OFFLOAD]
-        for name in ("offload", "offload_memory", "offload_plan", "offload_state")
-    },
-    **{
-        f"lessons/06_infinity/{name}.cpp": [INFINITY]
-        for name in ("infinity_memory", "infinity_plan", "infinity_state", "param_home", "params_on_disk")
-    },
-    **{
-        f"lessons/06_infinity/{name}.cpp": [INFINITY, OVERFLOW]
-        for name in ("infinity", "state_file", "states_on_disk")
-    },
     **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("layers", "share", "split", "stage_memory")},
     "common/pipeline/stage_plan.cpp": [PIPELINE, STEADY, COMBINED],
     "common/pipeline/steps.cpp": [PIPELINE, STEADY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
-    "lessons/07_pipeline/pipeline.cpp": [PIPELINE, COPIES],
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
-    "lessons/07_pipeline/pipeline_memory.cpp": [PIPELINE, COMBINED],
-    **{f"lessons/07_pipeline/{name}.cpp": [PIPELINE] for name in ("pipeline_plan", "proven")},
     **{
-        f"lessons/08_weight_versions/{name}.cpp": [VERSIONS]
-        for name in ("weight_versions", "weight_versions_memory", "in_flight")
-    },
-    **{
-        f"lessons/08_weight_versions/{name}.cpp": [VERSIONS, STEADY]
-        for name in ("weight_versions_plan", "endless")
+        f"lessons/{lesson}/{path.name}": of["tests"]
+        for lesson, of in COURSE.items()
+        for path in sorted((ROOT / "lessons" / lesson).glob("*.cpp"))
+        if path.name != "main.cpp"
     },
     "lessons/08_weight_versions/ring.h": [VERSIONS],
-    "lessons/00_one_device/tensor_order.cpp": [TENSOR],
-    **{
-        f"lessons/10_tensor_parallel/{name}.cpp": [TENSOR]
-        for name in (
-            "tensor_lane",
-            "tensor_layers",
-            "tensor_parallel",
-            "tensor_parallel_memory",
-            "tensor_parallel_plan",
-        )
-    },
-    "lessons/11_combined/combined.cpp": [COMBINED, COPIES],
-    **{
-        f"lessons/11_combined/{name}.cpp": [COMBINED]
-        for name in ("combined_memory", "combined_plan", "tensor_stage")
-    },
 }
 SOURCES_OF_HEADERS = {
     "common/strategy/holders.h": [

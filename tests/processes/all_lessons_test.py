@@ -68,7 +68,7 @@ class AllLessons(support.ProcessTest):
 
     def test_refused(self):
         for words, where in (
-            (["12"], "lessons/all.sh: '12' is no lesson"),
+            (["99"], "lessons/all.sh: '99' is no lesson"),
             (["--steps", "1"], "--steps: '1' is not a number of steps"),
             (["--steps", "1e9"], "--steps: '1e9'"),
             (["--frog"], "lessons/all.sh: unrecognized arguments: --frog"),

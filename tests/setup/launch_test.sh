@@ -138,11 +138,7 @@ check "but with --verbose" contains "$code $out" "0 1 rank on "
 cd "$here/../.."
 for lesson in lessons/[0-9]*; do
   run "$lesson/run.sh" --dry-run
-  workload=configs/tiny.json
-  case $lesson in
-    */08_weight_versions) workload=configs/tiny_untied.json ;;
-    */10_tensor_parallel | */11_combined) workload=configs/tiny_rows.json ;;
-  esac
-  check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload $workload --strategy"
+  workload=$(sed -n 's/.*\.workload = "\(.*\)",$/\1/p' "$lesson/main.cpp") # what its own messages say
+  check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload ${workload:-configs/tiny.json} --strategy"
 done
 finish_test

@@ -3,6 +3,7 @@ Called by lessons/all.sh; standard library only."""
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import re
 import subprocess
@@ -17,15 +18,13 @@ RANKS, STEPS = 4, 3  # of each lesson but 00; the second step is the one that is
 WORKLOAD = ("--workload", "configs/tiny.json")  # lessons 10 and 11 have another default
 DIFFERENT = 70  # exit code
 DIFFER = "DIFFERENT"
-MICRO_BATCH = f"--virtual-ranks {RANKS} --reduce-every micro_batch"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    number: str
     lesson: str
-    flags: str = ""
-    order: str | None = None  # lesson 00's flags for the same order of sums; None: no order gives these bits
+    flags: str
+    order: str | None  # lesson 00's flags for the same order of sums; None: no order gives these bits
 
     @property
     def ranks(self):
@@ -43,19 +42,10 @@ class Row:
         ]
 
 
-ROWS = (
-    Row("00", "00_one_device", order=""),
-    Row("01", "01_data_parallel", order=f"--virtual-ranks {RANKS}"),
-    Row("02", "02_zero1", order=f"--virtual-ranks {RANKS}"),
-    Row("03", "03_zero2", order=MICRO_BATCH),
-    Row("04", "04_zero3", order=MICRO_BATCH),
-    Row("05", "05_offload", order=MICRO_BATCH),
-    Row("06", "06_infinity", order=MICRO_BATCH),
-    Row("07", "07_pipeline", order="--tied-sum split"),
-    Row("08", "08_weight_versions", "--set model.tied=off"),
-    Row("09", "09_checkpoint_and_faults", "--save-every 2", order=MICRO_BATCH),
-    Row("10", "10_tensor_parallel", order=f"--tensor-ranks {RANKS}"),
-    Row("11", "11_combined", "--set mesh=2x1x2", order="--tensor-ranks 2 --tied-sum split"),
+ROWS = tuple(
+    Row(lesson, one.get("flags", ""), one["order"])
+    for lesson, one in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
+    if "order" in one
 )
 ONE_DEVICE = ROWS[0]
 MOVED = ("sent to other ranks", "copied to and from the host", "read from and written to the disk")
@@ -137,7 +127,7 @@ def counts(numbers):
 
 def held_line(row, mine):
     return [
-        f"{row.number} {row.lesson[3:]}",
+        row.lesson.replace("_", " ", 1),
         str(mine.record["world"]),
         *counts(held(mine).values()),
         {"measured": "as predicted"}.get(checked(mine), checked(mine)),
@@ -146,7 +136,7 @@ def held_line(row, mine):
 
 def moved_line(row, mine, reference):
     return [
-        f"{row.number} {row.lesson[3:]}",
+        row.lesson.replace("_", " ", 1),
         *counts(moved(mine).values()),
         mine.weights[:12],
         bits(row, mine, reference),
@@ -159,13 +149,13 @@ def text_of(*lines):
 
 
 def asked_rows(numbers):
-    known = {row.number: row for row in ROWS}
+    known = [row.lesson[:2] for row in ROWS]
     for number in numbers:
         if number not in known:
             raise Refused(
                 USAGE, "lessons/all.sh", f"{number!r} is no lesson", f"name some of {', '.join(known)}"
             )
-    return [row for row in ROWS if row.number in numbers or not numbers]
+    return [row for row in ROWS if row.lesson[:2] in numbers or not numbers]
 
 
 def steps_of(text):
