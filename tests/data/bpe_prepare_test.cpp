@@ -11,7 +11,9 @@
 #include "common/data/prepare/parquet.h"
 #include "common/data/prepare/prepare.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/file_ops_decorators.h"
+#include "tests/support/json_values.h"
 
 namespace sc::prepare {
 namespace {
@@ -314,16 +316,16 @@ TEST_F(PrepareTest, TheSidecarNamesSourceTokenizerAndLicence) {
   options_.licence = "CC0, \"me\"";
   run(*disk_, options_, log_);
   const auto json = nlohmann::json::parse(read_file(*disk_, dir_ / "out.bin.json"));
-  EXPECT_EQ(json.at("tokens"), 2);
-  // sha256sum of the bytes 88 3c e3 03, the ids 15496 and 995
-  EXPECT_EQ(json.at("tokens_sha256"), hex_sha256("\x88\x3c\xe3\x03"));
-  EXPECT_EQ(json.at("tokenizer"), "gpt2");
-  EXPECT_EQ(json.at("vocabulary"), 50257);
-  EXPECT_EQ(json.at("end_of_text"), 50256);
-  EXPECT_EQ(json.at("licence"), "CC0, \"me\"");
+  // tokens_sha256: of the bytes 88 3c e3 03, the ids 15496 and 995.
   EXPECT_EQ(json.at("sources").size(), 1U);
-  EXPECT_EQ(json.at("sources")[0].at("sha256"), hex_sha256("Hello world"));
-  EXPECT_EQ(json.at("sources")[0].at("bytes"), 11);
+  test::expect_values(json, {{"/tokens", 2},
+                             {"/tokens_sha256", hex_sha256("\x88\x3c\xe3\x03")},
+                             {"/tokenizer", "gpt2"},
+                             {"/vocabulary", 50257},
+                             {"/end_of_text", 50256},
+                             {"/licence", "CC0, \"me\""},
+                             {"/sources/0/sha256", hex_sha256("Hello world")},
+                             {"/sources/0/bytes", 11}});
   const TokenFile file(options_.out);
   EXPECT_EQ(Ids(file.tokens().begin(), file.tokens().end()), (Ids{15496, 995}));
 }
@@ -381,10 +383,11 @@ TEST(Frames, ErrorsOfTheReaderBecomeErrorsHere) {
 TEST(Frames, AnEarlyEndIsAnError) {
   const std::string tail =
       "(exit code 0)|see its message above; if pyarrow is damaged, common/data/prepare/setup_parquet.sh";
-  EXPECT_EQ(frames(R"(D\3)" + kZeros + "ab"), "65|x.parquet: /bin/sh ended before the texts did " + tail);
-  EXPECT_EQ(frames(R"(D\377\377\377\377\377\377\377\377ab)"),
-            "65|x.parquet: /bin/sh ended before the texts did " + tail);
-  EXPECT_EQ(frames(""), "65|x.parquet: /bin/sh ended before the texts did " + tail);
+  test::expect_texts(
+      {{frames(R"(D\3)" + kZeros + "ab"), "65|x.parquet: /bin/sh ended before the texts did " + tail},
+       {frames(R"(D\377\377\377\377\377\377\377\377ab)"),
+        "65|x.parquet: /bin/sh ended before the texts did " + tail},
+       {frames(""), "65|x.parquet: /bin/sh ended before the texts did " + tail}});
 }
 
 TEST(Frames, AProgramThatDoesNotStartIsMissing) {

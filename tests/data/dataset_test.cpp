@@ -6,6 +6,7 @@
 
 #include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/file_ops_decorators.h"
 
 namespace sc {
@@ -157,10 +158,10 @@ TEST_F(DatasetTest, DocumentsEndWithEndOfText) {
   workload_.data.packing = Packing::pad_masked;
   put("text.txt", "ab\n\ncdefgh\n");
   const Dataset data = open();
-  EXPECT_EQ(data.train().num_tokens(), 10);
-  EXPECT_EQ(data.train().count(), 2);
-  EXPECT_EQ(data.train().targets(0), 2);
-  EXPECT_EQ(data.train().targets(1), 4);
+  test::expect_counts({{data.train().num_tokens(), 10},
+                       {data.train().count(), 2},
+                       {data.train().targets(0), 2},
+                       {data.train().targets(1), 4}});
 }
 
 TEST_F(DatasetTest, TheTailIsForValidation) {

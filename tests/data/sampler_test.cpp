@@ -10,6 +10,7 @@
 
 #include "common/config/workload_table.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -322,9 +323,9 @@ TEST_F(SamplerTest, SurplusEvaluationMicroBatchesHaveNoTargets) {
 
 TEST_F(SamplerTest, WithoutAValidationPartThereIsNoEvaluation) {
   make(10, 4, 2);
-  EXPECT_EQ(sampler().validation_rows(), 0);
-  EXPECT_EQ(sampler().validation_micro_batches(), 0);
-  EXPECT_EQ(sampler().evaluated_at_once(), 3);
+  test::expect_counts({{sampler().validation_rows(), 0},
+                       {sampler().validation_micro_batches(), 0},
+                       {sampler().evaluated_at_once(), 3}});
 }
 
 TEST_F(SamplerTest, AGlobalBatchThatIsNotWholeIsRefused) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/file_ops_decorators.h"
 
 namespace sc {
@@ -59,26 +60,26 @@ TEST(TokenFile, WrongFilesAreRefusedWithTheReason) {
     return input_error([&] { TokenFile(dir / "a.bin"); }, dir.path().string());
   };
   const std::string fix = "|give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)";
-  EXPECT_EQ(error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix);
-  EXPECT_EQ(error(std::string(1023, 'x')),
-            "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix);
+  test::expect_texts({{error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix},
+                      {error(std::string(1023, 'x')),
+                       "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix}});
   const std::string bare =
       "|if it holds bare 2-byte ids (nanoGPT's): prepare DIR/a.bin --format u16 --out TOKENS.bin; otherwise ";
-  EXPECT_EQ(error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + bare + fix.substr(1));
-  EXPECT_EQ(error(std::string(1000, 'x')),
-            "65|DIR/a.bin: 1000 bytes; a token file starts with a header of 1024" + bare + fix.substr(1));
-  EXPECT_EQ(
-      error(file_of(20240801, 7, 4, 8)),
-      "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix);
-  EXPECT_EQ(error(file_of(20240520, 2, 4, 4)), "65|DIR/a.bin: version 2 instead of 1" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 5, 4)),
-            "65|DIR/a.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 1032" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 3, 4)),
-            "65|DIR/a.bin: the header counts 3 tokens, 1030 bytes in all, but the file has 1032" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 4, 4) + "x"),
-            "65|DIR/a.bin: the header counts 4 tokens, 1032 bytes in all, but the file has 1033" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, -4, 4)),
-            "65|DIR/a.bin: the header counts -4 tokens, 1016 bytes in all, but the file has 1032" + fix);
+  test::expect_texts(
+      {{error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + bare + fix.substr(1)},
+       {error(std::string(1000, 'x')),
+        "65|DIR/a.bin: 1000 bytes; a token file starts with a header of 1024" + bare + fix.substr(1)},
+       {error(file_of(20240801, 7, 4, 8)),
+        "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix},
+       {error(file_of(20240520, 2, 4, 4)), "65|DIR/a.bin: version 2 instead of 1" + fix},
+       {error(file_of(20240520, 1, 5, 4)),
+        "65|DIR/a.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 1032" + fix},
+       {error(file_of(20240520, 1, 3, 4)),
+        "65|DIR/a.bin: the header counts 3 tokens, 1030 bytes in all, but the file has 1032" + fix},
+       {error(file_of(20240520, 1, 4, 4) + "x"),
+        "65|DIR/a.bin: the header counts 4 tokens, 1032 bytes in all, but the file has 1033" + fix},
+       {error(file_of(20240520, 1, -4, 4)),
+        "65|DIR/a.bin: the header counts -4 tokens, 1016 bytes in all, but the file has 1032" + fix}});
 }
 
 TEST(TokenFile, ATokenOutsideTheVocabularyIsNamed) {
@@ -112,12 +113,13 @@ TEST(TokenFile, IsComparedWithItsSidecar) {
     ops->create(dir / "a.bin.json")->append(as_bytes(sidecar));
     return input_error([&] { TokenFile(dir / "a.bin").check_sidecar(*ops, "gpt2"); }, dir.path().string());
   };
-  EXPECT_EQ(error(sidecar_text(kTokens, "gpt2")), "no InputError");
-  EXPECT_EQ(error("{\"tokenizer\": \"gpt2\", \"licence\": 3}"), "no InputError");  // before it had sums
-  EXPECT_EQ(error("[\"tokenizer\"]"), "no InputError");
-  EXPECT_EQ(error(sidecar_text(kTokens, "byte")),
-            "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
-            "data.tokenizer=\"byte\" (prepare: --tokenizer)");
+  test::expect_texts(
+      {{error(sidecar_text(kTokens, "gpt2")), "no InputError"},
+       {error("{\"tokenizer\": \"gpt2\", \"licence\": 3}"), "no InputError"},  // before it had sums
+       {error("[\"tokenizer\"]"), "no InputError"},
+       {error(sidecar_text(kTokens, "byte")),
+        "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
+        "data.tokenizer=\"byte\" (prepare: --tokenizer)"}});
   std::vector<TokenId> others = kTokens;
   others[3] = 1;
   const std::string fix = "|prepare the text anew; or remove that .json, if it is another file's";

@@ -18,6 +18,7 @@
 #include "common/storage/atomic_dir.h"
 #include "tests/model/golden.h"
 #include "tests/model/model_fixture.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -207,13 +208,14 @@ TEST(HfWeights, IgnoresMasksOfOldFiles) {
 
 // What wraps a model leaves its names in it.
 TEST(HfWeights, NamesThatOthersGive) {
-  EXPECT_EQ(our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
-  EXPECT_EQ(our_name("wte.weight"), "wte.weight");
-  EXPECT_EQ(our_name("_orig_mod.module.transformer.lm_head.weight"), "lm_head.weight");
-  EXPECT_EQ(our_name("module.model._orig_mod.gpt.h.11._checkpoint_wrapped_module.mlp.c_fc.bias"),
-            "h.11.mlp.c_fc.bias");
-  EXPECT_EQ(our_name("_fsdp_wrapped_module.transformer.h.1._fsdp_wrapped_module.attn.c_attn.weight"),
-            "h.1.attn.c_attn.weight");
+  test::expect_texts(
+      {{our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight"},
+       {our_name("wte.weight"), "wte.weight"},
+       {our_name("_orig_mod.module.transformer.lm_head.weight"), "lm_head.weight"},
+       {our_name("module.model._orig_mod.gpt.h.11._checkpoint_wrapped_module.mlp.c_fc.bias"),
+        "h.11.mlp.c_fc.bias"},
+       {our_name("_fsdp_wrapped_module.transformer.h.1._fsdp_wrapped_module.attn.c_attn.weight"),
+        "h.1.attn.c_attn.weight"}});
   for (const char* other :
        {"score.weight", "v_head.summary.weight", "h.weight", "model.layers.0.mlp.weight", "", "wte", "."})
     EXPECT_EQ(our_name(other), "") << other;
