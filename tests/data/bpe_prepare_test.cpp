@@ -19,12 +19,11 @@ namespace sc::prepare {
 namespace {
 
 using sc::test::input_error;
-using sc::test::TempDir;
 using Parts = std::vector<std::string_view>;
 using Ids = std::vector<TokenId>;
 constexpr TokenId kEnd = ByteTokenizer::kEndOfText;
 
-class PrepareTest : public ::testing::Test {
+class PrepareTest : public sc::test::InTempDir {
  protected:
   PrepareTest() {
     options_.out = dir_ / "out.bin";
@@ -33,26 +32,24 @@ class PrepareTest : public ::testing::Test {
     options_.command = "prepare";
   }
   void put(const std::string& name, std::string_view content) {
-    make_dirs(*disk_, (dir_ / name).parent_path());
-    disk_->create(dir_ / name)->append(as_bytes(content));
+    make_dirs(*ops_, (dir_ / name).parent_path());
+    ops_->create(dir_ / name)->append(as_bytes(content));
     options_.inputs = {(dir_ / name).string()};
   }
   void put_ids(const std::string& name, const Ids& ids) {
-    write_token_file(*disk_, dir_ / name, ids);
+    write_token_file(*ops_, dir_ / name, ids);
     options_.inputs = {(dir_ / name).string()};
   }
-  Prepared tokens() { return tokenize(*disk_, options_, *make_tokenizer(options_.tokenizer)); }
+  Prepared tokens() { return tokenize(*ops_, options_, *make_tokenizer(options_.tokenizer)); }
   std::string text() {
     std::string text;
     for (const TokenId id : tokens().tokens) text += id == kEnd ? '|' : static_cast<char>(id);
     return text;
   }
   std::string error() {
-    return input_error([&] { run(*disk_, options_, log_); }, dir_.path().string());
+    return error_of([&] { run(*ops_, options_, log_); });
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> disk_ = posix_file_ops(Syncing::skip);
   Options options_;
   std::ostringstream log_;
 };
@@ -117,9 +114,8 @@ TEST_F(PrepareTest, OneTextGivesTheTokensOfTheDataFlag) {
   options_.tokenizer = "gpt2";
   put("a.txt", "It is a truth universally acknowledged,\n\nthat a single man ...");
   const auto tokenizer = make_tokenizer("gpt2");
-  const TokenFile cached(
-      tokenize_once(*disk_, options_.inputs[0], *tokenizer, Packing::pack, dir_ / "cache"));
-  run(*disk_, options_, log_);
+  const TokenFile cached(tokenize_once(*ops_, options_.inputs[0], *tokenizer, Packing::pack, dir_ / "cache"));
+  run(*ops_, options_, log_);
   const TokenFile prepared(options_.out);
   EXPECT_EQ(Ids(prepared.tokens().begin(), prepared.tokens().end()),
             Ids(cached.tokens().begin(), cached.tokens().end()));
@@ -154,7 +150,7 @@ TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
   put("a.txt", "text");
   std::filesystem::create_symlink("elsewhere", dir_ / "out.bin.json");
   EXPECT_EQ(error().substr(0, 45), "64|DIR/out.bin.json: is a symbolic link, and ");
-  EXPECT_EQ(disk_->kind_of_name(options_.out), PathKind::absent);
+  EXPECT_EQ(ops_->kind_of_name(options_.out), PathKind::absent);
 }
 
 // The same documents, however the system ends lines that the file was written on, and whether an editor put a
@@ -287,7 +283,7 @@ TEST_F(PrepareTest, BytesThatAreNotUtf8AreKeptAndReported) {
   EXPECT_EQ(source.wrong_bytes, 5);
   EXPECT_EQ(source.first_wrong_byte, 2);
   EXPECT_EQ(text(), "ab\xFF\xC3(\xED\xA0\x80");
-  run(*disk_, options_, log_);
+  run(*ops_, options_, log_);
   EXPECT_NE(log_.str().find("note: 5 bytes are not UTF-8, the first is byte 2;"), std::string::npos);
 }
 
@@ -300,7 +296,7 @@ TEST_F(PrepareTest, InputsThatAreNoTextAreRefused) {
   put("a.txt", ";;");
   options_.separator = ";";
   EXPECT_EQ(error(), "65|DIR/a.txt: holds no text|give a text");
-  make_dirs(*disk_, dir_ / "folder");
+  make_dirs(*ops_, dir_ / "folder");
   options_.inputs = {(dir_ / "folder").string()};
   EXPECT_EQ(error(), "65|DIR/folder: holds no .txt file|name the files, or a folder with .txt files");
   put("folder/wiki.test.raw", "x");
@@ -314,8 +310,8 @@ TEST_F(PrepareTest, TheSidecarNamesSourceTokenizerAndLicence) {
   put("a.txt", "Hello world");
   options_.tokenizer = "gpt2";
   options_.licence = "CC0, \"me\"";
-  run(*disk_, options_, log_);
-  const auto json = nlohmann::json::parse(read_file(*disk_, dir_ / "out.bin.json"));
+  run(*ops_, options_, log_);
+  const auto json = nlohmann::json::parse(read_file(*ops_, dir_ / "out.bin.json"));
   // tokens_sha256: of the bytes 88 3c e3 03, the ids 15496 and 995.
   EXPECT_EQ(json.at("sources").size(), 1U);
   test::expect_values(json, {{"/tokens", 2},
@@ -332,9 +328,9 @@ TEST_F(PrepareTest, TheSidecarNamesSourceTokenizerAndLicence) {
 
 TEST_F(PrepareTest, AnExistingFileIsReplacedOnlyOnRequest) {
   put("a.txt", "new");
-  disk_->create(options_.out)->append(as_bytes("old"));
+  ops_->create(options_.out)->append(as_bytes("old"));
   EXPECT_EQ(error(), "73|DIR/out.bin: is there already|--replace, or another --out");
-  EXPECT_EQ(read_file(*disk_, options_.out), "old");
+  EXPECT_EQ(read_file(*ops_, options_.out), "old");
   options_.replace = true;
   EXPECT_EQ(error(), "no InputError");
   EXPECT_EQ(TokenFile(options_.out).tokens().size(), 3U);
@@ -344,12 +340,12 @@ TEST_F(PrepareTest, AnExistingFileIsReplacedOnlyOnRequest) {
 
 TEST_F(PrepareTest, AFullDiskLeavesTheOldFile) {
   put("a.txt", "new");
-  disk_->create(options_.out)->append(as_bytes("old"));
+  ops_->create(options_.out)->append(as_bytes("old"));
   options_.replace = true;
-  FaultyFileOps full(*disk_, {.op = FileOp::write, .error = ENOSPC});
+  FaultyFileOps full(*ops_, {.op = FileOp::write, .error = ENOSPC});
   const std::string said = input_error([&] { run(full, options_, log_); });
   EXPECT_EQ(said.substr(0, 3), "73|") << said;
-  EXPECT_EQ(read_file(*disk_, options_.out), "old");
+  EXPECT_EQ(read_file(*ops_, options_.out), "old");
 }
 
 TEST_F(PrepareTest, ParquetWithoutItsReaderSaysWhatToRun) {

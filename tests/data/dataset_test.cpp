@@ -13,9 +13,8 @@ namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
 
-class DatasetTest : public ::testing::Test {
+class DatasetTest : public test::InTempDir {
  protected:
   DatasetTest() {
     workload_.batch = {.sequence = 4, .global = 2, .micro = 1};
@@ -23,22 +22,17 @@ class DatasetTest : public ::testing::Test {
     workload_.data.validation_fraction = 0;
     workload_.data.validation_rows = 2 * workload_.batch.micro;
   }
-  void put(const std::string& name, std::string_view content) {
-    disk_->create(dir_ / name)->append(as_bytes(content));
-  }
   std::vector<std::string> notes() {
     std::vector<std::string> notes = open().notes();
     std::erase(notes, "");
     return notes;
   }
-  Dataset open() { return Dataset::open(ops_, workload_, dir_ / "cache"); }
+  Dataset open() { return Dataset::open(counting_, workload_, dir_ / "cache"); }
   std::string error() {
-    return input_error([&] { open(); }, dir_.path().string());
+    return error_of([&] { open(); });
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> disk_ = posix_file_ops(Syncing::skip);
-  CountingFileOps ops_{*disk_};
+  CountingFileOps counting_{*ops_};
   Workload workload_;
 };
 
@@ -57,10 +51,10 @@ TEST_F(DatasetTest, TokenisesATextOnceIntoTheCache) {
   const Dataset first = open();
   EXPECT_EQ(first.train().num_tokens(), 13);
   EXPECT_EQ(first.train().count(), 3);
-  const std::int64_t writes = ops_.of(FileOp::write).calls;
+  const std::int64_t writes = counting_.of(FileOp::write).calls;
   EXPECT_GT(writes, 0);
   EXPECT_EQ(open().tokens_path(), first.tokens_path());
-  EXPECT_EQ(ops_.of(FileOp::write).calls, writes);
+  EXPECT_EQ(counting_.of(FileOp::write).calls, writes);
   EXPECT_EQ(first.tokens_path().filename(), "f8c3bf62a9aa3e6f-byte-stream-2.bin");  // sha256sum's digits
   put("text.txt", "Hello, worms.");
   EXPECT_NE(open().tokens_path(), first.tokens_path());  // by content, not by name
@@ -69,22 +63,22 @@ TEST_F(DatasetTest, TokenisesATextOnceIntoTheCache) {
 TEST_F(DatasetTest, ADamagedCacheIsMadeAnew) {
   put("text.txt", "Hello, world.");
   const Path path = open().tokens_path(), beside = sidecar_of(path);
-  const std::string tokens = read_file(*disk_, path), sidecar = read_file(*disk_, beside);
+  const std::string tokens = read_file(*ops_, path), sidecar = read_file(*ops_, beside);
   const std::string shorter = std::string(tokens).replace(8, 1, "\x0c").substr(0, 1024 + 2 * 12);
   for (const std::string& damaged : {std::string(tokens).replace(1024, 1, "J"), shorter,
                                      tokens.substr(0, 1030), tokens.substr(0, 8), std::string()}) {
-    atomic_write_file(*disk_, path, damaged);
+    atomic_write_file(*ops_, path, damaged);
     EXPECT_EQ(error(), "no InputError");
-    EXPECT_EQ(read_file(*disk_, path), tokens);
+    EXPECT_EQ(read_file(*ops_, path), tokens);
   }
   for (const std::string& other : {std::string("{}"), sidecar_text({}, "byte"), std::string("none")}) {
-    atomic_write_file(*disk_, beside, other);
+    atomic_write_file(*ops_, beside, other);
     EXPECT_EQ(error(), "no InputError");
-    EXPECT_EQ(read_file(*disk_, beside), sidecar);
+    EXPECT_EQ(read_file(*ops_, beside), sidecar);
   }
-  disk_->remove(beside);
+  ops_->remove(beside);
   EXPECT_EQ(error(), "no InputError");
-  EXPECT_EQ(read_file(*disk_, beside), sidecar);
+  EXPECT_EQ(read_file(*ops_, beside), sidecar);
 }
 
 // Caches of before a change are not read after it: where this fails, the number in tokenize_once() changes,
@@ -95,9 +89,9 @@ TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
   for (const char* tokenizer : {"byte", "gpt2"}) {
     for (const Packing packing : {Packing::pack, Packing::pad_masked}) {
       const Path made =
-          tokenize_once(*disk_, workload_.data.source, *make_tokenizer(tokenizer), packing, dir_ / "cache");
+          tokenize_once(*ops_, workload_.data.source, *make_tokenizer(tokenizer), packing, dir_ / "cache");
       EXPECT_TRUE(made.string().ends_with("-2.bin"));
-      const std::string beside = read_file(*disk_, sidecar_of(made));
+      const std::string beside = read_file(*ops_, sidecar_of(made));
       sums += beside.substr(beside.find("xxh3") + 8, 16) + " ";
     }
   }
@@ -107,7 +101,7 @@ TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
 // A file of prepare's, whose ids another tokenizer would read as other texts.
 TEST_F(DatasetTest, ATokenFileIsComparedWithItsSidecar) {
   const std::vector<TokenId> tokens = {'a', 'b', 'c', 256, 'd', 'e'};
-  write_token_file(*disk_, dir_ / "a.bin", tokens);
+  write_token_file(*ops_, dir_ / "a.bin", tokens);
   put("a.bin.json", sidecar_text(tokens, "byte"));
   put("text.txt", "a text to train on");
   workload_.model.vocab = 50257;
@@ -116,7 +110,9 @@ TEST_F(DatasetTest, ATokenFileIsComparedWithItsSidecar) {
     workload_.data.validation_rows = 1;
     const Path other = dir_ / validation;
     return input_error(
-        [&] { Dataset::open(ops_, workload_, dir_ / "cache", validation.empty() ? "" : other.string()); },
+        [&] {
+          Dataset::open(counting_, workload_, dir_ / "cache", validation.empty() ? "" : other.string());
+        },
         dir_.path().string());
   };
   EXPECT_EQ(named("a.bin", ""), "no InputError");
@@ -126,7 +122,7 @@ TEST_F(DatasetTest, ATokenFileIsComparedWithItsSidecar) {
       "data.tokenizer=\"byte\" (prepare: --tokenizer)";
   EXPECT_EQ(named("a.bin", ""), wanted);
   EXPECT_EQ(named("text.txt", "a.bin"), wanted);
-  EXPECT_EQ(input_error([&] { TestSet(ops_, (dir_ / "a.bin").string(), workload_, dir_ / "cache"); },
+  EXPECT_EQ(input_error([&] { TestSet(counting_, (dir_ / "a.bin").string(), workload_, dir_ / "cache"); },
                         dir_.path().string()),
             wanted);
 }
@@ -141,7 +137,7 @@ TEST_F(DatasetTest, WhatIsLeftOutOrRepeatedIsSaid) {
   put("text.txt", std::string(404, 'a'));
   EXPECT_TRUE(notes().empty()) << "less than a hundredth is the end of a text";
   const auto test_notes = [&] {
-    Notes notes = TestSet(ops_, workload_.data.source, workload_, dir_ / "cache").notes();
+    Notes notes = TestSet(counting_, workload_.data.source, workload_, dir_ / "cache").notes();
     std::erase(notes, "");
     return notes.empty() ? "" : notes.at(0).substr(notes.at(0).find(": ") + 2);
   };
@@ -185,7 +181,7 @@ TEST_F(DatasetTest, TheTailIsForValidation) {
 TEST_F(DatasetTest, ReadsTokenFilesByContentOrSuffix) {
   workload_.model.vocab = 50257;
   workload_.data.tokenizer = "gpt2";
-  write_token_file(*disk_, dir_ / "text.txt", std::vector<TokenId>{50256, 1, 2, 3, 50256, 4, 5, 6});
+  write_token_file(*ops_, dir_ / "text.txt", std::vector<TokenId>{50256, 1, 2, 3, 50256, 4, 5, 6});
   EXPECT_EQ(open().tokens_path(), dir_ / "text.txt");
   workload_.data.packing = Packing::pad_masked;
   EXPECT_EQ(open().train().count(), 2);  // split at 50256
@@ -366,7 +362,7 @@ TEST_F(DatasetTest, TheDefaultIsAusten) {
   const Dataset data = open();
   EXPECT_EQ(data.train().num_tokens() + data.validation().num_tokens(), 4025029);
   EXPECT_EQ(data.validation().num_tokens(), 201251);
-  EXPECT_EQ(disk_->list(dir_ / "cache"),
+  EXPECT_EQ(ops_->list(dir_ / "cache"),
             (std::vector<std::string>{"austen.txt", "f2516f2139e3cecf-byte-stream-2.bin",
                                       "f2516f2139e3cecf-byte-stream-2.bin.json"}));
 }

@@ -16,7 +16,6 @@ namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
 
 TEST(Permutation, IsOneForEveryCount) {
   for (std::int64_t count = 1; count <= 200; ++count) {
@@ -60,7 +59,7 @@ TEST(Permutation, SpreadsNeighbours) {
 }
 
 /// Data of `rows` packed rows of 2 tokens whose first token is the row's number.
-class SamplerTest : public ::testing::Test {
+class SamplerTest : public test::InTempDir {
  protected:
   void make(std::int64_t rows, std::int64_t global, std::int64_t micro, double validation = 0) {
     std::vector<TokenId> tokens;
@@ -90,8 +89,6 @@ class SamplerTest : public ::testing::Test {
     return found;
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
   Workload workload_;
   std::optional<Dataset> data_;
 };
