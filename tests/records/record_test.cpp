@@ -259,57 +259,54 @@ TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 130) << text;
 }
 
-// A change to the JSON of a good record, and the message that it must give.
+// A change to the JSON of a good record (RFC 6902), and the message that it must give.
 struct Damage {
-  const char* name;
-  std::function<void(nlohmann::json&)> change;
-  const char* message;
+  const char *name, *op, *at;
+  nlohmann::json value;
+  std::string message;
 };
 
 TEST_F(Record, RefusesWhatIsMalformed) {
   const auto good = nlohmann::json::parse(written(some_record()));
+  const auto whole = [](const std::string& from, const std::string& to, const std::string& found) {
+    return " must be a whole number from " + from + " to " + to + ", not " + found;
+  };
+  const std::string most = "2147483647", most_bytes = "1125899906842624";
   const std::vector<Damage> all = {
-      {"missing", [](auto& j) { j.erase("world"); }, "\"world\" is missing"},
-      {"format", [](auto& j) { j["format"] = 2; }, "\"format\" is not 1, the one this version reads"},
-      {"text", [](auto& j) { j["lesson"] = 3; }, "\"lesson\" must be a text, not 3"},
-      {"whole", [](auto& j) { j["world"] = 2.5; },
-       "\"world\" must be a whole number from 1 to 2147483647, not 2.5"},
-      {"small", [](auto& j) { j["threads"] = std::int64_t{1} << 40; },
-       "\"threads\" must be a whole number from 0 to 2147483647, not 1099511627776"},
-      {"huge", [](auto& j) { j["ranks"][0]["memory_bytes"] = std::uint64_t{1} << 63; },
-       "\"ranks[0].memory_bytes\" must be a whole number from 0 to 1125899906842624, not "
-       "9223372036854775808"},
-      {"no world", [](auto& j) { j["world"] = 0; },
-       "\"world\" must be a whole number from 1 to 2147483647, not 0"},
-      {"no group", [](auto& j) { j["ranks"][0]["measured_operations"][0]["ranks"] = 0; },
-       "\"ranks[0].measured_operations[0].ranks\" must be a whole number from 1 to 2147483647, not 0"},
-      {"no GPU", [](auto& j) { j["flops"]["gpus"] = 0; },
-       "\"flops.gpus\" must be a whole number from 1 to 2147483647, not 0"},
-      {"negative", [](auto& j) { j["ranks"][1]["predicted_bytes"]["total"] = -1; },
-       "\"ranks[1].predicted_bytes.total\" must be a whole number from 0 to 1125899906842624, not -1"},
-      {"product",
-       [](auto& j) { j["ranks"][1]["measured_operations"][0]["elements"] = std::int64_t{1} << 50; },
+      {"missing", "remove", "/world", {}, "\"world\" is missing"},
+      {"format", "replace", "/format", 2, "\"format\" is not 1, the one this version reads"},
+      {"text", "replace", "/lesson", 3, "\"lesson\" must be a text, not 3"},
+      {"whole", "replace", "/world", 2.5, "\"world\"" + whole("1", most, "2.5")},
+      {"small", "replace", "/threads", std::int64_t{1} << 40,
+       "\"threads\"" + whole("0", most, "1099511627776")},
+      {"huge", "replace", "/ranks/0/memory_bytes", std::uint64_t{1} << 63,
+       "\"ranks[0].memory_bytes\"" + whole("0", most_bytes, "9223372036854775808")},
+      {"no world", "replace", "/world", 0, "\"world\"" + whole("1", most, "0")},
+      {"no group", "replace", "/ranks/0/measured_operations/0/ranks", 0,
+       "\"ranks[0].measured_operations[0].ranks\"" + whole("1", most, "0")},
+      {"no GPU", "replace", "/flops/gpus", 0, "\"flops.gpus\"" + whole("1", most, "0")},
+      {"negative", "replace", "/ranks/1/predicted_bytes/total", -1,
+       "\"ranks[1].predicted_bytes.total\"" + whole("0", most_bytes, "-1")},
+      {"product", "replace", "/ranks/1/measured_operations/0/elements", std::int64_t{1} << 50,
        "\"ranks[1].measured_operations[0]\" moves more than a step can"},
-      {"time", [](auto& j) { j["steps"]["seconds"][7] = nullptr; },
-       "\"steps\" has a step whose \"seconds\" are no time"},
-      {"name", [](auto& j) { j["lesson"] = "\x1b[2J"; }, "\"lesson\" is no name of a lesson"},
-      {"number", [](auto& j) { j["seconds"] = "1"; }, "\"seconds\" must be a number, not \"1\""},
-      {"map", [](auto& j) { j["workload"]["optim.lr"] = 1; }, "\"workload.optim.lr\" must be a text, not 1"},
-      {"object", [](auto& j) { j["versions"] = 1; }, "\"versions\" must be an object, not 1"},
-      {"array", [](auto& j) { j["ranks"] = 1; }, "\"ranks\" must be a list, not 1"},
-      {"nested", [](auto& j) { j["ranks"][1].erase("cpu"); }, "\"ranks[1].cpu\" is missing"},
-      {"purpose", [](auto& j) { j["ranks"][1]["predicted_bytes"]["air"] = 1; },
+      {"time", "replace", "/steps/seconds/7", nullptr, "\"steps\" has a step whose \"seconds\" are no time"},
+      {"name", "replace", "/lesson", "\x1b[2J", "\"lesson\" is no name of a lesson"},
+      {"number", "replace", "/seconds", "1", "\"seconds\" must be a number, not \"1\""},
+      {"map", "replace", "/workload/optim.lr", 1, "\"workload.optim.lr\" must be a text, not 1"},
+      {"object", "replace", "/versions", 1, "\"versions\" must be an object, not 1"},
+      {"array", "replace", "/ranks", 1, "\"ranks\" must be a list, not 1"},
+      {"nested", "remove", "/ranks/1/cpu", {}, "\"ranks[1].cpu\" is missing"},
+      {"purpose", "add", "/ranks/1/predicted_bytes/air", 1,
        "\"ranks[1].predicted_bytes.air\" is no purpose that this version knows"},
-      {"kind", [](auto& j) { j["ranks"][0]["predicted_operations"][1]["kind"] = "shout"; },
+      {"kind", "replace", "/ranks/0/predicted_operations/1/kind", "shout",
        "\"ranks[0].predicted_operations[1].kind\" is \"shout\", which this version does not know"},
-      {"length", [](auto& j) { j["steps"]["loss"].erase(0); }, "\"steps.loss\" has 29 values for 30 steps"},
-      {"scalar", [](auto& j) { j = 3; }, "the file must be an object, not 3"},
+      {"length", "remove", "/steps/loss/0", {}, "\"steps.loss\" has 29 values for 30 steps"},
+      {"scalar", "replace", "", 3, "the file must be an object, not 3"},
   };
   for (const Damage& damage : all) {
-    auto bad = good;
-    damage.change(bad);
-    atomic_write_file(*ops, file, bad.dump());
-    EXPECT_EQ(refusal(), std::string("65|DIR/record.json: ") + damage.message +
+    const nlohmann::json change = {{"op", damage.op}, {"path", damage.at}, {"value", damage.value}};
+    atomic_write_file(*ops, file, good.patch(nlohmann::json::array({change})).dump());
+    EXPECT_EQ(refusal(), "65|DIR/record.json: " + damage.message +
                              "|a record that a run of this version wrote, unchanged")
         << damage.name;
   }
