@@ -32,7 +32,7 @@ TEST(SafetensorsReader, ReadsWhatThePythonPackageWrote) {
   const std::map<std::string, std::pair<DType, std::vector<std::int64_t>>> shapes = {
       {"matrix.weight", {DType::f32, {3, 4}}},
       {"half", {DType::f16, {3}}},
-      {"double", {DType::f64, {2}}},
+      {"double", {DType::f64, {2, 1}}},
       {"long", {DType::i64, {2}}},
       {"int", {DType::i32, {1}}},
       {"bytes", {DType::u8, {3}}},
