@@ -101,7 +101,11 @@ TEST(CommandLine, EveryFlagIsRead) {
   EXPECT_EQ(line.ops, OpsChoice::aten);
   EXPECT_EQ(line.graph, false);
   EXPECT_EQ(line.threads, 2);
-  EXPECT_TRUE(line.plan && line.trace && line.help && line.version && line.share_gpu);
+  test::expect_each<bool>({{line.plan, true},
+                           {line.trace, true},
+                           {line.help, true},
+                           {line.version, true},
+                           {line.share_gpu, true}});
   EXPECT_EQ(line.world, 64);
   EXPECT_EQ(line.memory_cap, Bytes(6'000'000'000));
   EXPECT_DOUBLE_EQ(line.watchdog_seconds, 1.5);

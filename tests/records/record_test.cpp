@@ -9,6 +9,7 @@
 
 #include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/bad_json.h"
 #include "tests/support/json_values.h"
 
@@ -138,7 +139,11 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   r.steps.clear();
   written(r);
   const RunRecord got = read_record(*ops, file);
-  EXPECT_FALSE(got.exit_code || got.validation_loss || got.flops || got.init || got.validation);
+  test::expect_each<bool>({{got.exit_code.has_value(), false},
+                           {got.validation_loss.has_value(), false},
+                           {got.flops.has_value(), false},
+                           {got.init.has_value(), false},
+                           {got.validation.has_value(), false}});
   EXPECT_EQ(got.ranks, r.ranks);
   EXPECT_TRUE(got.steps.empty());
   EXPECT_FALSE(got.as_predicted());

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <map>
 
 #include "common/model/hf_names.h"
 #include "common/storage/checkpoint/command/command.h"

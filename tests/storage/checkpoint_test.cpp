@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/storage/checkpoint_support.h"
 #include "tests/support/file_ops_decorators.h"

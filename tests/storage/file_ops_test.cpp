@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 
 #include "common/storage/atomic_dir.h"
 #include "common/storage/hold.h"
