@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "tests/support/answers.h"
+
 namespace sc {
 
 enum class LibraryStatus { good, full };
@@ -48,11 +50,11 @@ TEST(InputError, KeepsItsParts) {
 }
 
 TEST(ExitCode, IsSysexits) {
-  EXPECT_EQ(static_cast<int>(ExitCode::usage), 64);
-  EXPECT_EQ(static_cast<int>(ExitCode::missing), 69);
-  EXPECT_EQ(static_cast<int>(ExitCode::claim), 70);
-  EXPECT_EQ(static_cast<int>(ExitCode::cannot_write), 73);
-  EXPECT_EQ(static_cast<int>(ExitCode::lost_rank), 75);
+  test::expect_counts({{static_cast<int>(ExitCode::usage), 64},
+                       {static_cast<int>(ExitCode::missing), 69},
+                       {static_cast<int>(ExitCode::claim), 70},
+                       {static_cast<int>(ExitCode::cannot_write), 73},
+                       {static_cast<int>(ExitCode::lost_rank), 75}});
 }
 
 }  // namespace

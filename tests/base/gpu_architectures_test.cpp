@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 namespace sc {
 namespace {
 
@@ -16,29 +20,33 @@ TEST(GpuArchitectures, TheBuildServesEveryGpuOf8AndNewer) {
     EXPECT_FALSE(architectures_serve(built, gpu)) << gpu.text();
 }
 
+/// What was built, a GPU, and whether that serves it.
+void expect_serves(const std::vector<std::tuple<std::string, Capability, bool>>& rows) {
+  for (const auto& [built, gpu, serves] : rows)
+    EXPECT_EQ(architectures_serve(built, gpu), serves) << built << " on " << gpu.text();
+}
+
 TEST(GpuArchitectures, MachineCodeServesItsMajorNumber) {
-  EXPECT_TRUE(architectures_serve("80-real", {8, 9}));
-  EXPECT_FALSE(architectures_serve("86-real", {8, 0}));
-  EXPECT_FALSE(architectures_serve("80-real", {9, 0}));
-  EXPECT_FALSE(architectures_serve("90-real", {8, 9}));
-  EXPECT_FALSE(architectures_serve("90-real", {10, 0}));
-  EXPECT_TRUE(architectures_serve("75-real 90-real", {9, 0}));
+  expect_serves({{"80-real", {8, 9}, true},
+                 {"86-real", {8, 0}, false},
+                 {"80-real", {9, 0}, false},
+                 {"90-real", {8, 9}, false},
+                 {"90-real", {10, 0}, false},
+                 {"75-real 90-real", {9, 0}, true}});
 }
 
 TEST(GpuArchitectures, PtxServesAllThatIsNewer) {
-  EXPECT_TRUE(architectures_serve("80-virtual", {8, 0}));
-  EXPECT_TRUE(architectures_serve("80-virtual", {12, 0}));
-  EXPECT_TRUE(architectures_serve("86", {9, 0}));
-  EXPECT_FALSE(architectures_serve("86-virtual", {8, 0}));
-  EXPECT_FALSE(architectures_serve("100-virtual", {9, 0}));
-  EXPECT_FALSE(architectures_serve("", {9, 0}));
+  expect_serves({{"80-virtual", {8, 0}, true},
+                 {"80-virtual", {12, 0}, true},
+                 {"86", {9, 0}, true},
+                 {"86-virtual", {8, 0}, false},
+                 {"100-virtual", {9, 0}, false},
+                 {"", {9, 0}, false}});
 }
 
 TEST(GpuArchitectures, FeaturesOfOneGpuServeIt) {
-  EXPECT_TRUE(architectures_serve("90a", {9, 0}));
-  EXPECT_TRUE(architectures_serve("90a-real", {9, 0}));
-  EXPECT_FALSE(architectures_serve("90a", {10, 0}));
-  EXPECT_FALSE(architectures_serve("120a", {12, 1}));
+  expect_serves(
+      {{"90a", {9, 0}, true}, {"90a-real", {9, 0}, true}, {"90a", {10, 0}, false}, {"120a", {12, 1}, false}});
 }
 
 TEST(GpuArchitectures, TheRefusalNamesBoth) {

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
+#include "tests/support/answers.h"
+
 namespace sc {
 namespace {
 
@@ -33,33 +38,24 @@ TEST(Types, ArithmeticOfOneKind) {
   EXPECT_EQ(to_int(WorldSize(4)), 4);
 }
 
-TEST(Types, ElementsBecomeBytesThroughADtype) {
-  EXPECT_EQ(bytes_of(Elements(10), DType::f64), Bytes(80));
-  EXPECT_EQ(bytes_of(Elements(10), DType::i64), Bytes(80));
-  EXPECT_EQ(bytes_of(Elements(10), DType::f32), Bytes(40));
-  EXPECT_EQ(bytes_of(Elements(10), DType::i32), Bytes(40));
-  EXPECT_EQ(bytes_of(Elements(10), DType::bf16), Bytes(20));
-  EXPECT_EQ(bytes_of(Elements(10), DType::f16), Bytes(20));
-  EXPECT_EQ(bytes_of(Elements(10), DType::u8), Bytes(10));
-}
-
-TEST(Types, DtypesHaveTheirNames) {
-  EXPECT_EQ(name_of(DType::f64), "f64");
-  EXPECT_EQ(name_of(DType::f32), "f32");
-  EXPECT_EQ(name_of(DType::bf16), "bf16");
-  EXPECT_EQ(name_of(DType::f16), "f16");
-  EXPECT_EQ(name_of(DType::i64), "i64");
-  EXPECT_EQ(name_of(DType::i32), "i32");
-  EXPECT_EQ(name_of(DType::u8), "u8");
+TEST(Types, DtypesHaveTheirNamesAndSizes) {
+  const std::map<DType, std::pair<std::string, Bytes>> dtypes = {
+      {DType::f64, {"f64", Bytes(80)}}, {DType::i64, {"i64", Bytes(80)}},   {DType::f32, {"f32", Bytes(40)}},
+      {DType::i32, {"i32", Bytes(40)}}, {DType::bf16, {"bf16", Bytes(20)}}, {DType::f16, {"f16", Bytes(20)}},
+      {DType::u8, {"u8", Bytes(10)}}};
+  for (const auto& [dtype, of_ten] : dtypes) {
+    EXPECT_EQ(name_of(dtype), of_ten.first);
+    EXPECT_EQ(bytes_of(Elements(10), dtype), of_ten.second) << of_ten.first;
+  }
 }
 
 TEST(Types, RoundingUp) {
-  EXPECT_EQ(ceil_div(0, 4), 0);
-  EXPECT_EQ(ceil_div(1, 4), 1);
-  EXPECT_EQ(ceil_div(4, 4), 1);
-  EXPECT_EQ(ceil_div(5, 4), 2);
-  EXPECT_EQ(round_up(50257, 128), 50304);
-  EXPECT_EQ(round_up(128, 128), 128);
+  test::expect_counts({{ceil_div(0, 4), 0},
+                       {ceil_div(1, 4), 1},
+                       {ceil_div(4, 4), 1},
+                       {ceil_div(5, 4), 2},
+                       {round_up(50257, 128), 50304},
+                       {round_up(128, 128), 128}});
 }
 
 }  // namespace

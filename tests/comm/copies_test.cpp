@@ -14,6 +14,7 @@
 #include "common/comm/copies/recording_copies.h"
 #include "common/comm/local_communicator.h"
 #include "common/comm/recording_communicator.h"
+#include "tests/support/answers.h"
 #include "tests/support/delaying_copies.h"
 #include "tests/watch/refusal.h"
 
@@ -51,11 +52,11 @@ TEST(Copies, RefuseWhatDoesNotMatch) {
   const std::unique_ptr<Copies> copies = make_host_copies();
   at::Tensor four = at::full({4}, 1.0F), five = at::full({5}, 1.0F), half = at::full({4}, 1.0, at::kBFloat16),
              undefined, column = at::full({4, 2}, 1.0F).select(1, 0);
-  EXPECT_EQ(refusal([&] { copies->to_host(four, five).wait(); }), "to_host: 4 elements to 5");
-  EXPECT_EQ(refusal([&] { copies->to_device(four, half).wait(); }), "to_device: from f32 to bf16");
-  EXPECT_EQ(refusal([&] { copies->to_device(undefined, four).wait(); }),
-            "to_device: a tensor is not defined");
-  EXPECT_EQ(refusal([&] { copies->to_host(column, four).wait(); }), "to_host: a tensor is not contiguous");
+  test::expect_texts(
+      {{refusal([&] { copies->to_host(four, five).wait(); }), "to_host: 4 elements to 5"},
+       {refusal([&] { copies->to_device(four, half).wait(); }), "to_device: from f32 to bf16"},
+       {refusal([&] { copies->to_device(undefined, four).wait(); }), "to_device: a tensor is not defined"},
+       {refusal([&] { copies->to_host(column, four).wait(); }), "to_host: a tensor is not contiguous"}});
 }
 
 /// Copies that begin when the test lets them.

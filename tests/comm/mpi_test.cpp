@@ -14,6 +14,7 @@
 #include "tests/comm/conformance.h"
 #include "tests/comm/mpi_test_main.h"
 #include "tests/comm/pmpi_counter.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -104,9 +105,9 @@ TEST(Mpi, SumOfWireBytesOverRanks) {  // every element of every contribution tra
 }
 
 TEST(Mpi, ScratchIsFourPiecesFromEveryOtherRankAndAllocatedOnce) {
-  EXPECT_EQ(mpi_scratch_bytes(WorldSize{1}).value(), 0);
-  EXPECT_EQ(mpi_scratch_bytes(WorldSize{2}).value(), 4 * 262144);
-  EXPECT_EQ(mpi_scratch_bytes(WorldSize{4}).value(), 12 * 262144);
+  test::expect_counts({{mpi_scratch_bytes(WorldSize{1}).value(), 0},
+                       {mpi_scratch_bytes(WorldSize{2}).value(), 4 * 262144},
+                       {mpi_scratch_bytes(WorldSize{4}).value(), 12 * 262144}});
   const std::int64_t before = test::mpi_scratch_bytes();
   EXPECT_GE(before, mpi_scratch_bytes(test::mpi_world().size()).value());
   at::Tensor t = at::full({300000}, 1.0);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/config/support.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -80,36 +81,34 @@ TEST(CommandLine, EveryFlagIsRead) {
                                   "--version",
                                   "--virtual-ranks",
                                   "4"});
-  EXPECT_EQ(line.sources.workload_file, "w.json");
-  EXPECT_EQ(line.sources.strategy_file, "s.json");
-  ASSERT_EQ(line.sources.settings.size(), 6U);
-  EXPECT_EQ(line.sources.settings[0].key, "a.b");
-  EXPECT_EQ(line.sources.settings[0].value, "1,2=x");
-  EXPECT_EQ(line.sources.settings[0].where, "--set a.b=1,2=x");
-  EXPECT_EQ(line.sources.settings[1].value, "");
-  EXPECT_EQ(line.sources.settings[2].key, "steps");
-  EXPECT_EQ(line.sources.settings[2].where, "--steps 5");
-  EXPECT_EQ(line.sources.settings[3].key, "seed");
-  EXPECT_EQ(line.sources.settings[4].key, "data.source");
-  EXPECT_EQ(line.sources.settings[4].value, "t.txt");
-  EXPECT_EQ(line.init, "m.safetensors");
-  EXPECT_EQ(line.save, "out.safetensors");
+  std::vector<std::string> settings;
+  for (const auto& [key, value, where] : line.sources.settings)
+    settings.push_back(key + " is " + value + " by " + where);
+  EXPECT_EQ(settings, (std::vector<std::string>{
+                          "a.b is 1,2=x by --set a.b=1,2=x", "c is  by --set c=", "steps is 5 by --steps 5",
+                          "seed is 7 by --seed 7", "data.source is t.txt by --data t.txt",
+                          "virtual_ranks is 4 by --virtual-ranks 4"}));
+  test::expect_texts({{line.sources.workload_file, "w.json"},
+                      {line.sources.strategy_file, "s.json"},
+                      {line.init, "m.safetensors"},
+                      {line.save, "out.safetensors"},
+                      {line.explain, "all"},
+                      {line.out, "o"},
+                      {line.compare, "r.json"},
+                      {line.inject, "hang@1,3"}});
   EXPECT_EQ(line.evaluation.sample, 20);
-  EXPECT_EQ(line.explain, "all");
   EXPECT_EQ(line.device, DeviceChoice::cuda);
   EXPECT_EQ(line.ops, OpsChoice::aten);
   EXPECT_EQ(line.graph, false);
-  EXPECT_TRUE(line.share_gpu);
   EXPECT_EQ(line.threads, 2);
-  EXPECT_TRUE(line.plan && line.trace && line.help && line.version);
+  test::expect_each<bool>({{line.plan, true},
+                           {line.trace, true},
+                           {line.help, true},
+                           {line.version, true},
+                           {line.share_gpu, true}});
   EXPECT_EQ(line.world, 64);
   EXPECT_EQ(line.memory_cap, Bytes(6'000'000'000));
-  EXPECT_EQ(line.out, "o");
-  EXPECT_EQ(line.compare, "r.json");
   EXPECT_DOUBLE_EQ(line.watchdog_seconds, 1.5);
-  EXPECT_EQ(line.inject, "hang@1,3");
-  EXPECT_EQ(line.sources.settings[5].key, "virtual_ranks");
-  EXPECT_EQ(line.sources.settings[5].where, "--virtual-ranks 4");
 }
 
 TEST(CommandLine, FlagsOfCheckpointsAreRead) {
@@ -221,13 +220,10 @@ TEST(CommandLine, AShorthandAndItsKeyMustAgree) {
 TEST(Help, HoldsFlagsKeysExitCodesAndExamples) {
   Options options;
   const std::string help = help_text(kProgram, options_table().bind(options));
-  for (const std::string part :
-       {"usage: lessons/01_data_parallel/run.sh [-n RANKS] [flags]", "--workload FILE", "--memory-cap SIZE",
-        "--virtual-ranks W", "as --set virtual_ranks=W", "as --set steps=N", "bucket=unit", "overlap=on",
-        "verify_replicas=10", "exit codes", "64  command line or configuration", "143",
-        "--plan --world 64"}) {
-    EXPECT_NE(help.find(part), std::string::npos) << part;
-  }
+  test::expect_parts(help, {"usage: lessons/01_data_parallel/run.sh [-n RANKS] [flags]", "--workload FILE",
+                            "--memory-cap SIZE", "--virtual-ranks W", "as --set virtual_ranks=W",
+                            "as --set steps=N", "bucket=unit", "overlap=on", "verify_replicas=10",
+                            "exit codes", "64  command line or configuration", "143", "--plan --world 64"});
   for (const char c : help) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
 }
 

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 
 #include "common/base/text.h"
 #include "common/config/field_table.h"
 #include "common/config/workload_table.h"
 #include "tests/config/support.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -24,20 +26,20 @@ std::string parse_failure(const Codec<V>& codec, const Value& value) {
 
 TEST(Field, IntegersAreWholeAndInRange) {
   const auto codec = integer(1, 1000);
-  EXPECT_EQ(codec.parse(flag("12")), 12);
-  EXPECT_EQ(codec.parse(flag("1e3")), 1000);
-  EXPECT_EQ(codec.parse({Value::Form::integer, "1"}), 1);
-  EXPECT_EQ(codec.range, "1 .. 1000");
-  EXPECT_EQ(parse_failure(codec, flag("0")), "0 is outside its range, 1 .. 1000");
-  EXPECT_EQ(parse_failure(codec, flag("1001")), "1001 is outside its range, 1 .. 1000");
-  EXPECT_EQ(parse_failure(codec, flag("2.5")), "\"2.5\" is not an integer");
-  EXPECT_EQ(parse_failure(codec, flag("12x")), "\"12x\" is not an integer");
-  EXPECT_EQ(parse_failure(codec, flag("")), "\"\" is not an integer");
-  EXPECT_EQ(parse_failure(codec, {Value::Form::text, "12"}), "\"12\" is not an integer");
-  EXPECT_EQ(parse_failure(codec, {Value::Form::boolean, "true"}), "true is not an integer");
-  EXPECT_EQ(parse_failure(codec, {Value::Form::integer, "99999999999999999999"}),
-            "99999999999999999999 is not an integer");
-  EXPECT_EQ(integer(0).range, "at least 0");
+  test::expect_counts({{codec.parse(flag("12")), 12},
+                       {codec.parse(flag("1e3")), 1000},
+                       {codec.parse({Value::Form::integer, "1"}), 1}});
+  test::expect_texts({{codec.range, "1 .. 1000"},
+                      {integer(0).range, "at least 0"},
+                      {parse_failure(codec, flag("0")), "0 is outside its range, 1 .. 1000"},
+                      {parse_failure(codec, flag("1001")), "1001 is outside its range, 1 .. 1000"},
+                      {parse_failure(codec, flag("2.5")), "\"2.5\" is not an integer"},
+                      {parse_failure(codec, flag("12x")), "\"12x\" is not an integer"},
+                      {parse_failure(codec, flag("")), "\"\" is not an integer"},
+                      {parse_failure(codec, {Value::Form::text, "12"}), "\"12\" is not an integer"},
+                      {parse_failure(codec, {Value::Form::boolean, "true"}), "true is not an integer"},
+                      {parse_failure(codec, {Value::Form::integer, "99999999999999999999"}),
+                       "99999999999999999999 is not an integer"}});
 }
 
 TEST(Field, SeedsUseAll64Bits) {
@@ -48,26 +50,28 @@ TEST(Field, SeedsUseAll64Bits) {
 
 TEST(Field, RealsAreFiniteAndRoundTrip) {
   const auto codec = real({.low = 0, .high = 1, .open_high = true});
-  EXPECT_EQ(codec.range, "0 <= x < 1");
   EXPECT_DOUBLE_EQ(codec.parse(flag("1e-8")), 1e-8);
-  EXPECT_EQ(codec.format(codec.parse(flag("0.9990"))), "0.999");
-  EXPECT_EQ(codec.format(codec.parse(flag("-0.0"))), "0");
-  EXPECT_EQ(parse_failure(codec, flag("1")), "1 is outside its range, 0 <= x < 1");
-  EXPECT_EQ(parse_failure(codec, flag("nan")), "\"nan\" is not a finite number");
-  EXPECT_EQ(parse_failure(codec, flag("inf")), "\"inf\" is not a finite number");
-  EXPECT_EQ(parse_failure(codec, {Value::Form::boolean, "false"}), "false is not a finite number");
-  EXPECT_EQ(real({.low = 0, .open_low = true}).range, "above 0");
+  test::expect_texts(
+      {{codec.range, "0 <= x < 1"},
+       {real({.low = 0, .open_low = true}).range, "above 0"},
+       {codec.format(codec.parse(flag("0.9990"))), "0.999"},
+       {codec.format(codec.parse(flag("-0.0"))), "0"},
+       {parse_failure(codec, flag("1")), "1 is outside its range, 0 <= x < 1"},
+       {parse_failure(codec, flag("nan")), "\"nan\" is not a finite number"},
+       {parse_failure(codec, flag("inf")), "\"inf\" is not a finite number"},
+       {parse_failure(codec, {Value::Form::boolean, "false"}), "false is not a finite number"}});
 }
 
 TEST(Field, SwitchesTakeFourWords) {
   const auto codec = on_off();
-  EXPECT_TRUE(codec.parse(flag("on")));
-  EXPECT_TRUE(codec.parse({Value::Form::boolean, "true"}));
-  EXPECT_FALSE(codec.parse(flag("false")));
-  EXPECT_FALSE(codec.parse({Value::Form::text, "off"}));
-  EXPECT_EQ(codec.format(false), "off");
-  EXPECT_EQ(parse_failure(codec, flag("yes")), "\"yes\" is none of on, off, true, false");
-  EXPECT_EQ(parse_failure(codec, {Value::Form::integer, "1"}), "1 is none of on, off, true, false");
+  test::expect_texts(
+      {{codec.format(codec.parse(flag("on"))), "on"},
+       {codec.format(codec.parse({Value::Form::boolean, "true"})), "on"},
+       {codec.format(codec.parse(flag("false"))), "off"},
+       {codec.format(codec.parse({Value::Form::text, "off"})), "off"},
+       {codec.format(false), "off"},
+       {parse_failure(codec, flag("yes")), "\"yes\" is none of on, off, true, false"},
+       {parse_failure(codec, {Value::Form::integer, "1"}), "1 is none of on, off, true, false"}});
 }
 
 TEST(Field, ChoicesSayWhatIsNear) {
@@ -80,20 +84,22 @@ TEST(Field, ChoicesSayWhatIsNear) {
 }
 
 TEST(Field, TextIsNeitherEmptyNorSeveralLines) {
-  EXPECT_EQ(text().parse(flag("a b")), "a b");
-  EXPECT_EQ(parse_failure(text(), flag("")), "it is empty");
-  EXPECT_EQ(parse_failure(text(), {Value::Form::text, "a\nseed=7"}), "control characters are not allowed");
-  EXPECT_EQ(parse_failure(text(), {Value::Form::integer, "7"}), "7 is not text: it needs quotes");
+  test::expect_texts(
+      {{text().parse(flag("a b")), "a b"},
+       {parse_failure(text(), flag("")), "it is empty"},
+       {parse_failure(text(), {Value::Form::text, "a\nseed=7"}), "control characters are not allowed"},
+       {parse_failure(text(), {Value::Form::integer, "7"}), "7 is not text: it needs quotes"}});
 }
 
 TEST(Field, SizesHaveUnits) {
-  EXPECT_EQ(parse_bytes("6GB"), Bytes(6'000'000'000));
-  EXPECT_EQ(parse_bytes("512MiB"), Bytes(536'870'912));
-  EXPECT_EQ(parse_bytes("1e9"), Bytes(1'000'000'000));
-  EXPECT_EQ(parse_bytes("1.5kB"), Bytes(1500));
-  EXPECT_EQ(parse_bytes("500KB"), Bytes(500'000));
-  EXPECT_EQ(parse_bytes("4.35MB"), Bytes(4'350'000));
-  EXPECT_EQ(parse_bytes("7B"), Bytes(7));
+  const std::map<std::string, std::int64_t> sizes = {{"6GB", 6'000'000'000},
+                                                     {"512MiB", 536'870'912},
+                                                     {"1e9", 1'000'000'000},
+                                                     {"1.5kB", 1500},
+                                                     {"500KB", 500'000},
+                                                     {"4.35MB", 4'350'000},
+                                                     {"7B", 7}};
+  for (const auto& [text, bytes] : sizes) EXPECT_EQ(parse_bytes(text), Bytes(bytes)) << text;
   EXPECT_EQ(size().format(Bytes(7)), "7");
   for (const std::string bad : {"", "GB", "6 GB", "6gb", "6G", "x", "6GBx", "inf", "nan"}) {
     EXPECT_NE(parse_failure(size(), flag(bad)), "") << bad;
@@ -182,10 +188,10 @@ TEST(Explain, GroupsAndAll) {
 TEST(NearestKey, BySpellingOrByLastPart) {
   Workload workload;
   const FieldSet fields = workload_fields().bind(workload);
-  EXPECT_EQ(nearest_key("batch.micr", {&fields}), "batch.micro");
-  EXPECT_EQ(nearest_key("micro", {&fields}), "batch.micro");
-  EXPECT_EQ(nearest_key("train.lr", {&fields}), "optim.lr");
-  EXPECT_EQ(nearest_key("zzzzzzzzz", {&fields}), "");
+  test::expect_texts({{nearest_key("batch.micr", {&fields}), "batch.micro"},
+                      {nearest_key("micro", {&fields}), "batch.micro"},
+                      {nearest_key("train.lr", {&fields}), "optim.lr"},
+                      {nearest_key("zzzzzzzzz", {&fields}), ""}});
 }
 
 }  // namespace

@@ -22,23 +22,19 @@ std::string read_file(const std::string& path) {
 TEST(JsonReader, GivesEveryScalarWithItsPathFormAndPlace) {
   const auto entries =
       read_json("{\n  \"a\": 12,\n  \"b\": {\"c\" : -1e-3, \"d\":\"x\\\"y\"},\t\"e\":true}\n", "f.json");
-  ASSERT_EQ(entries.size(), 4U);
-  EXPECT_EQ(entries[0].path, "a");
-  EXPECT_EQ(entries[0].value.form, Value::Form::integer);
-  EXPECT_EQ(entries[0].value.text, "12");
-  EXPECT_EQ(entries[0].key_where, "f.json:2:3");
-  EXPECT_EQ(entries[0].value_where, "f.json:2:8");
-  EXPECT_EQ(entries[1].path, "b.c");
-  EXPECT_EQ(entries[1].value.form, Value::Form::real);
-  EXPECT_EQ(entries[1].value.text, "-1e-3");
-  EXPECT_EQ(entries[1].key_where, "f.json:3:9");
-  EXPECT_EQ(entries[1].value_where, "f.json:3:15");
-  EXPECT_EQ(entries[2].path, "b.d");
-  EXPECT_EQ(entries[2].value.text, "x\"y");
-  EXPECT_EQ(entries[2].value_where, "f.json:3:26");
-  EXPECT_EQ(entries[3].path, "e");
-  EXPECT_EQ(entries[3].value.form, Value::Form::boolean);
-  EXPECT_EQ(entries[3].key_where, "f.json:3:35");
+  std::vector<std::string> found;
+  std::vector<Value::Form> forms;
+  for (const auto& entry : entries) {
+    found.push_back(entry.path + " at " + entry.key_where + " is " + entry.value.text + " at " +
+                    entry.value_where);
+    forms.push_back(entry.value.form);
+  }
+  EXPECT_EQ(found,
+            (std::vector<std::string>{
+                "a at f.json:2:3 is 12 at f.json:2:8", "b.c at f.json:3:9 is -1e-3 at f.json:3:15",
+                "b.d at f.json:3:22 is x\"y at f.json:3:26", "e at f.json:3:35 is true at f.json:3:39"}));
+  EXPECT_EQ(forms,
+            (std::vector{Value::Form::integer, Value::Form::real, Value::Form::text, Value::Form::boolean}));
 }
 
 TEST(JsonReader, PlacesSurviveEverythingThatMayFollowANumber) {

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "common/config/validate.h"
 #include "common/config/workload_table.h"
 #include "tests/config/support.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -23,16 +25,19 @@ TEST(Resolve, LaterSourcesWinAndAreRemembered) {
   const ResolvedConfig config =
       resolve({workload.path(), strategy.path(), {set("model.layers", "3"), set("overlap", "on")}}, fields);
   EXPECT_EQ(config.workload.steps, 50);
-  EXPECT_EQ(config.workload.model.layers, 3);
-  EXPECT_EQ(config.workload.model.width, 64);
-  EXPECT_EQ(config.workload.model.heads, 4);
+  const GptConfig& model = config.workload.model;
+  EXPECT_EQ((std::vector{model.layers, model.width, model.heads}), (std::vector<std::int64_t>{3, 64, 4}));
   EXPECT_EQ(options.bucket.kind, Bucket::Kind::model);
   EXPECT_TRUE(options.overlap);
-  EXPECT_EQ(workload.shorten(origin_of(config.origins, "steps")), "w.json:1:11");
-  EXPECT_EQ(workload.shorten(origin_of(config.origins, "model.width")), "w.json:2:34");
-  EXPECT_EQ(origin_of(config.origins, "model.layers"), "--set model.layers=3");
-  EXPECT_EQ(strategy.shorten(origin_of(config.origins, "bucket")), "config.json:1:12");
-  EXPECT_EQ(origin_of(config.origins, "model.heads"), "the default of model.heads");
+  test::expect_answers(
+      [&](const std::string& key) {
+        return strategy.shorten(workload.shorten(origin_of(config.origins, key)));
+      },
+      {{"steps", "w.json:1:11"},
+       {"model.width", "w.json:2:34"},
+       {"model.layers", "--set model.layers=3"},
+       {"bucket", "config.json:1:12"},
+       {"model.heads", "the default of model.heads"}});
 }
 
 TEST(Resolve, NoFilesMeansTheDefaults) {
@@ -207,22 +212,19 @@ TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
 }
 
 TEST(Configs, Gpt2ShapesArePublished) {
-  struct Shape {
-    std::string name;
-    std::int64_t layers, heads, width;
-  };
-  for (const Shape& shape :
-       {Shape{"gpt2_124m", 12, 12, 768}, Shape{"gpt2_355m", 24, 16, 1024}, Shape{"gpt2_774m", 36, 20, 1280},
-        Shape{"gpt2_1558m", 48, 25, 1600}, Shape{"seed_355m", 24, 16, 1024},
-        Shape{"finetune_124m", 12, 12, 768}, Shape{"finetune_355m", 24, 16, 1024},
-        Shape{"finetune_774m", 36, 20, 1280}, Shape{"finetune_1558m", 48, 25, 1600}}) {
-    const GptConfig model = load_workload("configs/" + shape.name + ".json").model;
-    EXPECT_EQ(model.layers, shape.layers) << shape.name;
-    EXPECT_EQ(model.heads, shape.heads) << shape.name;
-    EXPECT_EQ(model.width, shape.width) << shape.name;
-    EXPECT_EQ(model.context, 1024) << shape.name;
-    EXPECT_EQ(model.vocab, 50257) << shape.name;
-    EXPECT_EQ(model.vocab_padded(), 50304) << shape.name;
+  const std::map<std::string, std::vector<std::int64_t>> shapes = {
+      // layers, heads, width
+      {"gpt2_124m", {12, 12, 768}},      {"gpt2_355m", {24, 16, 1024}},
+      {"gpt2_774m", {36, 20, 1280}},     {"gpt2_1558m", {48, 25, 1600}},
+      {"seed_355m", {24, 16, 1024}},     {"finetune_124m", {12, 12, 768}},
+      {"finetune_355m", {24, 16, 1024}}, {"finetune_774m", {36, 20, 1280}},
+      {"finetune_1558m", {48, 25, 1600}}};
+  for (const auto& [name, shape] : shapes) {
+    const GptConfig model = load_workload("configs/" + name + ".json").model;
+    EXPECT_EQ((std::vector{model.layers, model.heads, model.width}), shape) << name;
+    EXPECT_EQ(model.context, 1024) << name;
+    EXPECT_EQ(model.vocab, 50257) << name;
+    EXPECT_EQ(model.vocab_padded(), 50304) << name;
   }
 }
 

@@ -10,25 +10,17 @@
 namespace sc {
 namespace {
 
-using test::TempDir;
-
-class PrepareProcess : public ::testing::Test {
+class PrepareProcess : public test::InTempDir {
  protected:
   /// Runs `prepare <arguments>` in the temporary directory.
   sc::test::Outcome run_prepare(const std::string& arguments) {
     return sc::test::run_command("cd '" + dir_.path().string() + "' && " PREPARE_PROGRAM " " + arguments);
-  }
-  void put(const std::string& name, std::string_view content) {
-    disk_->create(dir_ / name)->append(as_bytes(content));
   }
   void expect(const std::string& arguments, int code, const std::string& output) {
     const sc::test::Outcome run = run_prepare(arguments);
     EXPECT_EQ(run.code, code) << arguments;
     EXPECT_EQ(run.text, output) << arguments;
   }
-
-  TempDir dir_;
-  std::unique_ptr<FileOps> disk_ = posix_file_ops(Syncing::skip);
 };
 
 TEST_F(PrepareProcess, TextBecomesATokenFileWithASidecar) {
@@ -39,7 +31,7 @@ TEST_F(PrepareProcess, TextBecomesATokenFileWithASidecar) {
   const TokenFile file(dir_ / "out.bin");
   EXPECT_EQ(std::vector<TokenId>(file.tokens().begin(), file.tokens().end()),
             (std::vector<TokenId>{15496, 995}));
-  EXPECT_EQ(read_file(*disk_, dir_ / "out.bin.json"),
+  EXPECT_EQ(read_file(*ops_, dir_ / "out.bin.json"),
             R"({
   "tokens": 2,
   "tokens_xxh3": "c662f54f911f1596",
@@ -105,12 +97,12 @@ TEST_F(PrepareProcess, BadInputAndOutputAreRefusedOnce) {
          "error: a.txt: parquet needs Python with pyarrow, and /no/python is not there\n"
          "  fix: common/data/prepare/setup_parquet.sh\n");
   EXPECT_EQ(run_prepare("a.txt --out a.txt/x.bin").code, 73);
-  EXPECT_EQ(disk_->list(dir_.path()), (std::vector<std::string>{"a.txt", "empty.txt", "there.bin"}));
+  EXPECT_EQ(ops_->list(dir_.path()), (std::vector<std::string>{"a.txt", "empty.txt", "there.bin"}));
 }
 
 TEST_F(PrepareProcess, ParquetIsReadByThePythonOfSetupParquet) {
   const Path python = prepare::default_python();
-  if (disk_->kind(python) != PathKind::file) {
+  if (ops_->kind(python) != PathKind::file) {
     GTEST_SKIP() << python.string() << " is not there: common/data/prepare/setup_parquet.sh installs it, and "
                  << "tests/run.sh --all does";
   }

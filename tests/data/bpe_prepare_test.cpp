@@ -11,18 +11,19 @@
 #include "common/data/prepare/parquet.h"
 #include "common/data/prepare/prepare.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/file_ops_decorators.h"
+#include "tests/support/json_values.h"
 
 namespace sc::prepare {
 namespace {
 
 using sc::test::input_error;
-using sc::test::TempDir;
 using Parts = std::vector<std::string_view>;
 using Ids = std::vector<TokenId>;
 constexpr TokenId kEnd = ByteTokenizer::kEndOfText;
 
-class PrepareTest : public ::testing::Test {
+class PrepareTest : public sc::test::InTempDir {
  protected:
   PrepareTest() {
     options_.out = dir_ / "out.bin";
@@ -31,26 +32,24 @@ class PrepareTest : public ::testing::Test {
     options_.command = "prepare";
   }
   void put(const std::string& name, std::string_view content) {
-    make_dirs(*disk_, (dir_ / name).parent_path());
-    disk_->create(dir_ / name)->append(as_bytes(content));
+    make_dirs(*ops_, (dir_ / name).parent_path());
+    ops_->create(dir_ / name)->append(as_bytes(content));
     options_.inputs = {(dir_ / name).string()};
   }
   void put_ids(const std::string& name, const Ids& ids) {
-    write_token_file(*disk_, dir_ / name, ids);
+    write_token_file(*ops_, dir_ / name, ids);
     options_.inputs = {(dir_ / name).string()};
   }
-  Prepared tokens() { return tokenize(*disk_, options_, *make_tokenizer(options_.tokenizer)); }
+  Prepared tokens() { return tokenize(*ops_, options_, *make_tokenizer(options_.tokenizer)); }
   std::string text() {
     std::string text;
     for (const TokenId id : tokens().tokens) text += id == kEnd ? '|' : static_cast<char>(id);
     return text;
   }
   std::string error() {
-    return input_error([&] { run(*disk_, options_, log_); }, dir_.path().string());
+    return error_of([&] { run(*ops_, options_, log_); });
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> disk_ = posix_file_ops(Syncing::skip);
   Options options_;
   std::ostringstream log_;
 };
@@ -115,9 +114,8 @@ TEST_F(PrepareTest, OneTextGivesTheTokensOfTheDataFlag) {
   options_.tokenizer = "gpt2";
   put("a.txt", "It is a truth universally acknowledged,\n\nthat a single man ...");
   const auto tokenizer = make_tokenizer("gpt2");
-  const TokenFile cached(
-      tokenize_once(*disk_, options_.inputs[0], *tokenizer, Packing::pack, dir_ / "cache"));
-  run(*disk_, options_, log_);
+  const TokenFile cached(tokenize_once(*ops_, options_.inputs[0], *tokenizer, Packing::pack, dir_ / "cache"));
+  run(*ops_, options_, log_);
   const TokenFile prepared(options_.out);
   EXPECT_EQ(Ids(prepared.tokens().begin(), prepared.tokens().end()),
             Ids(cached.tokens().begin(), cached.tokens().end()));
@@ -152,7 +150,7 @@ TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
   put("a.txt", "text");
   std::filesystem::create_symlink("elsewhere", dir_ / "out.bin.json");
   EXPECT_EQ(error().substr(0, 45), "64|DIR/out.bin.json: is a symbolic link, and ");
-  EXPECT_EQ(disk_->kind_of_name(options_.out), PathKind::absent);
+  EXPECT_EQ(ops_->kind_of_name(options_.out), PathKind::absent);
 }
 
 // The same documents, however the system ends lines that the file was written on, and whether an editor put a
@@ -285,7 +283,7 @@ TEST_F(PrepareTest, BytesThatAreNotUtf8AreKeptAndReported) {
   EXPECT_EQ(source.wrong_bytes, 5);
   EXPECT_EQ(source.first_wrong_byte, 2);
   EXPECT_EQ(text(), "ab\xFF\xC3(\xED\xA0\x80");
-  run(*disk_, options_, log_);
+  run(*ops_, options_, log_);
   EXPECT_NE(log_.str().find("note: 5 bytes are not UTF-8, the first is byte 2;"), std::string::npos);
 }
 
@@ -298,7 +296,7 @@ TEST_F(PrepareTest, InputsThatAreNoTextAreRefused) {
   put("a.txt", ";;");
   options_.separator = ";";
   EXPECT_EQ(error(), "65|DIR/a.txt: holds no text|give a text");
-  make_dirs(*disk_, dir_ / "folder");
+  make_dirs(*ops_, dir_ / "folder");
   options_.inputs = {(dir_ / "folder").string()};
   EXPECT_EQ(error(), "65|DIR/folder: holds no .txt file|name the files, or a folder with .txt files");
   put("folder/wiki.test.raw", "x");
@@ -312,27 +310,27 @@ TEST_F(PrepareTest, TheSidecarNamesSourceTokenizerAndLicence) {
   put("a.txt", "Hello world");
   options_.tokenizer = "gpt2";
   options_.licence = "CC0, \"me\"";
-  run(*disk_, options_, log_);
-  const auto json = nlohmann::json::parse(read_file(*disk_, dir_ / "out.bin.json"));
-  EXPECT_EQ(json.at("tokens"), 2);
-  // sha256sum of the bytes 88 3c e3 03, the ids 15496 and 995
-  EXPECT_EQ(json.at("tokens_sha256"), hex_sha256("\x88\x3c\xe3\x03"));
-  EXPECT_EQ(json.at("tokenizer"), "gpt2");
-  EXPECT_EQ(json.at("vocabulary"), 50257);
-  EXPECT_EQ(json.at("end_of_text"), 50256);
-  EXPECT_EQ(json.at("licence"), "CC0, \"me\"");
+  run(*ops_, options_, log_);
+  const auto json = nlohmann::json::parse(read_file(*ops_, dir_ / "out.bin.json"));
+  // tokens_sha256: of the bytes 88 3c e3 03, the ids 15496 and 995.
   EXPECT_EQ(json.at("sources").size(), 1U);
-  EXPECT_EQ(json.at("sources")[0].at("sha256"), hex_sha256("Hello world"));
-  EXPECT_EQ(json.at("sources")[0].at("bytes"), 11);
+  test::expect_values(json, {{"/tokens", 2},
+                             {"/tokens_sha256", hex_sha256("\x88\x3c\xe3\x03")},
+                             {"/tokenizer", "gpt2"},
+                             {"/vocabulary", 50257},
+                             {"/end_of_text", 50256},
+                             {"/licence", "CC0, \"me\""},
+                             {"/sources/0/sha256", hex_sha256("Hello world")},
+                             {"/sources/0/bytes", 11}});
   const TokenFile file(options_.out);
   EXPECT_EQ(Ids(file.tokens().begin(), file.tokens().end()), (Ids{15496, 995}));
 }
 
 TEST_F(PrepareTest, AnExistingFileIsReplacedOnlyOnRequest) {
   put("a.txt", "new");
-  disk_->create(options_.out)->append(as_bytes("old"));
+  ops_->create(options_.out)->append(as_bytes("old"));
   EXPECT_EQ(error(), "73|DIR/out.bin: is there already|--replace, or another --out");
-  EXPECT_EQ(read_file(*disk_, options_.out), "old");
+  EXPECT_EQ(read_file(*ops_, options_.out), "old");
   options_.replace = true;
   EXPECT_EQ(error(), "no InputError");
   EXPECT_EQ(TokenFile(options_.out).tokens().size(), 3U);
@@ -342,12 +340,12 @@ TEST_F(PrepareTest, AnExistingFileIsReplacedOnlyOnRequest) {
 
 TEST_F(PrepareTest, AFullDiskLeavesTheOldFile) {
   put("a.txt", "new");
-  disk_->create(options_.out)->append(as_bytes("old"));
+  ops_->create(options_.out)->append(as_bytes("old"));
   options_.replace = true;
-  FaultyFileOps full(*disk_, {.op = FileOp::write, .error = ENOSPC});
+  FaultyFileOps full(*ops_, {.op = FileOp::write, .error = ENOSPC});
   const std::string said = input_error([&] { run(full, options_, log_); });
   EXPECT_EQ(said.substr(0, 3), "73|") << said;
-  EXPECT_EQ(read_file(*disk_, options_.out), "old");
+  EXPECT_EQ(read_file(*ops_, options_.out), "old");
 }
 
 TEST_F(PrepareTest, ParquetWithoutItsReaderSaysWhatToRun) {
@@ -381,10 +379,11 @@ TEST(Frames, ErrorsOfTheReaderBecomeErrorsHere) {
 TEST(Frames, AnEarlyEndIsAnError) {
   const std::string tail =
       "(exit code 0)|see its message above; if pyarrow is damaged, common/data/prepare/setup_parquet.sh";
-  EXPECT_EQ(frames(R"(D\3)" + kZeros + "ab"), "65|x.parquet: /bin/sh ended before the texts did " + tail);
-  EXPECT_EQ(frames(R"(D\377\377\377\377\377\377\377\377ab)"),
-            "65|x.parquet: /bin/sh ended before the texts did " + tail);
-  EXPECT_EQ(frames(""), "65|x.parquet: /bin/sh ended before the texts did " + tail);
+  test::expect_texts(
+      {{frames(R"(D\3)" + kZeros + "ab"), "65|x.parquet: /bin/sh ended before the texts did " + tail},
+       {frames(R"(D\377\377\377\377\377\377\377\377ab)"),
+        "65|x.parquet: /bin/sh ended before the texts did " + tail},
+       {frames(""), "65|x.parquet: /bin/sh ended before the texts did " + tail}});
 }
 
 TEST(Frames, AProgramThatDoesNotStartIsMissing) {

@@ -8,6 +8,7 @@
 #include "common/data/bpe/split.h"
 #include "common/input/utf8.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -26,10 +27,11 @@ std::vector<std::string> pieces(std::string_view text) {
 using Pieces = std::vector<std::string>;
 
 TEST(Split, WordsCarryTheBlankBeforeThem) {
-  EXPECT_EQ(pieces("Hello, world 42 times!"), (Pieces{"Hello", ",", " world", " 42", " times", "!"}));
-  EXPECT_EQ(pieces("a  b \n\n c"), (Pieces{"a", " ", " b", " \n\n", " c"}));
-  EXPECT_EQ(pieces("a\n\nb\t"), (Pieces{"a", "\n", "\n", "b", "\t"}));
-  EXPECT_EQ(pieces("  "), (Pieces{"  "}));
+  test::expect_each<Pieces>(
+      {{pieces("Hello, world 42 times!"), (Pieces{"Hello", ",", " world", " 42", " times", "!"})},
+       {pieces("a  b \n\n c"), (Pieces{"a", " ", " b", " \n\n", " c"})},
+       {pieces("a\n\nb\t"), (Pieces{"a", "\n", "\n", "b", "\t"})},
+       {pieces("  "), (Pieces{"  "})}});
 }
 
 TEST(Split, ContractionsAreCutOnlyWhereTheirApostropheBeginsAPiece) {
@@ -38,9 +40,11 @@ TEST(Split, ContractionsAreCutOnlyWhereTheirApostropheBeginsAPiece) {
 }
 
 TEST(Split, WrongBytesAreOtherCharacters) {
-  EXPECT_EQ(pieces("a\xFF\xC3 b"), (Pieces{"a", "\xFF\xC3", " b"}));
-  EXPECT_EQ(pieces("\xC3\xA9\xC3"), (Pieces{"\xC3\xA9", "\xC3"}));          // a letter, then half of one
-  EXPECT_EQ(pieces("x\xED\xA0\x80y"), (Pieces{"x", "\xED\xA0\x80", "y"}));  // a surrogate is no character
+  test::expect_each<Pieces>({
+      {pieces("a\xFF\xC3 b"), (Pieces{"a", "\xFF\xC3", " b"})},
+      {pieces("\xC3\xA9\xC3"), (Pieces{"\xC3\xA9", "\xC3"})},         // a letter, then half of one
+      {pieces("x\xED\xA0\x80y"), (Pieces{"x", "\xED\xA0\x80", "y"})}  // a surrogate is no character
+  });
 }
 
 TEST(Bpe, TheEarliestMergeWinsThenTheLeftmost) {
@@ -94,12 +98,12 @@ TEST(Bpe, BadMergesAreRefusedWithTheLine) {
     std::string text = input_error([&] { BpeTokenizer("x", merges, "vocab.bpe"); });
     return text.substr(0, text.rfind('|'));
   };
-  EXPECT_EQ(error("#\na b\nab\n"), "65|vocab.bpe:3: \"ab\" is not two symbols");
-  EXPECT_EQ(error("#\na b c\n"), "65|vocab.bpe:2: \"a b c\" is not two symbols");
-  EXPECT_EQ(error("#\na \xFF\n"), "65|vocab.bpe:2: \"a \\xff\" is not two symbols");
-  EXPECT_EQ(error("#\nab c\n"), "65|vocab.bpe:2: merges a symbol that no line before it has made");
-  EXPECT_EQ(error("#\na b\nb c\nab c\na bc\n"),
-            "65|vocab.bpe:5: makes a symbol that a line before it has made");
+  test::expect_texts({{error("#\na b\nab\n"), "65|vocab.bpe:3: \"ab\" is not two symbols"},
+                      {error("#\na b c\n"), "65|vocab.bpe:2: \"a b c\" is not two symbols"},
+                      {error("#\na \xFF\n"), "65|vocab.bpe:2: \"a \\xff\" is not two symbols"},
+                      {error("#\nab c\n"), "65|vocab.bpe:2: merges a symbol that no line before it has made"},
+                      {error("#\na b\nb c\nab c\na bc\n"),
+                       "65|vocab.bpe:5: makes a symbol that a line before it has made"}});
 }
 
 TEST(Bpe, AMissingOrOtherFileIsRefusedWithTheFix) {
@@ -134,11 +138,12 @@ TEST(Utf8Stream, EachLongestWrongBeginningBecomesOneReplacement) {
     return text + stream.finish();
   };
   const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(all("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63"), "a" + r + r + r + "b" + r + "c");  // Unicode 3.9
-  EXPECT_EQ(all("\xC0\xAF\xE0\x80\xBF"), r + r + r + r + r);                                    // overlong
-  EXPECT_EQ(all("\xED\xA0\x80"), r + r + r);                                                    // surrogate
-  EXPECT_EQ(all("\xF4\x91\x92\x93\xFF"), r + r + r + r + r);  // past U+10FFFF
-  EXPECT_EQ(all("\xF4\x8F\xBF\xBF"), "\xF4\x8F\xBF\xBF");
+  test::expect_texts(
+      {{all("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63"), "a" + r + r + r + "b" + r + "c"},  // Unicode 3.9
+       {all("\xC0\xAF\xE0\x80\xBF"), r + r + r + r + r},                                    // overlong
+       {all("\xED\xA0\x80"), r + r + r},                                                    // surrogate
+       {all("\xF4\x91\x92\x93\xFF"), r + r + r + r + r},                                    // past U+10FFFF
+       {all("\xF4\x8F\xBF\xBF"), "\xF4\x8F\xBF\xBF"}});
 }
 
 }  // namespace

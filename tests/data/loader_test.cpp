@@ -12,9 +12,7 @@
 namespace sc {
 namespace {
 
-using test::TempDir;
-
-class LoaderTest : public ::testing::Test {
+class LoaderTest : public test::InTempDir {
  protected:
   LoaderTest() {
     std::string text;
@@ -28,8 +26,6 @@ class LoaderTest : public ::testing::Test {
     sampler_.emplace(*data_, workload_);
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
   Workload workload_;
   std::optional<Dataset> data_;
   std::optional<Sampler> sampler_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/answers.h"
+
 namespace sc {
 namespace {
 
@@ -32,9 +34,11 @@ TEST(Rows, WhatNoRowHasIsCounted) {
   const auto unread = [](const std::vector<TokenId>& tokens, Packing packing) {
     return Rows(tokens, {.packing = packing, .sequence = 2, .end_of_text = kEndOfDocument}).unread();
   };
-  EXPECT_EQ(unread({1, 2, 3, 4, 5}, Packing::pack), 0);
-  EXPECT_EQ(unread({1, 2, 3, 4}, Packing::pack), 1);
-  EXPECT_EQ(unread({1, 2}, Packing::pack), 2) << "not one row";
+  test::expect_counts({
+      {unread({1, 2, 3, 4, 5}, Packing::pack), 0},
+      {unread({1, 2, 3, 4}, Packing::pack), 1},
+      {unread({1, 2}, Packing::pack), 2}  // Not one row.
+  });
   for (const Packing packing : {Packing::pad_masked, Packing::pad_unmasked}) {
     EXPECT_EQ(unread({1, 2, 3, 9, 4, 9}, packing), 0) << "the last target is the third token";
     EXPECT_EQ(unread({1, 2, 3, 4, 5, 9, 9, 1, 2, 3, 4}, packing), 3);

@@ -10,12 +10,12 @@
 
 #include "common/config/workload_table.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
 
 TEST(Permutation, IsOneForEveryCount) {
   for (std::int64_t count = 1; count <= 200; ++count) {
@@ -59,7 +59,7 @@ TEST(Permutation, SpreadsNeighbours) {
 }
 
 /// Data of `rows` packed rows of 2 tokens whose first token is the row's number.
-class SamplerTest : public ::testing::Test {
+class SamplerTest : public test::InTempDir {
  protected:
   void make(std::int64_t rows, std::int64_t global, std::int64_t micro, double validation = 0) {
     std::vector<TokenId> tokens;
@@ -89,8 +89,6 @@ class SamplerTest : public ::testing::Test {
     return found;
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
   Workload workload_;
   std::optional<Dataset> data_;
 };
@@ -322,9 +320,9 @@ TEST_F(SamplerTest, SurplusEvaluationMicroBatchesHaveNoTargets) {
 
 TEST_F(SamplerTest, WithoutAValidationPartThereIsNoEvaluation) {
   make(10, 4, 2);
-  EXPECT_EQ(sampler().validation_rows(), 0);
-  EXPECT_EQ(sampler().validation_micro_batches(), 0);
-  EXPECT_EQ(sampler().evaluated_at_once(), 3);
+  test::expect_counts({{sampler().validation_rows(), 0},
+                       {sampler().validation_micro_batches(), 0},
+                       {sampler().evaluated_at_once(), 3}});
 }
 
 TEST_F(SamplerTest, AGlobalBatchThatIsNotWholeIsRefused) {

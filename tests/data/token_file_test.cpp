@@ -6,41 +6,38 @@
 #include <cstring>
 
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/file_ops_decorators.h"
 
 namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
+using TokenFiles = test::InTempDir;
 
 const Path kGolden = "tests/data/golden/tokens.bin";
 const std::vector<TokenId> kTokens = {50256, 0, 1, 65535, 256, 318, 262};
 
-TEST(TokenFile, ReadsWhatAnotherWriterWrote) {
+TEST_F(TokenFiles, ReadsWhatAnotherWriterWrote) {
   TokenFile file(kGolden);
   EXPECT_EQ(std::vector<TokenId>(file.tokens().begin(), file.tokens().end()), kTokens);
   file.check_tokens(65536);
 }
 
-TEST(TokenFile, WritesTheSameBytes) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
-  write_token_file(*ops, dir / "a.bin", kTokens);
-  EXPECT_EQ(read_file(*ops, dir / "a.bin"), read_file(*ops, kGolden));
-  write_token_file(*ops, dir / "empty.bin", {});
-  EXPECT_TRUE(TokenFile(dir / "empty.bin").tokens().empty());
+TEST_F(TokenFiles, WritesTheSameBytes) {
+  write_token_file(*ops_, dir_ / "a.bin", kTokens);
+  EXPECT_EQ(read_file(*ops_, dir_ / "a.bin"), read_file(*ops_, kGolden));
+  write_token_file(*ops_, dir_ / "empty.bin", {});
+  EXPECT_TRUE(TokenFile(dir_ / "empty.bin").tokens().empty());
 }
 
-TEST(TokenFile, AFullDiskLeavesNothing) {
-  const TempDir dir;
-  const auto disk = posix_file_ops(Syncing::skip);
-  FaultyFileOps full(*disk, {.op = FileOp::write, .nth = 1, .error = ENOSPC});
-  EXPECT_EQ(input_error([&] { write_token_file(full, dir / "a.bin", kTokens); }, dir.path().string()),
+TEST_F(TokenFiles, AFullDiskLeavesNothing) {
+  FaultyFileOps full(*ops_, {.op = FileOp::write, .nth = 1, .error = ENOSPC});
+  EXPECT_EQ(error_of([&] { write_token_file(full, dir_ / "a.bin", kTokens); }),
             "73|DIR/.a.bin.tmp-0: cannot write 7 bytes at byte 1031: No space left on device (ENOSPC)|free "
             "space on the file "
             "system that holds it, or write elsewhere");
-  EXPECT_TRUE(disk->list(dir.path()).empty());
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
 }
 
 /// A header of these three numbers and `tokens` zeros.
@@ -51,37 +48,35 @@ std::string file_of(std::int32_t magic, std::int32_t version, std::int32_t count
   return bytes;
 }
 
-TEST(TokenFile, WrongFilesAreRefusedWithTheReason) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
+TEST_F(TokenFiles, WrongFilesAreRefusedWithTheReason) {
   const auto error = [&](const std::string& content) {
-    ops->create(dir / "a.bin")->append(as_bytes(content));
-    return input_error([&] { TokenFile(dir / "a.bin"); }, dir.path().string());
+    put("a.bin", content);
+    return error_of([&] { TokenFile(dir_ / "a.bin"); });
   };
   const std::string fix = "|give a text file, or a 2-byte token file of llm.c (magic 20240520, version 1)";
-  EXPECT_EQ(error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix);
-  EXPECT_EQ(error(std::string(1023, 'x')),
-            "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix);
+  test::expect_texts({{error(""), "65|DIR/a.bin: 0 bytes; a token file starts with a header of 1024" + fix},
+                      {error(std::string(1023, 'x')),
+                       "65|DIR/a.bin: 1023 bytes; a token file starts with a header of 1024" + fix}});
   const std::string bare =
       "|if it holds bare 2-byte ids (nanoGPT's): prepare DIR/a.bin --format u16 --out TOKENS.bin; otherwise ";
-  EXPECT_EQ(error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + bare + fix.substr(1));
-  EXPECT_EQ(error(std::string(1000, 'x')),
-            "65|DIR/a.bin: 1000 bytes; a token file starts with a header of 1024" + bare + fix.substr(1));
-  EXPECT_EQ(
-      error(file_of(20240801, 7, 4, 8)),
-      "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix);
-  EXPECT_EQ(error(file_of(20240520, 2, 4, 4)), "65|DIR/a.bin: version 2 instead of 1" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 5, 4)),
-            "65|DIR/a.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 1032" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 3, 4)),
-            "65|DIR/a.bin: the header counts 3 tokens, 1030 bytes in all, but the file has 1032" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, 4, 4) + "x"),
-            "65|DIR/a.bin: the header counts 4 tokens, 1032 bytes in all, but the file has 1033" + fix);
-  EXPECT_EQ(error(file_of(20240520, 1, -4, 4)),
-            "65|DIR/a.bin: the header counts -4 tokens, 1016 bytes in all, but the file has 1032" + fix);
+  test::expect_texts(
+      {{error(file_of(1, 1, 4, 4)), "65|DIR/a.bin: magic 1 instead of 20240520" + bare + fix.substr(1)},
+       {error(std::string(1000, 'x')),
+        "65|DIR/a.bin: 1000 bytes; a token file starts with a header of 1024" + bare + fix.substr(1)},
+       {error(file_of(20240801, 7, 4, 8)),
+        "65|DIR/a.bin: magic 20240801 instead of 20240520: these are llm.c's 4-byte tokens of Llama 3" + fix},
+       {error(file_of(20240520, 2, 4, 4)), "65|DIR/a.bin: version 2 instead of 1" + fix},
+       {error(file_of(20240520, 1, 5, 4)),
+        "65|DIR/a.bin: the header counts 5 tokens, 1034 bytes in all, but the file has 1032" + fix},
+       {error(file_of(20240520, 1, 3, 4)),
+        "65|DIR/a.bin: the header counts 3 tokens, 1030 bytes in all, but the file has 1032" + fix},
+       {error(file_of(20240520, 1, 4, 4) + "x"),
+        "65|DIR/a.bin: the header counts 4 tokens, 1032 bytes in all, but the file has 1033" + fix},
+       {error(file_of(20240520, 1, -4, 4)),
+        "65|DIR/a.bin: the header counts -4 tokens, 1016 bytes in all, but the file has 1032" + fix}});
 }
 
-TEST(TokenFile, ATokenOutsideTheVocabularyIsNamed) {
+TEST_F(TokenFiles, ATokenOutsideTheVocabularyIsNamed) {
   TokenFile golden(kGolden);
   EXPECT_EQ(input_error([&] { golden.check_tokens(50257); }),
             "65|tests/data/golden/tokens.bin: token 3 is 65535, but the vocabulary has 50,257 entries|--set "
@@ -91,33 +86,30 @@ TEST(TokenFile, ATokenOutsideTheVocabularyIsNamed) {
             "65|tests/data/golden/tokens.bin: token 0 is 50256, but the vocabulary has 50,256 entries|--set "
             "model.vocab=50257 "
             "or more, or give tokens of this vocabulary");
-  const TempDir dir;
-  const auto ops = posix_file_ops();
   std::vector<TokenId> many(200000, 256);
   many[150000] = 257;  // past the first blocks
-  write_token_file(*ops, dir / "a.bin", many);
-  TokenFile file(dir / "a.bin");
+  write_token_file(*ops_, dir_ / "a.bin", many);
+  TokenFile file(dir_ / "a.bin");
   file.check_tokens(258);
-  EXPECT_EQ(input_error([&] { file.check_tokens(257); }, dir.path().string()),
+  EXPECT_EQ(error_of([&] { file.check_tokens(257); }),
             "65|DIR/a.bin: token 150,000 is 257, but the vocabulary has 257 entries|--set model.vocab=258 or "
             "more, or give "
             "tokens of this vocabulary");
 }
 
-TEST(TokenFile, IsComparedWithItsSidecar) {
-  const TempDir dir;
-  const auto ops = posix_file_ops(Syncing::skip);
-  write_token_file(*ops, dir / "a.bin", kTokens);
+TEST_F(TokenFiles, IsComparedWithItsSidecar) {
+  write_token_file(*ops_, dir_ / "a.bin", kTokens);
   const auto error = [&](const std::string& sidecar) {
-    ops->create(dir / "a.bin.json")->append(as_bytes(sidecar));
-    return input_error([&] { TokenFile(dir / "a.bin").check_sidecar(*ops, "gpt2"); }, dir.path().string());
+    put("a.bin.json", sidecar);
+    return error_of([&] { TokenFile(dir_ / "a.bin").check_sidecar(*ops_, "gpt2"); });
   };
-  EXPECT_EQ(error(sidecar_text(kTokens, "gpt2")), "no InputError");
-  EXPECT_EQ(error("{\"tokenizer\": \"gpt2\", \"licence\": 3}"), "no InputError");  // before it had sums
-  EXPECT_EQ(error("[\"tokenizer\"]"), "no InputError");
-  EXPECT_EQ(error(sidecar_text(kTokens, "byte")),
-            "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
-            "data.tokenizer=\"byte\" (prepare: --tokenizer)");
+  test::expect_texts(
+      {{error(sidecar_text(kTokens, "gpt2")), "no InputError"},
+       {error("{\"tokenizer\": \"gpt2\", \"licence\": 3}"), "no InputError"},  // before it had sums
+       {error("[\"tokenizer\"]"), "no InputError"},
+       {error(sidecar_text(kTokens, "byte")),
+        "65|DIR/a.bin: DIR/a.bin.json says \"tokenizer\": \"byte\", and here it is \"gpt2\"|--set "
+        "data.tokenizer=\"byte\" (prepare: --tokenizer)"}});
   std::vector<TokenId> others = kTokens;
   others[3] = 1;
   const std::string fix = "|prepare the text anew; or remove that .json, if it is another file's";
@@ -130,9 +122,8 @@ TEST(TokenFile, IsComparedWithItsSidecar) {
   EXPECT_TRUE(error("{\"tokens\": 7,").starts_with("65|DIR/a.bin.json:1:"));
 }
 
-TEST(TokenFile, IsToldFromTextByItsFirstBytes) {
-  const auto ops = posix_file_ops();
-  EXPECT_TRUE(looks_like_token_file(read_file(*ops, kGolden)));
+TEST_F(TokenFiles, IsToldFromTextByItsFirstBytes) {
+  EXPECT_TRUE(looks_like_token_file(read_file(*ops_, kGolden)));
   EXPECT_TRUE(looks_like_token_file(file_of(20240801, 7, 0, 0)));
   EXPECT_FALSE(looks_like_token_file("SENSE AND SENSIBILITY"));
   EXPECT_FALSE(looks_like_token_file("abc"));

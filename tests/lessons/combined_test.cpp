@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "lessons/00_one_device/reference_order.h"
+#include "tests/support/answers.h"
 #include "tests/support/harness.h"
 
 namespace sc {
@@ -117,9 +118,9 @@ TEST(Combined, WithoutAMeshTensorRanksComeFirst) {
     const Mesh mesh = mesh_of({}, WorldSize{world});
     return std::vector<std::int64_t>{mesh.size(Axis::stages), mesh.size(Axis::data), mesh.size(Axis::tensor)};
   };
-  EXPECT_EQ(of(3), (std::vector<std::int64_t>{1, 3, 1}));
-  EXPECT_EQ(of(6), (std::vector<std::int64_t>{1, 3, 2}));
-  EXPECT_EQ(of(12), (std::vector<std::int64_t>{2, 3, 2}));
+  test::expect_each<std::vector<std::int64_t>>({{of(3), (std::vector<std::int64_t>{1, 3, 1})},
+                                                {of(6), (std::vector<std::int64_t>{1, 3, 2})},
+                                                {of(12), (std::vector<std::int64_t>{2, 3, 2})}});
 }
 
 TEST(Combined, DelaysChangeNothing) {

@@ -7,6 +7,9 @@
 #include <ATen/ops/ones_like.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <tuple>
+
 #include "common/memory/allocator_witness.h"
 #include "common/memory/stream_scratch.h"
 #include "common/model/activation_buffers.h"
@@ -199,22 +202,23 @@ TEST(OpScratch, IsNothingWhereOurKernelsAndCudnnComputeAll) {
   run.workload.model = {.layers = 2, .heads = 32, .width = 2048, .context = 128};
   run.workload.batch = {.sequence = 128, .global = 2, .micro = 2};
   run.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
-  const auto exact_with = [&](const auto& change) {
+  const std::tuple<const char*, bool, std::function<void(RunShape&)>> all[] = {
+      {"as it is", true, [](RunShape&) {}},
+      {"deterministic", true, [](RunShape& r) { r.ops = OpsBackend::deterministic; }},
+      {"fp16", true, [](RunShape& r) { r.workload.precision.dtype = DType::f16; }},
+      {"aten", false, [](RunShape& r) { r.ops = OpsBackend::aten; }},
+      {"attention of our own", false, [](RunShape& r) { r.cudnn_attention = false; }},
+      {"on the CPU", false, [](RunShape& r) { r.device = DeviceKind::cpu; }},
+      {"fp32", false, [](RunShape& r) { r.workload.precision.dtype = DType::f32; }},
+      {"256 elements a head", false, [](RunShape& r) { r.workload.model.heads = 8; }},
+      {"66 elements a head", false, [](RunShape& r) { r.workload.model.width = 32 * 66; }},
+      {"33 heads", false, [](RunShape& r) { r.workload.model.heads = 33, r.workload.model.width = 2112; }}};
+  for (const auto& [what, exact, change] : all) {
     RunShape other = run;
     change(other);
-    EXPECT_EQ(op_scratch_is_exact(other), plan_op_scratch_bytes(other) == Bytes(0));
-    return op_scratch_is_exact(other);
-  };
-  EXPECT_TRUE(exact_with([](RunShape&) {}));
-  EXPECT_TRUE(exact_with([](RunShape& r) { r.ops = OpsBackend::deterministic; }));
-  EXPECT_TRUE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f16; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.ops = OpsBackend::aten; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.cudnn_attention = false; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.device = DeviceKind::cpu; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.precision.dtype = DType::f32; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.heads = 8; }));  // 256 elements a head
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.width = 32 * 66; }));
-  EXPECT_FALSE(exact_with([](RunShape& r) { r.workload.model.heads = 33, r.workload.model.width = 2112; }));
+    EXPECT_EQ(op_scratch_is_exact(other), exact) << what;
+    EXPECT_EQ(plan_op_scratch_bytes(other) == Bytes(0), exact) << what;
+  }
 }
 
 }  // namespace

@@ -43,17 +43,30 @@ void run_once(Model& model, const RunShape& run, Write write = Write::overwrite,
   model.forward_backward(data.tokens, data.targets, data.scale, write);
 }
 
+/// A model after one micro-batch.
+struct Trained : Model {
+  explicit Trained(const RunShape& run, WorldSize world = WorldSize{1}, std::int64_t persist_below = 0)
+      : Model(run, world, persist_below) {
+    run_once(*this, run);
+  }
+};
+
 void expect_equal_grads(const Model& a, const Model& b) {
   a.for_each_tensor([&](int unit, const std::string& name) {
     EXPECT_TRUE(at::equal(a.grad(unit, name), b.grad(unit, name))) << name;
   });
 }
 
+/// Of each tensor of `a`.
+void expect_close_grads(const Model& a, const Model& b, double limit) {
+  a.for_each_tensor([&](int unit, const std::string& name) {
+    EXPECT_LE(relative_error(a.grad(unit, name), b.grad(unit, name)), limit) << name;
+  });
+}
+
 TEST_F(GptTest, SameInputsSameBits) {
   const RunShape run = small_run();
-  Model a(run), b(run);
-  run_once(a, run);
-  run_once(b, run);
+  const Trained a(run), b(run);
   EXPECT_EQ(a.loss(), b.loss());
   expect_equal_grads(a, b);
   EXPECT_GT(a.grad(2, "h.1.attn.c_attn.weight").abs().max().item<double>(), 0.0);
@@ -62,8 +75,7 @@ TEST_F(GptTest, SameInputsSameBits) {
 TEST_F(GptTest, OverwriteTouchesEveryElementAndNothingBesides) {
   for (const bool tied : {true, false}) {
     const RunShape run = small_run(tied);
-    Model model(run, WorldSize{3}, /*persist_below=*/200);
-    run_once(model, run);
+    const Trained model(run, WorldSize{3}, /*persist_below=*/200);
     model.for_each_tensor([&](int unit, const std::string& name) {
       EXPECT_FALSE(model.grad(unit, name).isnan().any().item<bool>()) << name;  // the arena was NaN
       model.grad(unit, name).fill_(std::nan(""));
@@ -99,13 +111,12 @@ TEST_F(GptTest, AccumulateAdds) {
 
 TEST_F(GptTest, HeadInChunks) {
   RunShape run = small_run();  // 66 tokens
-  Model whole(run);
-  run_once(whole, run);
+  const Trained whole(run);
   for (const std::int64_t chunk : {1, 7, 33, 66, 67}) {
     run.workload.head_chunk = chunk;
-    Model cut(run);
+    SCOPED_TRACE(chunk);
+    const Trained cut(run);
     EXPECT_EQ(cut.buffers.ws.logits.size(0), std::min<std::int64_t>(chunk, 66));
-    run_once(cut, run);
     EXPECT_EQ(cut.buffers.result.tokens.item<double>(), 65.0);
     if (chunk >= 66) {
       EXPECT_EQ(cut.loss(), whole.loss());
@@ -113,21 +124,16 @@ TEST_F(GptTest, HeadInChunks) {
       continue;
     }
     EXPECT_NEAR(cut.loss(), whole.loss(), 1e-6 * whole.loss());
-    cut.for_each_tensor([&](int unit, const std::string& name) {
-      EXPECT_LE(relative_error(cut.grad(unit, name), whole.grad(unit, name)), 1e-5)
-          << name << " chunk " << chunk;
-    });
+    expect_close_grads(cut, whole, 1e-5);
   }
 }
 
 TEST_F(GptTest, RecomputationChangesNoBit) {
   RunShape run = small_run();
-  Model keep(run);
-  run_once(keep, run);
+  const Trained keep(run);
   for (const Activations mode : {Activations::recompute_gelu, Activations::recompute}) {
     run.workload.activations = mode;
-    Model again(run);
-    run_once(again, run);
+    const Trained again(run);
     EXPECT_EQ(again.loss(), keep.loss());
     expect_equal_grads(again, keep);
     EXPECT_LT(again.ledger.live(Purpose::activations), keep.ledger.live(Purpose::activations));
@@ -140,8 +146,8 @@ TEST_F(GptTest, WeightsMayComeMuchLater) {
   for (const Activations mode : {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
     RunShape run = small_run();
     run.workload.activations = mode;
-    Model joint(run), split(run);
-    run_once(joint, run);
+    const Trained joint(run);
+    Model split(run);
     const Data data(run);
     split.forward(data.tokens);
     const int last = split.layout.last_unit(), blocks = split.layout.num_blocks();
@@ -173,8 +179,8 @@ TEST_F(GptTest, WeightsMayComeMuchLater) {
 // one.
 TEST_F(GptTest, SplitTiedGradientsAddUp) {
   const RunShape run = small_run();
-  Model joint(run), split(run);
-  run_once(joint, run);
+  const Trained joint(run);
+  Model split(run);
   const Data data(run);
   split.forward_backward(data.tokens, data.targets, data.scale, Write::overwrite);
   split.gpt.embed_backward(data.tokens, split.buffers.grad_x[0], split.grads[0], Write::overwrite,
@@ -225,9 +231,7 @@ TEST_F(GptTest, TargetsBelowZeroHaveNoLoss) {
   one.forward_backward(data.tokens.narrow(0, 0, 1), data.targets.narrow(0, 0, 1), data.scale,
                        Write::overwrite);
   EXPECT_NEAR(one.loss(), two.loss(), 1e-6 * two.loss());
-  one.for_each_tensor([&](int unit, const std::string& name) {
-    EXPECT_LE(relative_error(one.grad(unit, name), two.grad(unit, name)), 1e-5) << name;
-  });
+  expect_close_grads(one, two, 1e-5);
   data.targets.fill_(-100);
   Model none(run);
   none.forward_backward(data.tokens, data.targets, data.scale, Write::overwrite);
@@ -255,33 +259,28 @@ TEST_F(GptTest, LayoutChangesNoBit) {
 
 TEST_F(GptTest, SixteenBitsFollowFp32) {
   const RunShape run = small_run();
-  Model reference(run);
-  run_once(reference, run);
+  const Trained reference(run);
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const DType grad_dtype : {dtype, DType::f32}) {
       RunShape half = run;
       half.workload.precision = {.dtype = dtype, .grad_dtype = grad_dtype, .reduce_dtype = grad_dtype};
-      Model model(half);
-      run_once(model, half);
+      const Trained model(half);
       EXPECT_NEAR(model.loss(), reference.loss(), 2e-2 * reference.loss());
       model.for_each_tensor([&](int unit, const std::string& name) {
         ASSERT_EQ(from_aten(model.grad(unit, name).scalar_type()), grad_dtype);
-        EXPECT_LE(relative_error(model.grad(unit, name), reference.grad(unit, name)), 6e-2) << name;
       });
+      expect_close_grads(model, reference, 6e-2);
     }
   }
 }
 
 TEST_F(GptTest, TwoThreadsAgree) {
   const RunShape run = small_run();
-  Model one(run), two(run);
-  run_once(one, run);
+  const Trained one(run);
   at::set_num_threads(2);
-  run_once(two, run);
+  const Trained two(run);
   at::set_num_threads(1);
-  one.for_each_tensor([&](int unit, const std::string& name) {
-    EXPECT_LE(relative_error(two.grad(unit, name), one.grad(unit, name)), 1e-5) << name;
-  });
+  expect_close_grads(two, one, 1e-5);
 }
 
 TEST_F(GptTest, RefusesWhatItCannotRun) {

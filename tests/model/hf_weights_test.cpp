@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/check.h"
@@ -18,6 +19,8 @@
 #include "common/storage/atomic_dir.h"
 #include "tests/model/golden.h"
 #include "tests/model/model_fixture.h"
+#include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -207,13 +210,14 @@ TEST(HfWeights, IgnoresMasksOfOldFiles) {
 
 // What wraps a model leaves its names in it.
 TEST(HfWeights, NamesThatOthersGive) {
-  EXPECT_EQ(our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight");
-  EXPECT_EQ(our_name("wte.weight"), "wte.weight");
-  EXPECT_EQ(our_name("_orig_mod.module.transformer.lm_head.weight"), "lm_head.weight");
-  EXPECT_EQ(our_name("module.model._orig_mod.gpt.h.11._checkpoint_wrapped_module.mlp.c_fc.bias"),
-            "h.11.mlp.c_fc.bias");
-  EXPECT_EQ(our_name("_fsdp_wrapped_module.transformer.h.1._fsdp_wrapped_module.attn.c_attn.weight"),
-            "h.1.attn.c_attn.weight");
+  test::expect_texts(
+      {{our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight"},
+       {our_name("wte.weight"), "wte.weight"},
+       {our_name("_orig_mod.module.transformer.lm_head.weight"), "lm_head.weight"},
+       {our_name("module.model._orig_mod.gpt.h.11._checkpoint_wrapped_module.mlp.c_fc.bias"),
+        "h.11.mlp.c_fc.bias"},
+       {our_name("_fsdp_wrapped_module.transformer.h.1._fsdp_wrapped_module.attn.c_attn.weight"),
+        "h.1.attn.c_attn.weight"}});
   for (const char* other :
        {"score.weight", "v_head.summary.weight", "h.weight", "model.layers.0.mlp.weight", "", "wte", "."})
     EXPECT_EQ(our_name(other), "") << other;
@@ -347,9 +351,9 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
 }
 
 TEST(HfWeights, OurOwnCheckpointsAreNamed) {
-  const Path folder = Path(::testing::TempDir()) / "own";
+  const test::TempDir dir;
+  const Path& folder = dir.path();
   const auto ops = posix_file_ops(Syncing::skip);
-  remove_tree(*ops, folder);
   make_dirs(*ops, folder / "step-000020");
   Edited file(kGolden / "tied.safetensors");
   file.add("wte.weight@master", DType::f32, {97, 32}, file.data["transformer.wte.weight"]);
@@ -376,11 +380,10 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
 // What no shape tells. A file of this program says it itself; of others their config.json does, where there
 // is one.
 TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
-  const Path folder = Path(::testing::TempDir()) / "configured", beside = folder / "config.json";
+  const test::TempDir folder;
   const auto ops = posix_file_ops(Syncing::skip);
-  remove_tree(*ops, folder);
-  make_dirs(*ops, folder);
-  const Path theirs = folder / "theirs.safetensors", ours = folder / "ours.safetensors";
+  const Path beside = folder / "config.json", theirs = folder / "theirs.safetensors",
+             ours = folder / "ours.safetensors";
   atomic_write_file(*ops, theirs, read_file(*ops, kGolden / "tied.safetensors"));
   const ParamLayout layout(golden_config(true), WorldSize{1});
   export_all(ours, layout, load_all(theirs, layout));
@@ -427,10 +430,9 @@ TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
 }
 
 TEST(HfWeights, AFolderForTransformers) {
-  const Path folder = Path(::testing::TempDir()) / "for_transformers", beside = folder / "config.json";
+  const test::TempDir folder;
+  const Path beside = folder / "config.json";
   const auto ops = posix_file_ops(Syncing::skip);
-  remove_tree(*ops, folder);
-  make_dirs(*ops, folder);
   write_hf_config(*ops, folder / "w.safetensors", golden_config(true));
   EXPECT_EQ(ops->kind(beside), PathKind::absent);
   write_hf_config(*ops, folder / "model.safetensors", golden_config(true));
@@ -453,21 +455,16 @@ TEST(HfWeights, HalfOfTheMatricesTurnedRound) {
 TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
   const Path tied = kGolden / "tied.safetensors";
   const std::string model = "a workload with the file's model: layers 3, vocab 97, width 32, context 32";
-  GptConfig c = golden_config(true);
-  c.vocab = 98;
-  EXPECT_EQ(refusal(tied, c),
-            "tensor 'transformer.wte.weight' is [97, 32], the workload's model needs [98, 32] | " + model);
-  c = golden_config(true);
-  c.context = 24;
-  EXPECT_EQ(refusal(tied, c),
-            "tensor 'transformer.wpe.weight' is [32, 32], the workload's model needs [24, 32] | " + model);
-  c = golden_config(true);
-  c.layers = 2;
-  EXPECT_EQ(refusal(tied, c),
-            "tensor 'transformer.h.2.attn.c_attn.bias' does not belong to the workload's model | " + model);
-  c.layers = 4;
-  EXPECT_EQ(refusal(tied, c), "tensor 'h.3.ln_1.weight' is missing | " + model);
-
+  const std::tuple<std::int64_t GptConfig::*, std::int64_t, std::string> others[] = {
+      {&GptConfig::vocab, 98, "'transformer.wte.weight' is [97, 32], the workload's model needs [98, 32]"},
+      {&GptConfig::context, 24, "'transformer.wpe.weight' is [32, 32], the workload's model needs [24, 32]"},
+      {&GptConfig::layers, 2, "'transformer.h.2.attn.c_attn.bias' does not belong to the workload's model"},
+      {&GptConfig::layers, 4, "'h.3.ln_1.weight' is missing"}};
+  for (const auto& [what, number, said] : others) {
+    GptConfig c = golden_config(true);
+    c.*what = number;
+    EXPECT_EQ(refusal(tied, c), "tensor " + said + " | " + model);
+  }
   Edited file(kGolden / "untied.safetensors");
   file.erase("ln_f.bias");
   EXPECT_EQ(
@@ -485,7 +482,7 @@ TEST(HfWeights, RefusalsNameTensorShapesAndFix) {
   file.spec("h.1.ln_1.bias").dtype = DType::i32;
   EXPECT_EQ(refusal(file.write("integers.safetensors"), golden_config(false)),
             "tensor 'h.1.ln_1.bias' holds I32 numbers | weights saved as F32, BF16 or F16");
-  EXPECT_EQ(refusal("no/such.safetensors", c).find("accepted"), std::string::npos);
+  EXPECT_EQ(refusal("no/such.safetensors", golden_config(true)).find("accepted"), std::string::npos);
 }
 
 }  // namespace

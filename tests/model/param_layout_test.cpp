@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/pairwise.h"
 
 namespace sc {
@@ -42,10 +44,10 @@ TEST(ParamLayout, CountsThePublishedParameters) {
   const auto parameters = [](const GptConfig& c) {
     return ParamLayout(c, WorldSize{4}).parameters().value();
   };
-  EXPECT_EQ(parameters(kSmall), 124439808);
-  EXPECT_EQ(parameters(kMedium), 354823168);
-  EXPECT_EQ(parameters(kLarge), 774030080);
-  EXPECT_EQ(parameters(kXl), 1557611200);
+  test::expect_counts({{parameters(kSmall), 124439808},
+                       {parameters(kMedium), 354823168},
+                       {parameters(kLarge), 774030080},
+                       {parameters(kXl), 1557611200}});
   GptConfig untied = kSmall;
   untied.tied = false;
   EXPECT_EQ(parameters(untied), 124439808 + 50257 * 768);
@@ -53,12 +55,14 @@ TEST(ParamLayout, CountsThePublishedParameters) {
 
 // The check values of ZeRO-3's stage3_param_persistence_threshold.
 TEST(ParamLayout, PersistsTensorsBelowTheThreshold) {
-  EXPECT_EQ(persistent(kLarge, 100'000), (Count{290, 601600}));
-  EXPECT_EQ(persistent(kMedium, 100'000), (Count{194, 321536}));
-  EXPECT_EQ(persistent(kSmall, 100'000), (Count{98, 121344}));
-  EXPECT_EQ(persistent(kSmall, 1'000'000), (Count{111, 7985664}));
-  EXPECT_EQ(persistent(kSmall, 0), (Count{0, 0}));
-  EXPECT_EQ(persistent(kSmall, 768), (Count{0, 0})) << "the threshold itself is not below";
+  test::expect_each<Count>({
+      {persistent(kLarge, 100'000), (Count{290, 601600})},
+      {persistent(kMedium, 100'000), (Count{194, 321536})},
+      {persistent(kSmall, 100'000), (Count{98, 121344})},
+      {persistent(kSmall, 1'000'000), (Count{111, 7985664})},
+      {persistent(kSmall, 0), (Count{0, 0})},
+      {persistent(kSmall, 768), (Count{0, 0})}  // The threshold itself is not below.
+  });
   EXPECT_EQ(persistent(kSmall, 769).tensors, 74);  // 6 of width d a block, 2 of ln_f
 }
 
@@ -68,20 +72,23 @@ TEST(ParamLayout, NamesAndShapesFollowHuggingFace) {
   ASSERT_EQ(layout.num_units(), 6);
   EXPECT_EQ(layout.num_blocks(), 4);
   EXPECT_EQ(layout.last_unit(), 5);
-  EXPECT_EQ(layout.find(0, "wte.weight")->shape, (std::vector<std::int64_t>{384, 128}));
-  EXPECT_EQ(layout.find(0, "wpe.weight")->shape, (std::vector<std::int64_t>{256, 128}));
-  EXPECT_EQ(layout.find(5, "lm_head.weight")->shape, (std::vector<std::int64_t>{384, 128}));
+  const std::map<std::pair<int, std::string>, std::vector<std::int64_t>> shapes = {
+      {{0, "wte.weight"}, {384, 128}},
+      {{0, "wpe.weight"}, {256, 128}},
+      {{5, "lm_head.weight"}, {384, 128}},
+      {{4, "h.3.mlp.c_fc.weight"}, {512, 128}},
+      {{4, "h.3.mlp.c_proj.weight"}, {128, 512}},
+      {{4, "h.3.attn.c_attn.weight"}, {384, 128}}};
+  for (const auto& [at, shape] : shapes)
+    EXPECT_EQ(layout.find(at.first, at.second)->shape, shape) << at.second;
   EXPECT_EQ(layout.find(0, "lm_head.weight"), nullptr);
+  EXPECT_EQ(layout.find(4, "h.2.ln_1.weight"), nullptr);
   const std::vector<std::string> names = {
       "h.3.ln_1.weight",        "h.3.ln_1.bias",        "h.3.attn.c_attn.weight", "h.3.attn.c_attn.bias",
       "h.3.attn.c_proj.weight", "h.3.attn.c_proj.bias", "h.3.ln_2.weight",        "h.3.ln_2.bias",
       "h.3.mlp.c_fc.weight",    "h.3.mlp.c_fc.bias",    "h.3.mlp.c_proj.weight",  "h.3.mlp.c_proj.bias"};
   ASSERT_EQ(layout.unit(4).tensors.size(), names.size());
   for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(layout.unit(4).tensors[i].name, names[i]);
-  EXPECT_EQ(layout.find(4, "h.3.mlp.c_fc.weight")->shape, (std::vector<std::int64_t>{512, 128}));
-  EXPECT_EQ(layout.find(4, "h.3.mlp.c_proj.weight")->shape, (std::vector<std::int64_t>{128, 512}));
-  EXPECT_EQ(layout.find(4, "h.3.attn.c_attn.weight")->shape, (std::vector<std::int64_t>{384, 128}));
-  EXPECT_EQ(layout.find(4, "h.2.ln_1.weight"), nullptr);
 }
 
 // A width that is no multiple of the alignment, worlds that do not divide anything.
@@ -254,18 +261,17 @@ TEST(ParamLayout, RefusesImpossibleShapes) {
   const auto refused = [](const GptConfig& c, int world, const TensorCut& cut = {}) {
     return test::input_error([&] { ParamLayout(c, WorldSize{world}, cut); });
   };
-  EXPECT_EQ(refused({.heads = 3, .width = 128}, 1),
-            "64|model: width is not a multiple of heads|choose a width that the heads divide evenly");
-  EXPECT_EQ(
-      refused({.layers = 0}, 1),
-      "64|model: layers, heads, width, context and vocab must be at least 1|set all five in the workload's "
-      "model section");
-  EXPECT_EQ(refused({}, 0), "64|model: a layout needs a world of at least 1 rank|pass --world 1 or more");
-  EXPECT_EQ(refused({}, 1), "no InputError");
-  EXPECT_EQ(
-      refused(kSmall, 1, {0, 13}),
-      "64|model.heads: 12 heads cannot be shared by 13 tensor ranks: each has at least one|at most 12 of "
-      "them, or --set model.heads=13 or more that divide model.width");
+  test::expect_texts(
+      {{refused({.heads = 3, .width = 128}, 1),
+        "64|model: width is not a multiple of heads|choose a width that the heads divide evenly"},
+       {refused({.layers = 0}, 1),
+        "64|model: layers, heads, width, context and vocab must be at least 1|set all five in the workload's "
+        "model section"},
+       {refused({}, 0), "64|model: a layout needs a world of at least 1 rank|pass --world 1 or more"},
+       {refused({}, 1), "no InputError"},
+       {refused(kSmall, 1, {0, 13}),
+        "64|model.heads: 12 heads cannot be shared by 13 tensor ranks: each has at least one|at most 12 of "
+        "them, or --set model.heads=13 or more that divide model.width"}});
 }
 
 }  // namespace

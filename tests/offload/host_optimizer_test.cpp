@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/offload/update_clock.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -244,18 +245,19 @@ TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {
 
 TEST(UpdateClockTest, AnUpdateBelongsToTheStepWhoseForwardWaitsForIt) {
   const UpdateClock begun{.delayed = true, .warm_steps = 2};
-  EXPECT_EQ(begun.step_after(begun.posted(0)), 1);
-  EXPECT_EQ(begun.last_posted(0), 0);
-  EXPECT_EQ(begun.last_posted(3), 2);
-  EXPECT_EQ(begun.due(1), 1);  // exact
-  EXPECT_EQ(begun.due(3), 2);  // one behind
+  test::expect_counts({
+      {begun.step_after(begun.posted(0)), 1},
+      {begun.last_posted(0), 0},
+      {begun.last_posted(3), 2},
+      {begun.due(1), 1},  // exact
+      {begun.due(3), 2}   // one behind
+  });
   EXPECT_FALSE(begun.pending(1));
   EXPECT_TRUE(begun.pending(3));
   // Resumed before step 5 with the update by step 4's gradient, which had been put off.
   const UpdateClock resumed{.delayed = true, .warm_steps = 2, .first_step = 5, .taken_over = 1};
-  EXPECT_EQ(resumed.step_after(0), 5);
-  EXPECT_EQ(resumed.step_after(resumed.posted(5)), 6);
-  EXPECT_EQ(resumed.due(5), 0);
+  test::expect_counts(
+      {{resumed.step_after(0), 5}, {resumed.step_after(resumed.posted(5)), 6}, {resumed.due(5), 0}});
   EXPECT_TRUE(resumed.pending(5));
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/optim/loss_scale.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -107,11 +108,11 @@ TEST(Clip, ANonFiniteGradientIsNoUpdateAndIsNotCounted) {
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
-  EXPECT_EQ(clipped(16, 1).norm, 4.0F);
-  EXPECT_EQ(clipped(16, 1).clip, 0.25F);
-  EXPECT_EQ(clipped(16, 4).clip, 1.0F);
-  EXPECT_EQ(clipped(16, 100).clip, 1.0F);
-  EXPECT_EQ(clipped(0, 1).clip, 1.0F);
+  test::expect_each<float>({{clipped(16, 1).norm, 4.0F},
+                            {clipped(16, 1).clip, 0.25F},
+                            {clipped(16, 4).clip, 1.0F},
+                            {clipped(16, 100).clip, 1.0F},
+                            {clipped(0, 1).clip, 1.0F}});
 }
 
 TEST(LossScale, StartsHalvesDoublesAndHasAFloor) {

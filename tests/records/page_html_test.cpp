@@ -3,10 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "common/records/page.h"
+#include "tests/support/json_values.h"
 
 namespace sc {
 namespace {
 
+using test::expect_values;
 using Json = nlohmann::json;
 using At = OpSpan::Clock::time_point;
 
@@ -72,12 +74,12 @@ TEST(Page, TimesBeginWithTheFirstStepAndWaitsAreNotComputed) {
   marks.operations.push_back(op);
   const Json rank =
       data_of(record_of(1), {text_of(Rank{0}, marks, {}, {}, layout_of())})["marks"]["ranks"][0];
-  EXPECT_EQ(rank["begins"], Json({0.0, 8'000.0, 16'000.0}));
-  ASSERT_EQ(rank["spans"].size(), 3u);
-  EXPECT_EQ(rank["spans"][0], Json({"compute", "forward", 1, 0, 0.0, 20.0, ""}));
-  EXPECT_EQ(rank["spans"][1], Json({"compute", "forward", 1, 0, 50.0, 50.0, ""}));
-  EXPECT_EQ(rank["operations"][0],
-            Json({"all_reduce", "sums", -1, -1, 40, 0, 10.0, -1, 50.0, 20.0, 50.0, 2}));
+  EXPECT_EQ(rank["spans"].size(), 3u);
+  expect_values(rank,
+                {{"/begins", {0.0, 8'000.0, 16'000.0}},
+                 {"/spans/0", {"compute", "forward", 1, 0, 0.0, 20.0, ""}},
+                 {"/spans/1", {"compute", "forward", 1, 0, 50.0, 50.0, ""}},
+                 {"/operations/0", {"all_reduce", "sums", -1, -1, 40, 0, 10.0, -1, 50.0, 20.0, 50.0, 2}}});
 }
 
 // A wait that goes on behind the marked steps ends with them; one that begins there is none of theirs.
@@ -91,12 +93,11 @@ TEST(Page, AWaitEndsWithTheMarkedSteps) {
     marks.operations.push_back(op);
   }
   const Json data = data_of(record_of(1), {text_of(Rank{0}, marks, {}, {}, layout_of())});
-  const Json& rows = data["marks"]["ranks"][0]["operations"];
-  EXPECT_EQ(rows[0][8], 16'500.0) << "the operation itself";
-  EXPECT_EQ(rows[0][9], 15'500.0);
-  EXPECT_EQ(rows[0][10], 16'000.0);
-  EXPECT_EQ(rows[1][9], -1);
-  EXPECT_EQ(rows[1][10], -1);
+  expect_values(data["marks"]["ranks"][0]["operations"], {{"/0/8", 16'500.0},  // the operation itself
+                                                          {"/0/9", 15'500.0},
+                                                          {"/0/10", 16'000.0},
+                                                          {"/1/9", -1},
+                                                          {"/1/10", -1}});
 }
 
 TEST(Page, SaysTheGroupOfAnOperationThatIsNotTheWorlds) {
@@ -110,10 +111,10 @@ TEST(Page, SaysTheGroupOfAnOperationThatIsNotTheWorlds) {
   const Json data = data_of(record_of(4), {text_of(Rank{0}, marks, {}, {}, layout_of())});
   const Json& rows = data["marks"]["ranks"][0]["operations"];
   EXPECT_EQ(rows[0].size(), 12u);
-  EXPECT_EQ(rows[1][12], 2);
-  EXPECT_EQ(rows[1][13], 2);
   EXPECT_EQ(rows[2].size(), 12u);
-  EXPECT_EQ(data["mesh"], Json::parse(R"([["stage",1],["data",1],["context",1],["tensor",1]])"));
+  expect_values(data, {{"/marks/ranks/0/operations/1/12", 2},
+                       {"/marks/ranks/0/operations/1/13", 2},
+                       {"/mesh", Json::parse(R"([["stage",1],["data",1],["context",1],["tensor",1]])")}});
 }
 
 TEST(Page, ATensorRankSaysHowMuchItsPartsAre) {
@@ -139,10 +140,8 @@ TEST(Page, OfTooManyMarksOneStepIsLeftThenThreeRanks) {
   for (int rank = 0; rank < 8; ++rank)
     ranks.push_back(text_of(Rank{rank}, marks_of(700), {}, {}, layout_of()));
   const Json three_ranks = data_of(record_of(8), ranks)["marks"];  // 11,200, then 5,600
-  ASSERT_EQ(three_ranks["ranks"].size(), 3u);
-  EXPECT_EQ(three_ranks["ranks"][0]["rank"], 0);
-  EXPECT_EQ(three_ranks["ranks"][1]["rank"], 1);
-  EXPECT_EQ(three_ranks["ranks"][2]["rank"], 7);
+  EXPECT_EQ(three_ranks["ranks"].size(), 3u);
+  expect_values(three_ranks, {{"/ranks/0/rank", 0}, {"/ranks/1/rank", 1}, {"/ranks/2/rank", 7}});
 }
 
 TEST(Page, LongRunsAreThinnedAndKeepTheirLastStep) {

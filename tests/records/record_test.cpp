@@ -9,7 +9,9 @@
 
 #include "common/storage/atomic_dir.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/bad_json.h"
+#include "tests/support/json_values.h"
 
 namespace sc {
 namespace {
@@ -17,6 +19,7 @@ namespace {
 using test::bad_json;
 using test::BadJson;
 using test::expect_refused;
+using test::expect_values;
 using test::input_error;
 using test::repeated;
 using test::TempDir;
@@ -84,25 +87,28 @@ class Record : public ::testing::Test {
     write_record(*ops, dir.path(), r);
     return read_file(*ops, file);
   }
+  /// What is said of the file of that name when it is read as a record.
+  std::string refusal(const std::string& name = "record.json") {
+    return input_error([&] { read_record(*ops, dir / name); }, dir.path().string());
+  }
 };
 
 TEST_F(Record, ComesBackAsItWas) {
   const RunRecord want = some_record();
   const std::string text = written(want);
+  expect_values(nlohmann::json::parse(text), {{"/lesson", want.lesson},
+                                              {"/command", want.command},
+                                              {"/workload", want.workload},
+                                              {"/strategy", want.strategy},
+                                              {"/versions", want.versions},
+                                              {"/exit_code", 0},
+                                              {"/validation_loss", 2.25},
+                                              {"/steps/step/29", 29},
+                                              {"/steps/loss/7", 5.5 - 7 / 3.0}});  // every bit of a double
   const RunRecord got = read_record(*ops, file);
-  EXPECT_EQ(got.lesson, want.lesson);
-  EXPECT_EQ(got.command, want.command);
-  EXPECT_EQ(got.workload, want.workload);
-  EXPECT_EQ(got.strategy, want.strategy);
-  EXPECT_EQ(got.versions, want.versions);
   EXPECT_EQ(got.ranks, want.ranks);
   EXPECT_EQ(got.flops, want.flops);
-  EXPECT_EQ(skipped_updates(got.steps), 3);
-  EXPECT_EQ(got.exit_code, 0);
-  EXPECT_EQ(got.validation_loss, 2.25);
-  ASSERT_EQ(got.steps.size(), 30U);
-  EXPECT_EQ(got.steps[7].loss, 5.5 - 7 / 3.0);  // every bit of a double
-  EXPECT_EQ(written(got), text);                // and so is everything else
+  EXPECT_EQ(written(got), text);  // and so is everything else
 }
 
 // As records were before operations had a stride, a purpose and a unit.
@@ -133,10 +139,11 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   r.steps.clear();
   written(r);
   const RunRecord got = read_record(*ops, file);
-  EXPECT_EQ(got.exit_code, std::nullopt);
-  EXPECT_EQ(got.validation_loss, std::nullopt);
-  EXPECT_EQ(got.flops, std::nullopt);
-  EXPECT_FALSE(got.init || got.validation);
+  test::expect_each<bool>({{got.exit_code.has_value(), false},
+                           {got.validation_loss.has_value(), false},
+                           {got.flops.has_value(), false},
+                           {got.init.has_value(), false},
+                           {got.validation.has_value(), false}});
   EXPECT_EQ(got.ranks, r.ranks);
   EXPECT_TRUE(got.steps.empty());
   EXPECT_FALSE(got.as_predicted());
@@ -151,18 +158,16 @@ TEST_F(Record, AValidationLossThatIsNotFiniteIsNotNone) {
   r.steps[5].validation_loss = kInfinity;
   r.steps[7].validation_loss = -kInfinity;
   r.test = TestRecord{{}, 3, 1000};
-  const auto json = nlohmann::json::parse(written(r));
-  EXPECT_EQ(json["validation_loss"], "nan");
-  EXPECT_EQ(json["test"]["loss"], 1000);
-  EXPECT_EQ(json["test"]["perplexity"], "inf");
-  EXPECT_TRUE(json["steps"]["validation_loss"][4].is_null());
+  expect_values(nlohmann::json::parse(written(r)), {{"/validation_loss", "nan"},
+                                                    {"/test/loss", 1000},
+                                                    {"/test/perplexity", "inf"},
+                                                    {"/steps/validation_loss/4", nullptr}});
   const RunRecord got = read_record(*ops, file);
   ASSERT_TRUE(got.validation_loss);
   EXPECT_TRUE(std::isnan(*got.validation_loss));
-  EXPECT_EQ(got.steps[3].validation_loss, 2.5);
-  EXPECT_EQ(got.steps[4].validation_loss, std::nullopt);
-  EXPECT_EQ(got.steps[5].validation_loss, kInfinity);
-  EXPECT_EQ(got.steps[7].validation_loss, -kInfinity);
+  const std::map<std::size_t, std::optional<double>> of_steps = {
+      {3, 2.5}, {4, std::nullopt}, {5, kInfinity}, {7, -kInfinity}};
+  for (const auto& [step, loss] : of_steps) EXPECT_EQ(got.steps[step].validation_loss, loss) << step;
 }
 
 TEST_F(Record, WritesNonFiniteNumbersAsNull) {
@@ -187,9 +192,6 @@ TEST_F(Record, SurvivesACommandThatIsNotUtf8) {
 // Figures read these without this program.
 TEST_F(Record, HasTheKeysThatReadersUse) {
   const auto json = nlohmann::json::parse(written(some_record()));
-  EXPECT_EQ(json["ranks"][1]["predicted_bytes"]["gradients"], 4'000'000);
-  EXPECT_EQ(json["ranks"][1]["predicted_operations"][0]["kind"], "all_reduce");
-  EXPECT_EQ(json["ranks"][1]["predicted_operations"][1]["count"], 4);
   const std::string gathers =
       R"([{"count":1,"dtype":"bf16","elements":64,"kind":"all_gather","purpose":"parameters","unit":0},)"
       R"({"count":2,"dtype":"bf16","elements":64,"kind":"all_gather","purpose":"hashes","stride":3}])";
@@ -197,18 +199,21 @@ TEST_F(Record, HasTheKeysThatReadersUse) {
                 {json["ranks"][1]["predicted_operations"][3], json["ranks"][1]["predicted_operations"][4]})
                 .dump(),
             gathers);
-  EXPECT_EQ(json["timing"]["steps"], 25);
-  EXPECT_EQ(json["timing"]["tokens_per_second"], 3072 / 0.05);
   EXPECT_NEAR(json["timing"]["mfu"], 3072 / 0.05 * 8e8 / (2 * 1e12), 1e-9);
-  EXPECT_EQ(json["skipped_updates"], 3);
-  EXPECT_EQ(json["steps"]["skipped"][9], true);
-  EXPECT_EQ(json["flops"]["formula"], "6 N + 6 L d T");
-  EXPECT_EQ(json["flops"]["parameters"], 124'000'000);
-  EXPECT_EQ(json["flops"]["peak_of"], "a GPU");
   EXPECT_EQ(json["init"].dump(), R"({"bytes":1000,"file":"w.safetensors","sum":"00000000000000aa"})");
-  EXPECT_EQ(json["validation"]["file"], "v.txt");
-  EXPECT_EQ(json["as_predicted"], true);
-  EXPECT_EQ(json["format"], 1);
+  expect_values(json, {{"/ranks/1/predicted_bytes/gradients", 4'000'000},
+                       {"/ranks/1/predicted_operations/0/kind", "all_reduce"},
+                       {"/ranks/1/predicted_operations/1/count", 4},
+                       {"/timing/steps", 25},
+                       {"/timing/tokens_per_second", 3072 / 0.05},
+                       {"/skipped_updates", 3},
+                       {"/steps/skipped/9", true},
+                       {"/flops/formula", "6 N + 6 L d T"},
+                       {"/flops/parameters", 124'000'000},
+                       {"/flops/peak_of", "a GPU"},
+                       {"/validation/file", "v.txt"},
+                       {"/as_predicted", true},
+                       {"/format", 1}});
 }
 
 TEST_F(Record, KeepsAProfileIfThereIsOne) {
@@ -218,13 +223,12 @@ TEST_F(Record, KeepsAProfileIfThereIsOne) {
       Profile{.steps = 2, .step_milliseconds = 10, .rows = {{.op = "GELU", .milliseconds = 4, .alone = 2}}};
   record.profile->communication = {{.kind = CommKind::all_gather, .sent = Bytes(1200)}};
   record.profile->sensors = {1650, 691, 700};
-  const nlohmann::json profile = nlohmann::json::parse(written(record))["profile"];
-  EXPECT_EQ(profile["steps"], 2);
-  EXPECT_EQ(profile["operations"][0]["op"], "GELU");
-  EXPECT_EQ(profile["operations"][0]["alone"], 2.0);
-  EXPECT_EQ(profile["communication"][0]["kind"], "all_gather");
-  EXPECT_EQ(profile["communication"][0]["sent"], 1200);
-  EXPECT_EQ(profile["sensors"]["watts"], 691.0);
+  expect_values(nlohmann::json::parse(written(record)), {{"/profile/steps", 2},
+                                                         {"/profile/operations/0/op", "GELU"},
+                                                         {"/profile/operations/0/alone", 2.0},
+                                                         {"/profile/communication/0/kind", "all_gather"},
+                                                         {"/profile/communication/0/sent", 1200},
+                                                         {"/profile/sensors/watts", 691.0}});
 }
 
 TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
@@ -234,11 +238,10 @@ TEST_F(Record, KeepsWhatAGpuHeldAndByWhom) {
   record.allocator->parts = {{"ledger", Bytes(1000)}, {"scratch of our kernels", Bytes(20)}};
   record.allocator->peak = Bytes(1022);
   record.allocator->beside = {{"context", Bytes(500)}};
-  const nlohmann::json allocator = nlohmann::json::parse(written(record))["allocator"];
-  EXPECT_EQ(allocator["predicted"]["scratch of our kernels"], 20);
-  EXPECT_EQ(allocator["peak"], 1022);
-  EXPECT_TRUE(allocator["allocations"].is_null());
-  EXPECT_EQ(allocator["beside"]["context"], 500);
+  expect_values(nlohmann::json::parse(written(record)), {{"/allocator/predicted/scratch of our kernels", 20},
+                                                         {"/allocator/peak", 1022},
+                                                         {"/allocator/allocations", nullptr},
+                                                         {"/allocator/beside/context", 500}});
   EXPECT_EQ(written(record).find("\"timetable\""), std::string::npos);
   record.timetable = {.rows = {{"measured", 0.25, 0.5, "a step"}}, .ranks = {{{"F0", 0, 1, 0.125, 1.5}}, {}}};
   const nlohmann::json timetable = nlohmann::json::parse(written(record))["timetable"];
@@ -250,13 +253,10 @@ TEST_F(Record, HasNoMfuWithoutAPeak) {
   RunRecord r = some_record();
   r.flops->peak.reset();
   r.flops->peak_of = "none: unknown";
-  auto json = nlohmann::json::parse(written(r));
-  EXPECT_TRUE(json["timing"]["mfu"].is_null());
-  EXPECT_EQ(json["flops"]["peak_of"], "none: unknown");
+  expect_values(nlohmann::json::parse(written(r)),
+                {{"/timing/mfu", nullptr}, {"/flops/peak_of", "none: unknown"}});
   r.flops.reset();
-  json = nlohmann::json::parse(written(r));
-  EXPECT_TRUE(json["timing"]["mfu"].is_null());
-  EXPECT_TRUE(json["flops"].is_null());
+  expect_values(nlohmann::json::parse(written(r)), {{"/timing/mfu", nullptr}, {"/flops", nullptr}});
 }
 
 TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {
@@ -264,86 +264,81 @@ TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 130) << text;
 }
 
-// A change to the JSON of a good record, and the message that it must give.
+// A change to the JSON of a good record (RFC 6902), and the message that it must give.
 struct Damage {
-  const char* name;
-  std::function<void(nlohmann::json&)> change;
-  const char* message;
+  const char *name, *op, *at;
+  nlohmann::json value;
+  std::string message;
 };
 
 TEST_F(Record, RefusesWhatIsMalformed) {
   const auto good = nlohmann::json::parse(written(some_record()));
+  const auto whole = [](const std::string& from, const std::string& to, const std::string& found) {
+    return " must be a whole number from " + from + " to " + to + ", not " + found;
+  };
+  const std::string most = "2147483647", most_bytes = "1125899906842624";
   const std::vector<Damage> all = {
-      {"missing", [](auto& j) { j.erase("world"); }, "\"world\" is missing"},
-      {"format", [](auto& j) { j["format"] = 2; }, "\"format\" is not 1, the one this version reads"},
-      {"text", [](auto& j) { j["lesson"] = 3; }, "\"lesson\" must be a text, not 3"},
-      {"whole", [](auto& j) { j["world"] = 2.5; },
-       "\"world\" must be a whole number from 1 to 2147483647, not 2.5"},
-      {"small", [](auto& j) { j["threads"] = std::int64_t{1} << 40; },
-       "\"threads\" must be a whole number from 0 to 2147483647, not 1099511627776"},
-      {"huge", [](auto& j) { j["ranks"][0]["memory_bytes"] = std::uint64_t{1} << 63; },
-       "\"ranks[0].memory_bytes\" must be a whole number from 0 to 1125899906842624, not "
-       "9223372036854775808"},
-      {"no world", [](auto& j) { j["world"] = 0; },
-       "\"world\" must be a whole number from 1 to 2147483647, not 0"},
-      {"no group", [](auto& j) { j["ranks"][0]["measured_operations"][0]["ranks"] = 0; },
-       "\"ranks[0].measured_operations[0].ranks\" must be a whole number from 1 to 2147483647, not 0"},
-      {"no GPU", [](auto& j) { j["flops"]["gpus"] = 0; },
-       "\"flops.gpus\" must be a whole number from 1 to 2147483647, not 0"},
-      {"negative", [](auto& j) { j["ranks"][1]["predicted_bytes"]["total"] = -1; },
-       "\"ranks[1].predicted_bytes.total\" must be a whole number from 0 to 1125899906842624, not -1"},
-      {"product",
-       [](auto& j) { j["ranks"][1]["measured_operations"][0]["elements"] = std::int64_t{1} << 50; },
+      {"missing", "remove", "/world", {}, "\"world\" is missing"},
+      {"format", "replace", "/format", 2, "\"format\" is not 1, the one this version reads"},
+      {"text", "replace", "/lesson", 3, "\"lesson\" must be a text, not 3"},
+      {"whole", "replace", "/world", 2.5, "\"world\"" + whole("1", most, "2.5")},
+      {"small", "replace", "/threads", std::int64_t{1} << 40,
+       "\"threads\"" + whole("0", most, "1099511627776")},
+      {"huge", "replace", "/ranks/0/memory_bytes", std::uint64_t{1} << 63,
+       "\"ranks[0].memory_bytes\"" + whole("0", most_bytes, "9223372036854775808")},
+      {"no world", "replace", "/world", 0, "\"world\"" + whole("1", most, "0")},
+      {"no group", "replace", "/ranks/0/measured_operations/0/ranks", 0,
+       "\"ranks[0].measured_operations[0].ranks\"" + whole("1", most, "0")},
+      {"no GPU", "replace", "/flops/gpus", 0, "\"flops.gpus\"" + whole("1", most, "0")},
+      {"negative", "replace", "/ranks/1/predicted_bytes/total", -1,
+       "\"ranks[1].predicted_bytes.total\"" + whole("0", most_bytes, "-1")},
+      {"product", "replace", "/ranks/1/measured_operations/0/elements", std::int64_t{1} << 50,
        "\"ranks[1].measured_operations[0]\" moves more than a step can"},
-      {"time", [](auto& j) { j["steps"]["seconds"][7] = nullptr; },
-       "\"steps\" has a step whose \"seconds\" are no time"},
-      {"name", [](auto& j) { j["lesson"] = "\x1b[2J"; }, "\"lesson\" is no name of a lesson"},
-      {"number", [](auto& j) { j["seconds"] = "1"; }, "\"seconds\" must be a number, not \"1\""},
-      {"map", [](auto& j) { j["workload"]["optim.lr"] = 1; }, "\"workload.optim.lr\" must be a text, not 1"},
-      {"object", [](auto& j) { j["versions"] = 1; }, "\"versions\" must be an object, not 1"},
-      {"array", [](auto& j) { j["ranks"] = 1; }, "\"ranks\" must be a list, not 1"},
-      {"nested", [](auto& j) { j["ranks"][1].erase("cpu"); }, "\"ranks[1].cpu\" is missing"},
-      {"purpose", [](auto& j) { j["ranks"][1]["predicted_bytes"]["air"] = 1; },
+      {"time", "replace", "/steps/seconds/7", nullptr, "\"steps\" has a step whose \"seconds\" are no time"},
+      {"name", "replace", "/lesson", "\x1b[2J", "\"lesson\" is no name of a lesson"},
+      {"number", "replace", "/seconds", "1", "\"seconds\" must be a number, not \"1\""},
+      {"map", "replace", "/workload/optim.lr", 1, "\"workload.optim.lr\" must be a text, not 1"},
+      {"object", "replace", "/versions", 1, "\"versions\" must be an object, not 1"},
+      {"array", "replace", "/ranks", 1, "\"ranks\" must be a list, not 1"},
+      {"nested", "remove", "/ranks/1/cpu", {}, "\"ranks[1].cpu\" is missing"},
+      {"purpose", "add", "/ranks/1/predicted_bytes/air", 1,
        "\"ranks[1].predicted_bytes.air\" is no purpose that this version knows"},
-      {"kind", [](auto& j) { j["ranks"][0]["predicted_operations"][1]["kind"] = "shout"; },
+      {"kind", "replace", "/ranks/0/predicted_operations/1/kind", "shout",
        "\"ranks[0].predicted_operations[1].kind\" is \"shout\", which this version does not know"},
-      {"length", [](auto& j) { j["steps"]["loss"].erase(0); }, "\"steps.loss\" has 29 values for 30 steps"},
-      {"scalar", [](auto& j) { j = 3; }, "the file must be an object, not 3"},
+      {"length", "remove", "/steps/loss/0", {}, "\"steps.loss\" has 29 values for 30 steps"},
+      {"scalar", "replace", "", 3, "the file must be an object, not 3"},
   };
   for (const Damage& damage : all) {
-    auto bad = good;
-    damage.change(bad);
-    atomic_write_file(*ops, file, bad.dump());
-    EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
-              std::string("65|DIR/record.json: ") + damage.message +
-                  "|a record that a run of this version wrote, unchanged")
+    const nlohmann::json change = {{"op", damage.op}, {"path", damage.at}, {"value", damage.value}};
+    atomic_write_file(*ops, file, good.patch(nlohmann::json::array({change})).dump());
+    EXPECT_EQ(refusal(), "65|DIR/record.json: " + damage.message +
+                             "|a record that a run of this version wrote, unchanged")
         << damage.name;
   }
 }
 
 TEST_F(Record, NamesLineAndColumnOfBadJson) {
   atomic_write_file(*ops, file, "{\n \"format\": 1,\n \"lesson\" 3}\n");
-  EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
+  EXPECT_EQ(refusal(),
             "65|DIR/record.json:3:11: is not JSON: unexpected number literal; expected ':'|a record that a "
             "run of this version wrote, unchanged");
-  EXPECT_EQ(input_error([&] { read_record(*ops, dir / "none"); }, dir.path().string()).substr(0, 3), "65|");
+  EXPECT_EQ(refusal("none").substr(0, 3), "65|");
 }
 
 TEST_F(Record, WhatNoJsonMayBe) {
   const std::string good = written(some_record());
   for (const BadJson& bad : bad_json(good)) {
     atomic_write_file(*ops, file, bad.text);
-    expect_refused(bad, "65|", input_error([&] { read_record(*ops, file); }, dir.path().string()));
+    expect_refused(bad, "65|", refusal());
   }
 }
 
 TEST_F(Record, OneThatIsTooLargeIsNotRead) {
   ops->create(file);
   std::filesystem::resize_file(file, std::uintmax_t{1} << 33U);
-  EXPECT_EQ(input_error([&] { read_record(*ops, file); }, dir.path().string()),
+  EXPECT_EQ(refusal(),
             "65|DIR/record.json: is larger than 32 MiB: nothing of its kind needs that much|a file that a "
-            "run of this "
-            "program wrote");
+            "run of this program wrote");
 }
 
 TEST(RankRecords, AreAsPredictedIfEveryNumberIs) {
@@ -383,59 +378,59 @@ TEST(Timing, IsTheMedianAfterTheWarmUp) {
   const auto t = timing_of(steps);
   ASSERT_TRUE(t);
   EXPECT_EQ(t->steps, 20);
-  EXPECT_EQ(t->median, 10);  // nearest rank of 1 .. 20
-  EXPECT_EQ(t->p10, 2);
-  EXPECT_EQ(t->p90, 18);
-  EXPECT_EQ(t->tokens_per_second, 10);
-  EXPECT_EQ(t->wait_share, 20.0 / 210);
+  // The nearest ranks of 1 .. 20; tokens a second, and the share of waits.
+  const std::vector<double> found = {t->p10, t->median, t->p90, t->tokens_per_second, t->wait_share};
+  EXPECT_EQ(found, (std::vector<double>{2, 10, 18, 10, 20.0 / 210}));
   steps.pop_back();
   EXPECT_EQ(timing_of(steps), std::nullopt) << "19 steps are no measurement";
 }
 
-class Steps : public Record {};
+class Steps : public Record {
+ protected:
+  const Path steps_ = dir / "steps.jsonl";
+  std::string refusal() {
+    return input_error([&] { read_steps(*ops, steps_); }, dir.path().string());
+  }
+};
 
 TEST_F(Steps, AreLinesThatExistAsSoonAsTheStepHasEnded) {
   StepLog log(*ops, dir.path());
   for (int i = 0; i < 3; ++i) {
     log.append({i, 2.0 / 3, 1e-3, 1, 3072, 0.5, 0.125});
-    const std::vector<StepRecord> read = read_steps(*ops, dir / "steps.jsonl");
+    const std::vector<StepRecord> read = read_steps(*ops, steps_);
     ASSERT_EQ(read.size(), static_cast<std::size_t>(i + 1));
     EXPECT_EQ(read.back().step, i);
     EXPECT_EQ(read.back().loss, 2.0 / 3);
   }
-  const std::string text = read_file(*ops, dir / "steps.jsonl");
-  const auto line = nlohmann::json::parse(text.substr(0, text.find('\n')));
-  EXPECT_EQ(line["tokens_per_second"], 6144.0);
-  EXPECT_EQ(line["wait_share"], 0.25);
+  const std::string text = read_file(*ops, steps_);
+  expect_values(nlohmann::json::parse(text.substr(0, text.find('\n'))),
+                {{"/tokens_per_second", 6144.0}, {"/wait_share", 0.25}});
 }
 
 TEST_F(Steps, OfAKilledRunCanBeRead) {
   { StepLog(*ops, dir.path()).append({.step = 0, .loss = 1}); }
-  std::string text = read_file(*ops, dir / "steps.jsonl");
-  atomic_write_file(*ops, dir / "steps.jsonl", text + text.substr(0, text.size() / 2));
-  EXPECT_EQ(read_steps(*ops, dir / "steps.jsonl").size(), 1U);
-  atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": 1}\n");
-  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
+  std::string text = read_file(*ops, steps_);
+  atomic_write_file(*ops, steps_, text + text.substr(0, text.size() / 2));
+  EXPECT_EQ(read_steps(*ops, steps_).size(), 1U);
+  atomic_write_file(*ops, steps_, text + "{\"step\": 1}\n");
+  EXPECT_EQ(refusal(),
             "65|DIR/steps.jsonl:2: \"loss\" is missing|a record that a run of this version wrote, unchanged");
-  atomic_write_file(*ops, dir / "steps.jsonl", text + "{\"step\": \n");
-  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()),
+  atomic_write_file(*ops, steps_, text + "{\"step\": \n");
+  EXPECT_EQ(refusal(),
             "65|DIR/steps.jsonl:2:10: is not JSON: unexpected end of input; expected '[', '{', or a "
             "literal|a record that a run of this version wrote, unchanged");
 }
 
 TEST_F(Steps, WhatNoLineMayBe) {
   { StepLog(*ops, dir.path()).append({.step = 0, .loss = 1}); }
-  const std::string good = read_file(*ops, dir / "steps.jsonl");
+  const std::string good = read_file(*ops, steps_);
   for (BadJson bad : bad_json(good.substr(0, good.size() - 1))) {
-    atomic_write_file(*ops, dir / "steps.jsonl", repeated(good, 2000) + bad.text + "\n");
-    const std::string said = input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string());
-    expect_refused(bad, "65|", said);
-    EXPECT_EQ(said.substr(0, 24), "65|DIR/steps.jsonl:2001:") << bad.name;
+    atomic_write_file(*ops, steps_, repeated(good, 2000) + bad.text + "\n");
+    expect_refused(bad, "65|DIR/steps.jsonl:2001:", refusal());
   }
-  ops->create(dir / "steps.jsonl");
-  std::filesystem::resize_file(dir / "steps.jsonl", std::uintmax_t{1} << 33U);  // one line that never ends
-  EXPECT_EQ(input_error([&] { read_steps(*ops, dir / "steps.jsonl"); }, dir.path().string()).substr(0, 41),
-            "65|DIR/steps.jsonl:1: is larger than 16 K");
+  ops->create(steps_);
+  std::filesystem::resize_file(steps_, std::uintmax_t{1} << 33U);  // one line that never ends
+  EXPECT_EQ(refusal().substr(0, 41), "65|DIR/steps.jsonl:1: is larger than 16 K");
 }
 
 TEST_F(Steps, CannotBeWrittenWhereThereIsNoDirectory) {
@@ -446,9 +441,8 @@ TEST_F(Steps, CannotBeWrittenWhereThereIsNoDirectory) {
 TEST_F(Record, FoldersAreNamedByTimeAndNeverShared) {
   const auto time = std::chrono::system_clock::from_time_t(1738324800);  // date -u -d @1738324800
   const Path root = dir / "runs";
-  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00");
-  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00-2");
-  EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device/2025-01-31T12-00-00-3");
+  for (const char* expected : {"2025-01-31T12-00-00", "2025-01-31T12-00-00-2", "2025-01-31T12-00-00-3"})
+    EXPECT_EQ(new_run_dir(*ops, root, "00_one_device", time), root / "00_one_device" / expected);
   EXPECT_EQ(ops->kind(root / "00_one_device/2025-01-31T12-00-00-3"), PathKind::directory);
   EXPECT_EQ(utc_text(time), "2025-01-31T12:00:00Z");
 }

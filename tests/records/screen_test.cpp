@@ -7,8 +7,13 @@
 #include <map>
 #include <string>
 
+#include "tests/support/answers.h"
+
 namespace sc {
 namespace {
+
+using test::expect_parts;
+using test::expect_texts;
 
 Environment variables(const std::map<std::string, std::string>& values) {
   return [values](const std::string& name) {
@@ -37,25 +42,31 @@ TEST(Look, IsPlainWhereNoTerminalIs) {
 }
 
 TEST(Look, FollowsTheLocaleAndNoColor) {
-  EXPECT_TRUE(look_of(true, variables({{"LANG", "en_GB.UTF-8"}})).utf8);
-  EXPECT_TRUE(look_of(true, variables({{"LC_CTYPE", "C.utf8"}, {"LANG", "C"}})).utf8);
-  EXPECT_FALSE(look_of(true, variables({{"LC_ALL", "C"}, {"LANG", "en_GB.UTF-8"}})).utf8);
-  EXPECT_FALSE(look_of(true, variables({})).utf8);
-  EXPECT_TRUE(look_of(true, variables({{"TERM", "xterm"}})).colour);
-  EXPECT_TRUE(look_of(true, variables({{"NO_COLOR", ""}})).colour) << "no-color.org: where it is not empty";
-  EXPECT_FALSE(look_of(true, variables({{"NO_COLOR", "1"}})).colour);
-  EXPECT_FALSE(look_of(true, variables({{"TERM", "dumb"}})).colour);
+  using Variables = std::map<std::string, std::string>;
+  const std::map<Variables, bool> utf8 = {{Variables{{"LANG", "en_GB.UTF-8"}}, true},
+                                          {Variables{{"LC_CTYPE", "C.utf8"}, {"LANG", "C"}}, true},
+                                          {Variables{{"LC_ALL", "C"}, {"LANG", "en_GB.UTF-8"}}, false},
+                                          {Variables{}, false}};
+  // no-color.org: where it is not empty.
+  const std::map<Variables, bool> colour = {{Variables{{"TERM", "xterm"}}, true},
+                                            {Variables{{"NO_COLOR", ""}}, true},
+                                            {Variables{{"NO_COLOR", "1"}}, false},
+                                            {Variables{{"TERM", "dumb"}}, false}};
+  for (const auto& [values, expected] : utf8)
+    EXPECT_EQ(look_of(true, variables(values)).utf8, expected) << ::testing::PrintToString(values);
+  for (const auto& [values, expected] : colour)
+    EXPECT_EQ(look_of(true, variables(values)).colour, expected) << ::testing::PrintToString(values);
 }
 
 TEST(Formulas, AddUpWhereTheyAreMultiplesOfTheSame) {
-  EXPECT_EQ(sum_of_formulas({"4 P", "4 P"}), "8 P");
-  EXPECT_EQ(sum_of_formulas({"4 P / N", "4 P / N", "2 P / N"}), "10 P / N");
-  EXPECT_EQ(sum_of_formulas({"work + head"}), "work + head");
-  EXPECT_EQ(sum_of_formulas({"4 P", "4 P / N"}), "");
-  EXPECT_EQ(sum_of_formulas({"4 P + 8", "4 P + 8"}), "") << "not 8 P + 8";
-  EXPECT_EQ(sum_of_formulas({"work", "work"}), "");
-  EXPECT_EQ(sum_of_formulas({"8", "8"}), "");
-  EXPECT_EQ(sum_of_formulas({}), "");
+  expect_texts({{sum_of_formulas({"4 P", "4 P"}), "8 P"},
+                {sum_of_formulas({"4 P / N", "4 P / N", "2 P / N"}), "10 P / N"},
+                {sum_of_formulas({"work + head"}), "work + head"},
+                {sum_of_formulas({"4 P", "4 P / N"}), ""},
+                {sum_of_formulas({"4 P + 8", "4 P + 8"}), ""},  // not 8 P + 8
+                {sum_of_formulas({"work", "work"}), ""},
+                {sum_of_formulas({"8", "8"}), ""},
+                {sum_of_formulas({}), ""}});
 }
 
 TEST(Predicted, HasALineForEachKindOfBytes) {
@@ -71,10 +82,10 @@ TEST(Predicted, ShowsWhatLiesBesideTheDevice) {
   RankPlan plan = some_plan();
   plan.memory.add({Purpose::master, "master", Formula("P", 6'000'000), DType::f32, Place::host});
   plan.operations.add({CommKind::to_host, DType::f32, Elements(1'000'000), WorldSize{1}});
-  const std::string text = format_predicted({plan}, {});
-  EXPECT_TRUE(has(text, "\n  device      12.00 MB  ########          all of the above\n")) << text;
-  EXPECT_TRUE(has(text, "\n  host        24.00 MB  ################  optimizer\n")) << text;
-  EXPECT_TRUE(has(text, "4.00 MB sent, 4.00 MB copied per step\n")) << text;
+  expect_parts(
+      format_predicted({plan}, {}),
+      {"\n  device      12.00 MB  ########          all of the above\n",
+       "\n  host        24.00 MB  ################  optimizer\n", "4.00 MB sent, 4.00 MB copied per step\n"});
 }
 
 TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
@@ -83,9 +94,7 @@ TEST(Predicted, HasALineForEachRankWhereTheyDiffer) {
   RankPlan less = some_plan();
   more.ranks.count = 2, less.ranks = {2, 2, 1};
   const std::string text = format_predicted({more, less}, {});
-  EXPECT_TRUE(has(text, "\n  ranks 0-1  ")) << text;
-  EXPECT_TRUE(has(text, "\n  ranks 2-3  ")) << text;
-  EXPECT_TRUE(has(text, "older weights")) << text;
+  expect_parts(text, {"\n  ranks 0-1  ", "\n  ranks 2-3  ", "older weights"});
   EXPECT_EQ(lines(text), 5);
 }
 
@@ -113,30 +122,29 @@ TEST(Timelines, DrawMeasuredOverSimulatedOnOneScale) {
       {"measured", 0.072, 0.5, "one step"}, {"simulated", 0.036, 0.25, ""}, {"formula", 0.02, 0.1, ""}};
   table.ranks = {{{"F0", 0, 0.036, 0, 0.018}, {"B0", 0.036, 0.072, 0.018, 0.036}}};
   const std::string text = format_timelines(table);
-  EXPECT_TRUE(has(text, "    stage 0  " + std::string(36, 'F') + std::string(36, 'B') + "\n")) << text;
-  EXPECT_TRUE(
-      has(text, "    stage 0  " + std::string(18, 'F') + std::string(18, 'B') + std::string(36, '.') + "\n"))
-      << text;
-  EXPECT_TRUE(has(text, "F forward, B backward, . idle; a column is 1.00 ms\n")) << text;
+  expect_parts(text,
+               {"    stage 0  " + std::string(36, 'F') + std::string(36, 'B') + "\n",
+                "    stage 0  " + std::string(18, 'F') + std::string(18, 'B') + std::string(36, '.') + "\n",
+                "F forward, B backward, . idle; a column is 1.00 ms\n"});
   EXPECT_EQ(lines(text), 6);
 }
 
 TEST(Timelines, OfNothingAreNothing) { EXPECT_EQ(format_timelines({}), ""); }
 
 TEST(Ages, AreWhatMoreThanATwentiethOfTheMicroBatchesHad) {
-  EXPECT_EQ(format_ages({{{{0, 1}, {3, 19}}, {{0, 1}, {3, 19}}}, {{{0, 10}}, {{0, 10}}}}),
-            "  gradients are of weights 3, 0 updates old (ranks 0 to 1)\n");
-  EXPECT_EQ(format_ages({{{{0, 9}, {1, 3}}, {{0, 9}, {1, 3}}}, {{{0, 12}}, {{0, 12}}}}),
-            "  gradients are of weights 0 or 1, 0 updates old (ranks 0 to 1)\n");
+  expect_texts({{format_ages({{{{0, 1}, {3, 19}}, {{0, 1}, {3, 19}}}, {{{0, 10}}, {{0, 10}}}}),
+                 "  gradients are of weights 3, 0 updates old (ranks 0 to 1)\n"},
+                {format_ages({{{{0, 9}, {1, 3}}, {{0, 9}, {1, 3}}}, {{{0, 12}}, {{0, 12}}}}),
+                 "  gradients are of weights 0 or 1, 0 updates old (ranks 0 to 1)\n"},
+                {format_ages({}), ""}});
   EXPECT_TRUE(has(format_ages({{{{3, 9}}, {{0, 9}}}}), "3 updates old in forward, 0 in backward (rank 0)"));
-  EXPECT_EQ(format_ages({}), "");
 }
 
 TEST(Crowd, IsSaidWhereRanksShareCores) {
-  EXPECT_EQ(format_crowd(4, 2, true),
-            "  4 ranks share 2 cores: stages wait for a core; --pace shows the schedule\n");
-  EXPECT_EQ(format_crowd(4, 2, false), "  4 ranks share 2 cores: stages wait for a core\n");
-  EXPECT_EQ(format_crowd(2, 2, true), "");
+  expect_texts({{format_crowd(4, 2, true),
+                 "  4 ranks share 2 cores: stages wait for a core; --pace shows the schedule\n"},
+                {format_crowd(4, 2, false), "  4 ranks share 2 cores: stages wait for a core\n"},
+                {format_crowd(2, 2, true), ""}});
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ using Clock = Trace::Clock;
 const Clock::time_point kOrigin = Clock::time_point(std::chrono::hours(1));
 Clock::time_point at_us(int us) { return kOrigin + std::chrono::microseconds(us); }
 
+/// What all ranks' file would have of one rank.
+std::string file_of(const Trace& trace) {
+  const std::string text = trace.serialise();
+  return merge_traces(std::span(&text, 1));
+}
+
 OpSpan operation(std::int64_t number, int issued, int ended, int wait_began, int wait_ended) {
   OpSpan op;
   op.number = number;
@@ -36,7 +42,11 @@ OpSpan operation(std::int64_t number, int issued, int ended, int wait_began, int
 struct Event {
   std::string name;
   double begin, end;
+  bool operator==(const Event&) const = default;
 };
+std::ostream& operator<<(std::ostream& out, const Event& e) {
+  return out << e.name << " " << e.begin << " to " << e.end;
+}
 
 // Rows by (pid, tid), in the order of the file, and their names.
 struct Parsed {
@@ -91,19 +101,11 @@ TEST(Trace, OnAGpuComputeIsTheGpusTimeWithoutItsWaits) {
   Trace trace(Rank{0}, kOrigin);
   const Trace::Step step{3, at_us(100), at_us(1000), std::pair(at_us(200), at_us(950))};
   trace.add_run(std::span(&step, 1), std::span(&op, 1));
-  const std::string text = trace.serialise();
-  const Parsed parsed(merge_traces(std::span(&text, 1)));
+  const Parsed parsed(file_of(trace));
   expect_drawable(parsed);
-  const std::vector<Event> compute = parsed.lane(0, "compute"), sums = parsed.lane(0, "communication");
-  ASSERT_EQ(compute.size(), 3U);  // the step, and two pieces inside it
-  EXPECT_EQ(compute[0].name, "step 3");
-  EXPECT_EQ(compute[1].begin, 200);
-  EXPECT_EQ(compute[1].end, 700);
-  EXPECT_EQ(compute[2].begin, 900);
-  EXPECT_EQ(compute[2].end, 950);
-  ASSERT_EQ(sums.size(), 1U);
-  EXPECT_EQ(sums[0].begin, 300);
-  EXPECT_EQ(sums[0].end, 900);
+  EXPECT_EQ(parsed.lane(0, "compute"),
+            (std::vector<Event>{{"step 3", 100, 1000}, {"compute", 200, 700}, {"compute", 900, 950}}));
+  EXPECT_EQ(parsed.lane(0, "communication"), (std::vector<Event>{{"all_reduce of 1,000 f32", 300, 900}}));
 }
 
 TEST(Trace, PutsAllRanksIntoOneFile) {
@@ -115,13 +117,8 @@ TEST(Trace, PutsAllRanksIntoOneFile) {
   }
   const Parsed parsed(merge_traces(parts));
   EXPECT_EQ(parsed.ranks, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}}));
-  for (const int rank : {0, 1}) {
-    const std::vector<Event> compute = parsed.lane(rank, "compute");
-    ASSERT_EQ(compute.size(), 1U);
-    EXPECT_EQ(compute[0].name, "forward");
-    EXPECT_DOUBLE_EQ(compute[0].begin, 10);
-    EXPECT_DOUBLE_EQ(compute[0].end, 30 + rank);
-  }
+  for (const int rank : {0, 1})
+    EXPECT_EQ(parsed.lane(rank, "compute"), (std::vector<Event>{{"forward", 10, 30.0 + rank}}));
   // Every rank has its three rows, also where they are empty.
   EXPECT_EQ(parsed.row_names.size(), 6U);
 }
@@ -134,26 +131,13 @@ TEST(Trace, ShowsOperationsWaitsAndWhatIsLeft) {
   const std::vector<Trace::Step> steps = {{3, at_us(0), at_us(100)}};
   const std::vector<OpSpan> operations = {operation(7, 10, 60, 40, 62)};
   trace.add_run(steps, operations);
-  const std::vector<std::string> parts = {trace.serialise()};
-  const std::string text = merge_traces(parts);
+  const std::string text = file_of(trace);
   const Parsed parsed(text);
   expect_drawable(parsed);
-  const auto compute = parsed.lane(0, "compute"), wait = parsed.lane(0, "wait"),
-             comm = parsed.lane(0, "communication");
-  ASSERT_EQ(compute.size(), 3U);
-  EXPECT_EQ(compute[0].name, "step 3");
-  EXPECT_DOUBLE_EQ(compute[0].end, 100);
-  EXPECT_DOUBLE_EQ(compute[1].begin, 0);
-  EXPECT_DOUBLE_EQ(compute[1].end, 40);
-  EXPECT_DOUBLE_EQ(compute[2].begin, 62);
-  EXPECT_DOUBLE_EQ(compute[2].end, 100);
-  ASSERT_EQ(wait.size(), 1U);
-  EXPECT_EQ(wait[0].name, "wait for all_reduce of 1,000 f32");
-  EXPECT_DOUBLE_EQ(wait[0].begin, 40);
-  EXPECT_DOUBLE_EQ(wait[0].end, 62);
-  ASSERT_EQ(comm.size(), 1U);
-  EXPECT_DOUBLE_EQ(comm[0].begin, 10);
-  EXPECT_DOUBLE_EQ(comm[0].end, 60);
+  EXPECT_EQ(parsed.lane(0, "compute"),
+            (std::vector<Event>{{"step 3", 0, 100}, {"compute", 0, 40}, {"compute", 62, 100}}));
+  EXPECT_EQ(parsed.lane(0, "wait"), (std::vector<Event>{{"wait for all_reduce of 1,000 f32", 40, 62}}));
+  EXPECT_EQ(parsed.lane(0, "communication"), (std::vector<Event>{{"all_reduce of 1,000 f32", 10, 60}}));
   EXPECT_NE(text.find("\"bytes this rank sends\":\"4,000\""), std::string::npos) << text;
 }
 
@@ -226,8 +210,7 @@ TEST(Trace, OperationsInFlightTogetherTakeRowsOfTheirOwn) {
   const std::vector<OpSpan> operations = {operation(1, 0, 40, 41, 42), operation(2, 10, 60, 61, 62),
                                           operation(3, 20, 30, 63, 64), operation(4, 45, 50, 65, 66)};
   trace.add_run({}, operations);
-  const std::vector<std::string> parts = {trace.serialise()};
-  const Parsed parsed(merge_traces(parts));
+  const Parsed parsed(file_of(trace));
   expect_drawable(parsed);
   EXPECT_EQ(parsed.lane(0, "communication").size(), 2U);  // the first and the fourth
   EXPECT_EQ(parsed.lane(0, "communication 2").size(), 1U);
@@ -246,8 +229,7 @@ TEST(Trace, RandomSpansStayDrawableAndNoneIsLost) {
       trace.add(lane, name, at_us(begin), at_us(begin + length));
       ++added[name];
     }
-    const std::vector<std::string> parts = {trace.serialise()};
-    const Parsed parsed(merge_traces(parts));
+    const Parsed parsed(file_of(trace));
     expect_drawable(parsed);
     for (const auto& row : parsed.rows) {
       for (const Event& e : row.second) ++found[e.name];
@@ -260,8 +242,7 @@ TEST(Trace, CountsWhatItLeavesOut) {
   Trace trace(Rank{2}, kOrigin, 3);
   for (int i = 0; i < 5; ++i) trace.add(Lane::compute, "x", at_us(i), at_us(i + 1));
   EXPECT_EQ(trace.left_out(), 2);
-  const std::vector<std::string> parts = {trace.serialise()};
-  const Parsed parsed(merge_traces(parts));
+  const Parsed parsed(file_of(trace));
   EXPECT_EQ(parsed.lane(2, "compute").size(), 3U);
   EXPECT_EQ(parsed.ranks.at(2), "rank 2 (2 spans left out)");
 }
@@ -269,8 +250,7 @@ TEST(Trace, CountsWhatItLeavesOut) {
 TEST(Trace, EscapesNames) {
   Trace trace(Rank{0}, kOrigin);
   trace.add(Lane::compute, "a \"quoted\"\nline \xff", at_us(0), at_us(1));
-  const std::vector<std::string> parts = {trace.serialise()};
-  EXPECT_EQ(Parsed(merge_traces(parts)).lane(0, "compute").at(0).name, "a \"quoted\"\nline \xef\xbf\xbd");
+  EXPECT_EQ(Parsed(file_of(trace)).lane(0, "compute").at(0).name, "a \"quoted\"\nline \xef\xbf\xbd");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 
 #include "common/base/check.h"
@@ -12,6 +13,8 @@
 #include "common/run/run_shape.h"
 #include "lessons/07_pipeline/pipeline_plan.h"
 #include "lessons/plans.h"
+#include "tests/support/answers.h"
+#include "tests/watch/refusal.h"
 
 namespace sc {
 namespace {
@@ -55,6 +58,13 @@ std::string fix_of(const LimitedRun& run) {
   return "it fits";
 }
 
+/// The refusal of a run that does not fit.
+InputError refusal(const LimitedRun& run) {
+  const InputError error = test::refusal_of([&] { refuse_what_does_not_fit(run); });
+  EXPECT_EQ(error.code(), ExitCode::missing);
+  return error;
+}
+
 TEST(Fit, TheLargestMicroBatchThatFits) {
   LimitedRun run = limited();
   run.cap = needs(run, 3, Activations::keep);
@@ -82,8 +92,7 @@ TEST(Fit, BothWhereNeitherIsEnough) {
   run.cap = std::min(needs(run, 1, Activations::keep), needs(run, 4, Activations::recompute)) - Bytes(1);
   const std::vector<Change> changes = changes_that_fit(run);
   ASSERT_FALSE(changes.empty());
-  EXPECT_NE(changes[0].what.find("batch.micro="), std::string::npos) << changes[0].what;
-  EXPECT_NE(changes[0].what.find("activations="), std::string::npos) << changes[0].what;
+  test::expect_parts(changes[0].what, {"batch.micro=", "activations="});
   for (const Change& change : changes) EXPECT_LE(change.bytes, run.cap) << change.what;
 }
 
@@ -145,13 +154,9 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
   LimitedRun run = pipeline(2);
   run.cap = Bytes(600'000'000);
   EXPECT_NE(fix_of(run).find("-n 3 "), std::string::npos) << fix_of(run);
-  try {
-    refuse_what_does_not_fit(run);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.message().substr(0, error.message().find('\n')),
-              "a rank of stage 1 would hold 666.67 MB, 66.67 MB more than that");
-  }
+  const std::string message = refusal(run).message();
+  EXPECT_EQ(message.substr(0, message.find('\n')),
+            "a rank of stage 1 would hold 666.67 MB, 66.67 MB more than that");
   run.cap = Bytes(700'000'000);
   EXPECT_EQ(fix_of(run), "it fits");
 }
@@ -235,17 +240,10 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   run.cap = total;
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap = total - Bytes(1000);
-  try {
-    refuse_what_does_not_fit(run);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_NE(error.message().find("1.00 kB more than that\n"), std::string::npos) << error.message();
-    for (const char* purpose : {"parameters", "activations", "workspace"})
-      EXPECT_NE(error.message().find(std::string("\n  ") + purpose), std::string::npos) << error.message();
-    EXPECT_NE(error.fix().find("--memory-cap " + std::to_string(total.value())), std::string::npos);
-    EXPECT_NE(error.fix().find("--set batch.micro=3 "), std::string::npos) << error.fix();
-  }
+  const InputError error = refusal(run);
+  test::expect_parts(error.message(),
+                     {"1.00 kB more than that\n", "\n  parameters", "\n  activations", "\n  workspace"});
+  test::expect_parts(error.fix(), {"--memory-cap " + std::to_string(total.value()), "--set batch.micro=3 "});
 }
 
 // Ranks of one machine share what it has: more of them hold less each only where the strategy divides.
@@ -257,19 +255,12 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   run.cap = total * 2;
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap -= Bytes(1);
-  try {
-    refuse_what_does_not_fit(run);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_NE(std::string(error.what()).find("free on this machine, ranks here: 2"), std::string::npos)
-        << error.what();
-    EXPECT_NE(error.message().find("1 B more than its share\n"), std::string::npos) << error.message();
-    EXPECT_NE(error.fix().find("--set batch.micro=3 "), std::string::npos) << error.fix();
-    EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
-    EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
-  }
-  run.sharing = 1;  // the other is on another machine
+  const InputError error = refusal(run);
+  test::expect_parts(error.what(), {"free on this machine, ranks here: 2", "1 B more than its share\n",
+                                    "--set batch.micro=3 "});
+  EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
+  EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
+  run.sharing = 1;                                                        // the other is on another machine
   EXPECT_NO_THROW(refuse_what_does_not_fit(run));
   run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
@@ -284,17 +275,11 @@ TEST(Fit, AGpuHasWhatIsFreeOnIt) {
   LimitedRun run = limited("02_zero1");
   run.place = "GPU 1";
   run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
-  try {
-    refuse_what_does_not_fit(run);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::missing);
-    EXPECT_EQ(std::string(error.what()).find(human_bytes(run.cap) + " free on GPU 1: a rank would hold "), 0u)
-        << error.what();
-    EXPECT_NE(error.message().find("1 B more than that\n"), std::string::npos) << error.message();
-    EXPECT_NE(error.fix().find("-n 3"), std::string::npos) << error.fix();
-    EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
-  }
+  const InputError error = refusal(run);
+  EXPECT_EQ(std::string(error.what()).find(human_bytes(run.cap) + " free on GPU 1: a rank would hold "), 0u)
+      << error.what();
+  test::expect_parts(error.what(), {"1 B more than that\n", "-n 3"});
+  EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
   run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
   EXPECT_EQ(fix_of(run), "a smaller model.*, or more ranks");
@@ -339,17 +324,18 @@ LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKin
   return run;
 }
 
-std::vector<std::string> found(const LimitedRun& run) {
-  std::vector<std::string> lines;
+using Lines = std::vector<std::string>;
+
+Lines found(LimitedRun run, std::int64_t cap) {
+  run.cap = Bytes(cap);
+  Lines lines;
   for (const Change& change : changes_that_fit(run))
     lines.push_back(change.what + ": " + std::to_string(change.bytes.value()));
   return lines;
 }
-using Lines = std::vector<std::string>;
 
-bool refused(const LimitedRun& run) { return fix_of(run) != "it fits"; }
-
-std::string excess(const LimitedRun& run) {
+std::string excess(LimitedRun run, std::int64_t cap) {
+  run.cap = Bytes(cap);
   try {
     refuse_what_does_not_fit(run);
   } catch (const InputError& error) {
@@ -365,24 +351,17 @@ TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
   for (const int here : {1, 2, 4}) {
     LimitedRun run = counted(4, 50, 0);
     run.place = "this machine", run.sharing = here;  // of four
-    run.cap = Bytes(450 * here);
-    EXPECT_EQ(excess(run), "it fits") << here;
-    run.cap -= Bytes(1);
-    EXPECT_EQ(excess(run), "a rank would hold 350 B, 1 B more than its share") << here;
-    run.cap = Bytes(450 * here - 2 * here);
-    EXPECT_EQ(excess(run), "a rank would hold 350 B, 2 B more than its share") << here;
+    EXPECT_EQ(excess(run, 450 * here), "it fits") << here;
+    EXPECT_EQ(excess(run, 450 * here - 1), "a rank would hold 350 B, 1 B more than its share") << here;
+    EXPECT_EQ(excess(run, 450 * here - 2 * here), "a rank would hold 350 B, 2 B more than its share") << here;
     run = counted(4, 50, 0, DeviceKind::cuda);
     run.place = "GPU 0", run.sharing = here;
-    run.cap = Bytes(350 * here);
-    EXPECT_EQ(excess(run), "it fits") << here;
-    run.cap -= Bytes(1);
-    EXPECT_TRUE(refused(run)) << here;
+    EXPECT_EQ(excess(run, 350 * here), "it fits") << here;
+    EXPECT_NE(excess(run, 350 * here - 1), "it fits") << here;
   }
-  LimitedRun capped = counted(4, 50, 0);  // --memory-cap is each rank's, and of its device
-  capped.cap = Bytes(350);
-  EXPECT_EQ(excess(capped), "it fits");
-  capped.cap = Bytes(349);
-  EXPECT_EQ(excess(capped), "a rank would hold 350 B, 1 B more than that");
+  const LimitedRun capped = counted(4, 50, 0);  // --memory-cap is each rank's, and of its device
+  EXPECT_EQ(excess(capped, 350), "it fits");
+  EXPECT_EQ(excess(capped, 349), "a rank would hold 350 B, 1 B more than that");
 }
 
 // 12 rows are two ranks' in micro-batches of 1, 2, 3, 6 rows; with two virtual ranks on one rank the same;
@@ -397,46 +376,41 @@ TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
     const std::vector<Change> changes = changes_that_fit(run);
     return changes.empty() ? std::string() : changes[0].what;
   };
-  EXPECT_EQ(smaller(1, 1, 12, 1199), "--set batch.micro=6");
-  EXPECT_EQ(smaller(1, 1, 6, 599), "--set batch.micro=4") << "5 does not divide 12";
-  EXPECT_EQ(smaller(2, 1, 6, 599), "--set batch.micro=3") << "4 rows on two ranks do not divide 12";
-  EXPECT_EQ(smaller(1, 2, 6, 599), "--set batch.micro=3");
-  EXPECT_EQ(smaller(1, 3, 4, 399), "--set batch.micro=2");
-  EXPECT_EQ(smaller(2, 3, 2, 199), "--set batch.micro=1");
-  EXPECT_EQ(smaller(2, 1, 6, 300), "--set batch.micro=3");
-  EXPECT_EQ(smaller(2, 1, 6, 299), "--set batch.micro=2");
-  EXPECT_EQ(smaller(1, 4, 3, 99), "--set activations=recompute") << "100 a row, or 90 of three";
+  test::expect_texts({
+      {smaller(1, 1, 12, 1199), "--set batch.micro=6"},
+      {smaller(1, 1, 6, 599), "--set batch.micro=4"},  // 5 does not divide 12.
+      {smaller(2, 1, 6, 599), "--set batch.micro=3"},  // 4 rows on two ranks do not divide 12.
+      {smaller(1, 2, 6, 599), "--set batch.micro=3"},
+      {smaller(1, 3, 4, 399), "--set batch.micro=2"},
+      {smaller(2, 3, 2, 199), "--set batch.micro=1"},
+      {smaller(2, 1, 6, 300), "--set batch.micro=3"},
+      {smaller(2, 1, 6, 299), "--set batch.micro=2"},
+      {smaller(1, 4, 3, 99), "--set activations=recompute"}  // 100 a row, or 90 of three.
+  });
 }
 
 // Four rows at 100, 70, 30 bytes; 120 whole: 420, 330, 210; of 3, 2 and 1 rows 420 - 100 each.
 TEST(FitCounts, WhatCostsLeastComesFirst) {
-  LimitedRun run = counted(2, 120, 0);
-  run.cap = Bytes(419);
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 320", "--set activations=recompute_gelu: 330"}));
-  run.cap = Bytes(320);
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 320", "--set activations=recompute: 210"}));
-  run.cap = Bytes(210);
-  EXPECT_EQ(found(run), (Lines{"--set activations=recompute: 210"})) << "one row takes 220";
-  run.cap = Bytes(209);  // 120 + 2 x 30 is 180
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2 --set activations=recompute: 180"}));
-  run.cap = Bytes(179);
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=1 --set activations=recompute: 150"}));
-  run.cap = Bytes(149);
-  EXPECT_EQ(found(run), Lines{});
+  const std::map<std::int64_t, Lines> by_cap = {
+      {419, {"--set batch.micro=2: 320", "--set activations=recompute_gelu: 330"}},
+      {320, {"--set batch.micro=2: 320", "--set activations=recompute: 210"}},
+      {210, {"--set activations=recompute: 210"}},                      // one row takes 220
+      {209, {"--set batch.micro=2 --set activations=recompute: 180"}},  // 120 + 2 x 30
+      {179, {"--set batch.micro=1 --set activations=recompute: 150"}},
+      {149, {}}};
+  for (const auto& [cap, lines] : by_cap) EXPECT_EQ(found(counted(2, 120, 0), cap), lines) << cap;
 }
 
 // Two ranks of 300 + 600 / 2. Four micro-batches of three rows: on four ranks one each, 300 + 150.
 TEST(FitCounts, MoreRanksAreAsManyAsShareTheMicroBatches) {
   LimitedRun run = counted(2, 0, 600);
   run.shape.workload.activations = Activations::recompute;  // 90 + 300
-  run.cap = Bytes(389);
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 360", "-n 4: 240"})) << "three ranks cannot share four";
+  EXPECT_EQ(found(run, 389), (Lines{"--set batch.micro=2: 360", "-n 4: 240"}))
+      << "three ranks cannot share four";
   run.shape.workload.batch.global = 18;  // six micro-batches: three ranks, 90 + 200
-  EXPECT_EQ(found(run), (Lines{"--set batch.micro=1: 330", "-n 3: 290"}));
-  run.cap = Bytes(289);  // six, 90 + 100
-  EXPECT_EQ(found(run), (Lines{"-n 6: 190"}));
-  run.cap = Bytes(189);
-  EXPECT_EQ(found(run), Lines{}) << "more ranks than micro-batches have nothing to do";
+  EXPECT_EQ(found(run, 389), (Lines{"--set batch.micro=1: 330", "-n 3: 290"}));
+  EXPECT_EQ(found(run, 289), (Lines{"-n 6: 190"}));  // six, 90 + 100
+  EXPECT_EQ(found(run, 189), Lines{}) << "more ranks than micro-batches have nothing to do";
 }
 
 // Two of four ranks are on a machine: of six three, of twelve six. Each has 30 of its row, 100 beside its
@@ -446,19 +420,14 @@ TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
   run.shape.workload.batch.micro = 1;
   run.shape.workload.activations = Activations::recompute;
   run.place = "this machine", run.sharing = 2;
-  run.cap = Bytes(2 * 630);
-  EXPECT_EQ(excess(run), "it fits");
-  run.cap -= Bytes(1);  // of six three, with 419 each
-  EXPECT_EQ(excess(run), "a rank would hold 530 B, 1 B more than its share");
-  EXPECT_EQ(found(run), Lines{});
-  run.sharing = 1;  // of six two, the rest of them on other machines
-  run.cap = Bytes(629);
-  EXPECT_EQ(found(run), Lines{});
+  EXPECT_EQ(excess(run, 2 * 630), "it fits");
+  EXPECT_EQ(excess(run, 2 * 630 - 1), "a rank would hold 530 B, 1 B more than its share");
+  EXPECT_EQ(found(run, 2 * 630 - 1), Lines{});  // of six three, with 419 each
+  run.sharing = 1;                              // of six two, the rest of them on other machines
+  EXPECT_EQ(found(run, 629), Lines{});
   run.place = "", run.sharing = 0;  // each has the cap to itself, for its device: 530, 363, 196
-  run.cap = Bytes(529);
-  EXPECT_EQ(found(run), (Lines{"-n 6: 363"}));
-  run.cap = Bytes(362);
-  EXPECT_EQ(found(run), (Lines{"-n 12: 196"}));
+  EXPECT_EQ(found(run, 529), (Lines{"-n 6: 363"}));
+  EXPECT_EQ(found(run, 362), (Lines{"-n 12: 196"}));
 }
 
 // Two stages of one machine, on the CPU: 100 + 10 pinned, and 300 + 30 on the host. On one GPU 100 and 300.
@@ -479,16 +448,12 @@ TEST(FitCounts, StagesOfAMachineNeedTheirSumWithTheirHostsBytes) {
     };
     run.place = "this machine", run.sharing = 2;
     const std::int64_t all = device == DeviceKind::cpu ? 440 : 400;
-    run.cap = Bytes(all);
-    EXPECT_EQ(excess(run), "it fits");
-    run.cap -= Bytes(1);
-    EXPECT_EQ(excess(run), "a rank of stage 1 would hold 300 B, 1 B more than its share");
-    EXPECT_EQ(found(run), (Lines{"--set batch.micro=2: 250"})) << "50 + 250 of its rows";
+    EXPECT_EQ(excess(run, all), "it fits");
+    EXPECT_EQ(excess(run, all - 1), "a rank of stage 1 would hold 300 B, 1 B more than its share");
+    EXPECT_EQ(found(run, all - 1), (Lines{"--set batch.micro=2: 250"})) << "50 + 250 of its rows";
     run.place = "", run.sharing = 0;  // the largest decides
-    run.cap = Bytes(300);
-    EXPECT_EQ(excess(run), "it fits");
-    run.cap = Bytes(299);
-    EXPECT_EQ(excess(run), "a rank of stage 1 would hold 300 B, 1 B more than that");
+    EXPECT_EQ(excess(run, 300), "it fits");
+    EXPECT_EQ(excess(run, 299), "a rank of stage 1 would hold 300 B, 1 B more than that");
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/answers.h"
 #include "tests/support/fake_machine.h"
 
 namespace sc {
@@ -26,8 +27,8 @@ TEST(HostMemory, IsReadFromMeminfo) {
 TEST(HostMemory, OfAGroupIsWhatIsLeftOfItsLimit) {
   EXPECT_FALSE(left_of_limit("max\n", "5000\n", ""));
   EXPECT_FALSE(left_of_limit("", "", ""));
-  EXPECT_EQ(left_of_limit("7000\n", "5000\n", ""), Bytes(2000));
-  EXPECT_EQ(left_of_limit("7000\n", "7001\n", ""), Bytes(0));
+  test::expect_each<std::optional<Bytes>>({{left_of_limit("7000\n", "5000\n", ""), Bytes(2000)},
+                                           {left_of_limit("7000\n", "7001\n", ""), Bytes(0)}});
   // Pages of files are given back.
   EXPECT_EQ(left_of_limit("7000\n", "6000\n", "anon 3000\ninactive_file 1000\nactive_file 500\n"),
             Bytes(2500));
@@ -70,18 +71,20 @@ TEST(HostMemory, KnowsGroupsOfVersion1) {
 // Pages of files are a part of what is used, and no more than that comes back; the least of machine and
 // groups counts, whichever version says it.
 TEST(HostMemory, IsTheLeastOfAllThatLimitIt) {
-  EXPECT_EQ(left_of_limit("7000", "100", "inactive_file 500\nactive_file 300\n"), Bytes(7000));
-  EXPECT_EQ(left_of_limit("7000", "6800", "active_file 300\n"), Bytes(500));
-  EXPECT_EQ(left_of_limit("7000", "7400", "active_file 300\n"), Bytes(0));
-  EXPECT_EQ(left_of_limit("7000", "7200", "active_file 300\n"), Bytes(100));
-  EXPECT_EQ(left_of_limit("7000", "6000", "workingset_active_file 900\nactive_file 5\n"), Bytes(1005));
+  test::expect_each<std::optional<Bytes>>(
+      {{left_of_limit("7000", "100", "inactive_file 500\nactive_file 300\n"), Bytes(7000)},
+       {left_of_limit("7000", "6800", "active_file 300\n"), Bytes(500)},
+       {left_of_limit("7000", "7400", "active_file 300\n"), Bytes(0)},
+       {left_of_limit("7000", "7200", "active_file 300\n"), Bytes(100)},
+       {left_of_limit("7000", "6000", "workingset_active_file 900\nactive_file 5\n"), Bytes(1005)}});
   FakeMachine machine;
   machine.file("/proc/meminfo", "MemAvailable: 5 kB\n");
   machine.file("/proc/self/cgroup", "4:memory:/old\n0::/new\n");
   machine.file("/sys/fs/cgroup/new/memory.max", "9000\n");
   machine.file("/sys/fs/cgroup/new/memory.current", "2000\n");
-  EXPECT_EQ(available_host_memory(machine.top()), Bytes(5120)) << "the machine's";
-  EXPECT_EQ(host_memory_left_of_limit(machine.top()), Bytes(7000));
+  test::expect_each<std::optional<Bytes>>(
+      {{available_host_memory(machine.top()), Bytes(5120)},  // The machine's.
+       {host_memory_left_of_limit(machine.top()), Bytes(7000)}});
   machine.file("/sys/fs/cgroup/memory/old/memory.limit_in_bytes", "6000\n");
   machine.file("/sys/fs/cgroup/memory/old/memory.usage_in_bytes", "2000\n");
   EXPECT_EQ(available_host_memory(machine.top()), Bytes(4000)) << "the older group's";

@@ -13,15 +13,16 @@
 #include "lessons/01_data_parallel/data_parallel_plan.h"
 #include "lessons/02_zero1/zero1_plan.h"
 #include "lessons/plans.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
 
 TEST(Threads, OneOnACpuAndAShareOfTheCoresBesideAGpu) {
-  EXPECT_EQ(detail::default_threads(DeviceKind::cpu, 16, WorldSize{1}), 1);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{1}), 16);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 16, WorldSize{3}), 5);
-  EXPECT_EQ(detail::default_threads(DeviceKind::cuda, 2, WorldSize{4}), 1);
+  test::expect_counts({{detail::default_threads(DeviceKind::cpu, 16, WorldSize{1}), 1},
+                       {detail::default_threads(DeviceKind::cuda, 16, WorldSize{1}), 16},
+                       {detail::default_threads(DeviceKind::cuda, 16, WorldSize{3}), 5},
+                       {detail::default_threads(DeviceKind::cuda, 2, WorldSize{4}), 1}});
 }
 
 // Two stages of three replicas: rank = stage x 3 + replica.
@@ -30,14 +31,12 @@ TEST(Stages, NeighboursAreReplicas) {
   shape.workload.batch = {.sequence = 8, .global = 12, .micro = 2};
   shape.mesh = Mesh(WorldSize{6}, {{Axis::stages, 2}});
   shape.rank = Rank{4};
-  EXPECT_EQ(shape.mesh.size(Axis::data), 3);
-  EXPECT_EQ(shape.at(Axis::data), 1);
-  EXPECT_EQ(shape.at(Axis::stages), 1);
-  EXPECT_EQ(micro_batches_of(shape), 2);
+  test::expect_counts({{shape.mesh.size(Axis::data), 3},
+                       {shape.at(Axis::data), 1},
+                       {shape.at(Axis::stages), 1},
+                       {micro_batches_of(shape), 2}});
   shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 1}});
-  EXPECT_EQ(shape.at(Axis::data), 4);
-  EXPECT_EQ(shape.at(Axis::stages), 0);
-  EXPECT_EQ(micro_batches_of(shape), 1);
+  test::expect_counts({{shape.at(Axis::data), 4}, {shape.at(Axis::stages), 0}, {micro_batches_of(shape), 1}});
 }
 
 // Every rank's own plan, one by one, is that of its set: 4 sums are not shared evenly by 3 or 8, nor is the

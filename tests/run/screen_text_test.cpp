@@ -5,6 +5,7 @@
 
 #include "common/strategy/plans.h"
 #include "lessons/plans.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -55,11 +56,12 @@ TEST(Header, SaysWhatTheLessonDoes) {
     const std::string text = job.header(stages, batch);
     return text.substr(text.find(" = "));
   };
-  EXPECT_EQ(tail(1, {.global = 1, .micro = 1, .data_parallel = 1, .accumulation = 1, .note = ""}),
-            " = 1 x 1 micro-batch x 1 rank\n");
-  EXPECT_EQ(tail(4, {.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""}),
-            " = 1 x 12 micro-batches through 4 stages\n");
-  EXPECT_EQ(tail(2, job.batch), " = 1 x 6 micro-batches through 2 stages x 2 replicas\n");
+  test::expect_texts(
+      {{tail(1, {.global = 1, .micro = 1, .data_parallel = 1, .accumulation = 1, .note = ""}),
+        " = 1 x 1 micro-batch x 1 rank\n"},
+       {tail(4, {.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""}),
+        " = 1 x 12 micro-batches through 4 stages\n"},
+       {tail(2, job.batch), " = 1 x 6 micro-batches through 2 stages x 2 replicas\n"}});
   const std::string cube = job.header(2, job.batch, 2);
   EXPECT_NE(cube.find("1 x 6 micro-batches through 2 stages on 2 tensor ranks x 2 replicas\n"),
             std::string::npos);

@@ -13,9 +13,11 @@
 namespace sc {
 namespace {
 
-using test::input_error;
 using test::TempDir;
 using Content = std::map<std::string, std::string>;  // file name -> content; "" alone: absent
+using AtomicFile = test::InTempDir;
+using AtomicDirectory = test::InTempDir;
+using CrashModel = test::InTempDir;
 
 /// Everything at a path: a file as {"": content}, a directory by its files, nothing as {}.
 Content content_of(FileOps& ops, const Path& path) {
@@ -88,28 +90,26 @@ void write_new_dir(FileOps& ops, const Path& target) {
 }
 
 // Nobody knows then whether a file's writer lives; a directory has one, which is gone.
-TEST(AtomicFile, WithoutLocksAllIsWritten) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  FaultyFileOps no_locks(*disk, {.op = FileOp::lock, .error = ENOSYS, .lasting = true});
-  const TempDir dir;
-  disk->create(dir / ".file.tmp-0");
-  disk->make_dir(dir / ".target.tmp-0");
-  disk->create(dir / ".target.tmp-0/a");
+TEST_F(AtomicFile, WithoutLocksAllIsWritten) {
+  FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOSYS, .lasting = true});
+  ops_->create(dir_ / ".file.tmp-0");
+  ops_->make_dir(dir_ / ".target.tmp-0");
+  ops_->create(dir_ / ".target.tmp-0/a");
   for (int i = 0; i < 2; ++i) {
-    write_new_file(no_locks, dir / "file");
-    write_new_dir(no_locks, dir / "target");
+    write_new_file(no_locks, dir_ / "file");
+    write_new_dir(no_locks, dir_ / "target");
   }
-  EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"a", "new a"}, {"c", "new c"}}));
-  EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{".file.tmp-0", "file", "target"}));
+  EXPECT_EQ(content_of(*ops_, dir_ / "target"), (Content{{"a", "new a"}, {"c", "new c"}}));
+  EXPECT_EQ(ops_->list(dir_.path()), (std::vector<std::string>{".file.tmp-0", "file", "target"}));
 }
 
-TEST(AtomicFile, EveryCrashLeavesNothingOrAll) {
+TEST_F(AtomicFile, EveryCrashLeavesNothingOrAll) {
   EXPECT_GT(check_every_crash_point(
                 {[](FileOps&, const Path&) {}, write_new_file, {}, {{"", "new content, second part"}}}),
             0);
 }
 
-TEST(AtomicFile, EveryCrashLeavesTheOldOrTheNewFile) {
+TEST_F(AtomicFile, EveryCrashLeavesTheOldOrTheNewFile) {
   EXPECT_GT(check_every_crash_point(
                 {[](FileOps& ops, const Path& target) { ops.create(target)->append(as_bytes("old")); },
                  write_new_file,
@@ -118,13 +118,13 @@ TEST(AtomicFile, EveryCrashLeavesTheOldOrTheNewFile) {
             0);
 }
 
-TEST(AtomicDirectory, EveryCrashLeavesNothingOrAll) {
+TEST_F(AtomicDirectory, EveryCrashLeavesNothingOrAll) {
   EXPECT_GT(check_every_crash_point(
                 {[](FileOps&, const Path&) {}, write_new_dir, {}, {{"a", "new a"}, {"c", "new c"}}}),
             0);
 }
 
-TEST(AtomicDirectory, EveryCrashLeavesTheOldOrTheNewDirectory) {
+TEST_F(AtomicDirectory, EveryCrashLeavesTheOldOrTheNewDirectory) {
   const auto prepare = [](FileOps& ops, const Path& target) {
     ops.make_dir(target);
     ops.create(target / "a")->append(as_bytes("old a"));
@@ -136,57 +136,50 @@ TEST(AtomicDirectory, EveryCrashLeavesTheOldOrTheNewDirectory) {
 }
 
 // The model must be able to fail: the same attempts without their syncs are torn by some crash.
-TEST(CrashModel, FindsAMissingFileSync) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  CrashingFileOps crashing(*disk, 4, {CrashLoss::Data::lost, CrashLoss::Names::kept});
-  crashing.create(dir / "tmp")->append(as_bytes("content"));
-  crashing.rename(dir / "tmp", dir / "target");
-  crashing.sync_dir(dir.path());
-  EXPECT_THROW(crashing.remove(dir / "other"), Crash);
-  EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"", ""}}));
+TEST_F(CrashModel, FindsAMissingFileSync) {
+  CrashingFileOps crashing(*ops_, 4, {CrashLoss::Data::lost, CrashLoss::Names::kept});
+  crashing.create(dir_ / "tmp")->append(as_bytes("content"));
+  crashing.rename(dir_ / "tmp", dir_ / "target");
+  crashing.sync_dir(dir_.path());
+  EXPECT_THROW(crashing.remove(dir_ / "other"), Crash);
+  EXPECT_EQ(content_of(*ops_, dir_ / "target"), (Content{{"", ""}}));
 }
 
-TEST(CrashModel, WhatADirectoryTookAlongStaysGone) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  disk->make_dir(dir / "old");
-  disk->create(dir / "old" / "a")->append(as_bytes("content"));
-  CrashingFileOps crashing(*disk, 3);
-  remove_tree(crashing, dir / "old");
-  crashing.sync_dir(dir.path());
-  EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
-  EXPECT_TRUE(disk->list(dir.path()).empty());
+TEST_F(CrashModel, WhatADirectoryTookAlongStaysGone) {
+  ops_->make_dir(dir_ / "old");
+  ops_->create(dir_ / "old" / "a")->append(as_bytes("content"));
+  CrashingFileOps crashing(*ops_, 3);
+  remove_tree(crashing, dir_ / "old");
+  crashing.sync_dir(dir_.path());
+  EXPECT_THROW(crashing.make_dir(dir_ / "next"), Crash);
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
 }
 
-TEST(CrashModel, FindsAMissingDirectorySync) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  disk->create(dir / "target")->append(as_bytes("old"));
-  CrashingFileOps crashing(*disk, 4, {CrashLoss::Data::kept, CrashLoss::Names::lost});
+TEST_F(CrashModel, FindsAMissingDirectorySync) {
+  ops_->create(dir_ / "target")->append(as_bytes("old"));
+  CrashingFileOps crashing(*ops_, 4, {CrashLoss::Data::kept, CrashLoss::Names::lost});
   {
-    const auto file = crashing.create(dir / "tmp");
+    const auto file = crashing.create(dir_ / "tmp");
     file->append(as_bytes("content"));
     file->sync();
   }
-  crashing.rename(dir / "tmp", dir / "target");
-  EXPECT_THROW(crashing.sync_dir(dir.path()), Crash);
-  EXPECT_EQ(content_of(*disk, dir / "target"), (Content{{"", "old"}}));
-  EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"target"});
-  EXPECT_THROW((void)crashing.create(dir / "more"), Crash);
+  crashing.rename(dir_ / "tmp", dir_ / "target");
+  EXPECT_THROW(crashing.sync_dir(dir_.path()), Crash);
+  EXPECT_EQ(content_of(*ops_, dir_ / "target"), (Content{{"", "old"}}));
+  EXPECT_EQ(ops_->list(dir_.path()), std::vector<std::string>{"target"});
+  EXPECT_THROW((void)crashing.create(dir_ / "more"), Crash);
 }
 
-TEST(CrashModel, OverwritesWithoutSyncAreUndoneOrZeroed) {
-  const auto disk = posix_file_ops(Syncing::skip);
+TEST_F(CrashModel, OverwritesWithoutSyncAreUndoneOrZeroed) {
   for (const auto data : {CrashLoss::Data::kept, CrashLoss::Data::lost, CrashLoss::Data::zeroed}) {
     const TempDir dir;
-    disk->create(dir / "a")->append(as_bytes("0123456789"));
-    CrashingFileOps crashing(*disk, 2, {data, CrashLoss::Names::kept});
+    ops_->create(dir / "a")->append(as_bytes("0123456789"));
+    CrashingFileOps crashing(*ops_, 2, {data, CrashLoss::Names::kept});
     const auto file = crashing.open_write(dir / "a");
     file->write_at(as_bytes("AB"), Bytes(1));
     file->write_at(as_bytes("CDEF"), Bytes(8));
     EXPECT_THROW(file->write_at(as_bytes("xy"), Bytes(0)), Crash);
-    const std::string found = read_file(*disk, dir / "a");
+    const std::string found = read_file(*ops_, dir / "a");
     const std::string expected = data == CrashLoss::Data::kept
                                      ? "xAB34567CDEF"  // half of the last write arrived
                                  : data == CrashLoss::Data::lost ? "0123456789"
@@ -195,71 +188,59 @@ TEST(CrashModel, OverwritesWithoutSyncAreUndoneOrZeroed) {
   }
 }
 
-TEST(CrashModel, ARemovedFileComesBackWithItsDurableContent) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  disk->create(dir / "a")->append(as_bytes("durable"));
-  CrashingFileOps crashing(*disk, 2, {CrashLoss::Data::lost, CrashLoss::Names::lost});
-  crashing.open_write(dir / "a")->append(as_bytes(" and not"));
-  crashing.remove(dir / "a");
-  EXPECT_THROW(crashing.sync_dir(dir.path()), Crash);
-  EXPECT_EQ(read_file(*disk, dir / "a"), "durable");
+TEST_F(CrashModel, ARemovedFileComesBackWithItsDurableContent) {
+  ops_->create(dir_ / "a")->append(as_bytes("durable"));
+  CrashingFileOps crashing(*ops_, 2, {CrashLoss::Data::lost, CrashLoss::Names::lost});
+  crashing.open_write(dir_ / "a")->append(as_bytes(" and not"));
+  crashing.remove(dir_ / "a");
+  EXPECT_THROW(crashing.sync_dir(dir_.path()), Crash);
+  EXPECT_EQ(read_file(*ops_, dir_ / "a"), "durable");
 }
 
-TEST(AtomicFile, AFullDiskLeavesTheOldContentAndNoLeftovers) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  disk->create(dir / "target")->append(as_bytes("old"));
-  FaultyFileOps full(*disk, {.op = FileOp::write, .nth = 1, .error = ENOSPC, .lasting = true});
-  EXPECT_EQ(input_error([&] { write_new_file(full, dir / "target"); }, dir.path().string()),
+TEST_F(AtomicFile, AFullDiskLeavesTheOldContentAndNoLeftovers) {
+  ops_->create(dir_ / "target")->append(as_bytes("old"));
+  FaultyFileOps full(*ops_, {.op = FileOp::write, .nth = 1, .error = ENOSPC, .lasting = true});
+  EXPECT_EQ(error_of([&] { write_new_file(full, dir_ / "target"); }),
             "73|DIR/.target.tmp-0: cannot write 6 bytes at byte 18: No space left on device (ENOSPC)|free "
             "space on the file "
             "system that holds it, or write elsewhere");
-  EXPECT_EQ(read_file(*disk, dir / "target"), "old");
-  EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"target"});
+  EXPECT_EQ(read_file(*ops_, dir_ / "target"), "old");
+  EXPECT_EQ(ops_->list(dir_.path()), std::vector<std::string>{"target"});
 }
 
-TEST(AtomicFile, MakesItsParentsAndRefusesADirectory) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  atomic_write_file(*disk, dir / "x/y/target", "text");
-  EXPECT_EQ(read_file(*disk, dir / "x/y/target"), "text");
-  EXPECT_EQ(input_error([&] { atomic_write_file(*disk, dir / "x", "text"); }, dir.path().string()),
+TEST_F(AtomicFile, MakesItsParentsAndRefusesADirectory) {
+  atomic_write_file(*ops_, dir_ / "x/y/target", "text");
+  EXPECT_EQ(read_file(*ops_, dir_ / "x/y/target"), "text");
+  EXPECT_EQ(error_of([&] { atomic_write_file(*ops_, dir_ / "x", "text"); }),
             "73|DIR/x: is a directory, and a file is to be written|give the path of a file");
 }
 
-TEST(AtomicFile, ANewOneIsWrittenOnce) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  EXPECT_TRUE(atomic_write_new(*disk, dir / "x/target", "first"));
-  EXPECT_FALSE(atomic_write_new(*disk, dir / "x/target", "second"));
-  EXPECT_EQ(read_file(*disk, dir / "x/target"), "first");
-  std::filesystem::create_symlink("nowhere", (dir / "x/link").string());
-  disk->make_dir(dir / "x/directory");
+TEST_F(AtomicFile, ANewOneIsWrittenOnce) {
+  EXPECT_TRUE(atomic_write_new(*ops_, dir_ / "x/target", "first"));
+  EXPECT_FALSE(atomic_write_new(*ops_, dir_ / "x/target", "second"));
+  EXPECT_EQ(read_file(*ops_, dir_ / "x/target"), "first");
+  std::filesystem::create_symlink("nowhere", (dir_ / "x/link").string());
+  ops_->make_dir(dir_ / "x/directory");
   for (const char* taken : {"x/link", "x/directory"})
-    EXPECT_FALSE(atomic_write_new(*disk, dir / taken, "new"));
-  EXPECT_EQ(disk->list(dir / "x"), (std::vector<std::string>{"directory", "link", "target"}));
+    EXPECT_FALSE(atomic_write_new(*ops_, dir_ / taken, "new"));
+  EXPECT_EQ(ops_->list(dir_ / "x"), (std::vector<std::string>{"directory", "link", "target"}));
 }
 
-TEST(AtomicFile, TwoWritersOfOneTargetDoNotDisturbEachOther) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  atomic_write_file(*disk, dir / "target", [&](File& outer) {
+TEST_F(AtomicFile, TwoWritersOfOneTargetDoNotDisturbEachOther) {
+  atomic_write_file(*ops_, dir_ / "target", [&](File& outer) {
     outer.append(as_bytes("outer"));
-    atomic_write_file(*disk, dir / "target", "inner");
-    EXPECT_EQ(read_file(*disk, dir / "target"), "inner");
+    atomic_write_file(*ops_, dir_ / "target", "inner");
+    EXPECT_EQ(read_file(*ops_, dir_ / "target"), "inner");
   });
-  EXPECT_EQ(read_file(*disk, dir / "target"), "outer");
-  EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"target"});
+  EXPECT_EQ(read_file(*ops_, dir_ / "target"), "outer");
+  EXPECT_EQ(ops_->list(dir_.path()), std::vector<std::string>{"target"});
 }
 
-TEST(AtomicDirectory, RefusesWhatIsThere) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  disk->make_dir(dir / "target");
-  disk->create(dir / "file");
+TEST_F(AtomicDirectory, RefusesWhatIsThere) {
+  ops_->make_dir(dir_ / "target");
+  ops_->create(dir_ / "file");
   const auto open = [&](const std::string& name, AtomicDir::Existing existing) {
-    return input_error([&] { AtomicDir(*disk, dir / name, existing); }, dir.path().string());
+    return error_of([&] { AtomicDir(*ops_, dir_ / name, existing); });
   };
   EXPECT_EQ(
       open("target", AtomicDir::Existing::refuse),
@@ -270,15 +251,13 @@ TEST(AtomicDirectory, RefusesWhatIsThere) {
   EXPECT_EQ(open("target", AtomicDir::Existing::replace), "no InputError");
 }
 
-TEST(AtomicDirectory, WithoutCommitNothingStays) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
+TEST_F(AtomicDirectory, WithoutCommitNothingStays) {
   {
-    AtomicDir out(*disk, dir / "target", AtomicDir::Existing::refuse);
+    AtomicDir out(*ops_, dir_ / "target", AtomicDir::Existing::refuse);
     out.write_file("a", [](File& file) { file.append(as_bytes("a")); });
-    EXPECT_EQ(out.path(), dir / ".target.tmp-0");
+    EXPECT_EQ(out.path(), dir_ / ".target.tmp-0");
   }
-  EXPECT_TRUE(disk->list(dir.path()).empty());
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
 }
 
 }  // namespace

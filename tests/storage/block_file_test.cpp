@@ -21,9 +21,7 @@ namespace sc {
 namespace {
 
 using test::AlignedBytes;
-using test::input_error;
 using test::kBlock;
-using test::TempDir;
 using Fault = FaultyBlockIo::Fault;
 using What = FaultyBlockIo::What;
 using Kind = BlockRequest::Kind;
@@ -33,11 +31,9 @@ constexpr auto kAlways = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kFileBytes = 40'960 + 4 * kBlock;
 constexpr const char* kRoom = "; the file takes 106.50 kB, FREE are free";
 
-class BlockFileTest : public ::testing::TestWithParam<IoEngine> {
+class BlockFileTest : public test::InTempDir, public ::testing::WithParamInterface<IoEngine> {
  protected:
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops();
-
+  BlockFileTest() : InTempDir(Syncing::device) {}
   [[nodiscard]] BlockFile::Options options() const {
     return {.path = dir_ / "states", .block = Bytes(kBlock), .depth = 3, .engine = GetParam()};
   }
@@ -56,7 +52,7 @@ class BlockFileTest : public ::testing::TestWithParam<IoEngine> {
   /// As input_error(), with FREE for the number that is another one each time.
   template <class Call>
   std::string error_of(Call call) {
-    std::string text = input_error(call, dir_.path().string());
+    std::string text = InTempDir::error_of(call);
     const std::size_t end = text.find(" are free"), begin = text.rfind(", ", end);
     return end == std::string::npos ? text : text.replace(begin + 2, end - begin - 2, "FREE");
   }

@@ -20,15 +20,12 @@ namespace sc {
 namespace {
 
 using test::AlignedBytes;
-using test::input_error;
 using test::kBlock;
-using test::TempDir;
 using Kind = BlockRequest::Kind;
 
-class OneFile : public ::testing::Test {
+class OneFile : public test::InTempDir {
  protected:
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops();
+  OneFile() : InTempDir(Syncing::device) {}
   std::unique_ptr<File> file_ = create_unnamed(*ops_, dir_ / "blocks");
 };
 
@@ -131,12 +128,10 @@ class RefusedEngineTest : public OneFile {
     std::string text;
     std::thread([&] {
       if (!refuse_calls(calls, error)) return;
-      const std::string failed = input_error(
-          [&] {
-            const OpenedIo io = open_block_io(wanted, *file_, 2);
-            text = std::string(name_of(io.engine)) + "|" + io.refusal;
-          },
-          dir_.path().string());
+      const std::string failed = error_of([&] {
+        const OpenedIo io = open_block_io(wanted, *file_, 2);
+        text = std::string(name_of(io.engine)) + "|" + io.refusal;
+      });
       if (text.empty()) text = failed;
     }).join();
     return text;

@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <functional>
 
 #include "common/storage/mapped_file.h"
 #include "tests/storage/temp_dir.h"
@@ -13,19 +12,7 @@
 namespace sc {
 namespace {
 
-using test::input_error;
-using test::TempDir;
-
-class FromElsewhere : public ::testing::Test {
- protected:
-  void put(const std::string& name, std::string_view content) {
-    ops_->create(dir_ / name)->append(as_bytes(content));
-  }
-  std::string error_of(const std::function<void()>& call) { return input_error(call, dir_.path().string()); }
-
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
-};
+using FromElsewhere = test::InTempDir;
 
 // Reading pages that are gone would be SIGBUS.
 TEST_F(FromElsewhere, AMappedFileThatIsCutOffIsNamed) {

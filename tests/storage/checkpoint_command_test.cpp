@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <map>
 
 #include "common/model/hf_names.h"
 #include "common/storage/checkpoint/command/command.h"
@@ -16,7 +17,7 @@ namespace {
 
 using namespace sc::checkpoint::test;  // NOLINT
 
-class CheckpointProcess : public ::testing::Test {
+class CheckpointProcess : public InTempDir {
  protected:
   /// Runs `checkpoint <arguments>` in the temporary directory.
   sc::test::Outcome run_checkpoint(const std::string& arguments, const std::string& before = "") {
@@ -40,9 +41,6 @@ class CheckpointProcess : public ::testing::Test {
   Path save_small(const std::string& dir, std::int64_t step, std::int64_t world) {
     return save(*ops_, dir_ / dir, step, world, kSmallModel);
   }
-
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
 };
 
 // Weights that are none are not passed on, and neither is what the asked type makes none of.
@@ -345,22 +343,22 @@ TEST_F(CheckpointProcess, BadInputAndOutputAreRefusedOnce) {
 }
 
 TEST_F(CheckpointProcess, ABadCommandLineIsRefusedOnce) {
-  expect("", 64, "error: command line: no command\n  fix: checkpoint show DIR, or checkpoint --help\n");
-  expect("shwo x", 64,
-         "error: shwo: there is no such command; did you mean show?\n  fix: one of show, verify, diff, "
-         "export\n");
-  expect("show", 64, "error: command line: show takes 1 path, not 0\n  fix: checkpoint show DIR\n");
-  expect("diff a", 64, "error: command line: diff takes 2 paths, not 1\n  fix: checkpoint diff A B\n");
-  expect("show a --dtype f32", 64, "error: --dtype: belongs to export\n  fix: checkpoint show DIR\n");
-  expect("export a b --entries", 64,
-         "error: --entries: belongs to show\n  fix: checkpoint export DIR OUT.safetensors\n");
-  expect("export a b --dtype f64", 64,
-         "error: --dtype f64: not a type that weights are exported in\n  fix: --dtype f32, bf16 or f16\n");
-  expect("export a b --dtype f16 --dtype f32", 64, "error: --dtype: given twice\n  fix: give it once\n");
-  expect("export a b --dtpye f16", 64,
-         "error: --dtpye: there is no such flag; did you mean --dtype?\n  fix: checkpoint --help\n");
-  expect("export a b --dtype", 64,
-         "error: command line: Option 'dtype' is missing an argument\n  fix: checkpoint --help\n");
+  const std::map<std::string, std::string> all = {
+      {"", "command line: no command\n  fix: checkpoint show DIR, or checkpoint --help\n"},
+      {"shwo x",
+       "shwo: there is no such command; did you mean show?\n  fix: one of show, verify, diff, export\n"},
+      {"show", "command line: show takes 1 path, not 0\n  fix: checkpoint show DIR\n"},
+      {"diff a", "command line: diff takes 2 paths, not 1\n  fix: checkpoint diff A B\n"},
+      {"show a --dtype f32", "--dtype: belongs to export\n  fix: checkpoint show DIR\n"},
+      {"export a b --entries", "--entries: belongs to show\n  fix: checkpoint export DIR OUT.safetensors\n"},
+      {"export a b --dtype f64",
+       "--dtype f64: not a type that weights are exported in\n  fix: --dtype f32, bf16 or f16\n"},
+      {"export a b --dtype f16 --dtype f32", "--dtype: given twice\n  fix: give it once\n"},
+      {"export a b --dtpye f16",
+       "--dtpye: there is no such flag; did you mean --dtype?\n  fix: checkpoint --help\n"},
+      {"export a b --dtype",
+       "command line: Option 'dtype' is missing an argument\n  fix: checkpoint --help\n"}};
+  for (const auto& [arguments, error] : all) expect(arguments, 64, "error: " + error);
   const sc::test::Outcome help = run_checkpoint("--help");
   EXPECT_EQ(help.code, 0);
   EXPECT_NE(help.text.find("\n  checkpoint verify runs/04_zero3/checkpoints\n"), std::string::npos);
@@ -389,14 +387,13 @@ TEST(CheckpointNumbers, RoundAsTheFormatsDo) {
     ASSERT_EQ(f16_of(std::nextafterf(middle, 0)), half);
     ASSERT_EQ(f16_of(std::nextafterf(middle, middle * 2)), half + 1);
   }
-  EXPECT_EQ(f16_of(65519.99F), 0x7bff);
-  EXPECT_EQ(f16_of(65520), 0x7c00);
-  EXPECT_EQ(f16_of(-1e30F), 0xfc00);
-  EXPECT_EQ(f16_of(0x1p-25F), 0);
-  EXPECT_EQ(bf16_of(3.4e38F), 0x7f80);
-  EXPECT_EQ(bf16_of(1.00390625F), 0x3f80);  // halfway between 0x3f80 and 0x3f81
-  EXPECT_EQ(bf16_of(1.01171875F), 0x3f82);  // halfway between 0x3f81 and 0x3f82
-  EXPECT_EQ(bf16_of(std::nextafterf(1.00390625F, 2)), 0x3f81);
+  const std::map<float, int> halves = {{65519.99F, 0x7bff}, {65520, 0x7c00}, {-1e30F, 0xfc00}, {0x1p-25F, 0}};
+  for (const auto& [value, bits] : halves) EXPECT_EQ(f16_of(value), bits) << value;
+  const std::map<float, int> brains = {{3.4e38F, 0x7f80},
+                                       {1.00390625F, 0x3f80},  // halfway between 0x3f80 and 0x3f81
+                                       {1.01171875F, 0x3f82},  // halfway between 0x3f81 and 0x3f82
+                                       {std::nextafterf(1.00390625F, 2), 0x3f81}};
+  for (const auto& [value, bits] : brains) EXPECT_EQ(bf16_of(value), bits) << value;
 }
 
 }  // namespace

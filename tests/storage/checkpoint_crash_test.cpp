@@ -10,6 +10,10 @@ namespace {
 
 using namespace sc::checkpoint::test;  // NOLINT
 using Steps = std::vector<std::int64_t>;
+using CheckpointCrash = InTempDir;
+using CheckpointRemoval = InTempDir;
+using CheckpointCommit = InTempDir;
+using CheckpointFullDisk = InTempDir;
 
 const std::vector<TensorShape> kTiny = {{"a", {7}}, {"b", {2}}};
 
@@ -28,22 +32,21 @@ void save_and_remove(FileOps& ops, const Path& dir) {
   remove_old_generations(ops, dir, 30, 2);
 }
 
-TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
-  const auto disk = posix_file_ops(Syncing::skip);
+TEST_F(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
   const std::vector<Steps> allowed = {{10, 20}, {10, 20, 30}, {20, 30}};
   std::vector<int> seen(allowed.size());
   for (const CrashLoss& loss : kCrashLosses) {
     for (std::int64_t point = 0;; ++point) {
       const TempDir dir;
       for (std::int64_t step : {10, 20}) {
-        save(*disk, dir.path(), manifest_of(step, 2, kTiny), cut(2, kTiny, {"master"}));
+        save(*ops_, dir.path(), manifest_of(step, 2, kTiny), cut(2, kTiny, {"master"}));
       }
-      CrashingFileOps crashing(*disk, point, loss);
+      CrashingFileOps crashing(*ops_, point, loss);
       try {
         save_and_remove(crashing, dir.path());
       } catch (const Crash&) {
       }
-      const Steps found = whole_steps(*disk, dir.path());
+      const Steps found = whole_steps(*ops_, dir.path());
       const auto at = std::find(allowed.begin(), allowed.end(), found);
       ASSERT_NE(at, allowed.end()) << "crash at call " << point << ", data " << static_cast<int>(loss.data)
                                    << ", names " << static_cast<int>(loss.names);
@@ -52,10 +55,10 @@ TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
       if (returned) {
         // The very next thing is a crash: what was reported as done must be durable.
         EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
-        EXPECT_EQ(newest_whole(*disk, dir.path()).found->step, 30);
+        EXPECT_EQ(newest_whole(*ops_, dir.path()).found->step, 30);
       }
-      save_and_remove(*disk, dir.path());
-      EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{"step-000020", "step-000030"}))
+      save_and_remove(*ops_, dir.path());
+      EXPECT_EQ(ops_->list(dir.path()), (std::vector<std::string>{"step-000020", "step-000030"}))
           << "leftovers after call " << point;
       if (returned) break;
     }
@@ -63,20 +66,19 @@ TEST(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
   for (const int count : seen) EXPECT_GT(count, 0);
 }
 
-TEST(CheckpointCrash, ASaveThatReplacesAGeneration) {
-  const auto disk = posix_file_ops(Syncing::skip);
+TEST_F(CheckpointCrash, ASaveThatReplacesAGeneration) {
   int points = 0;
   for (const CrashLoss& loss : kCrashLosses) {
     for (std::int64_t point = 0;; ++point) {
       const TempDir dir;
-      save(*disk, dir.path(), manifest_of(30, 2, kTiny), cut(2, kTiny, {"master"}));
-      CrashingFileOps crashing(*disk, point, loss);
+      save(*ops_, dir.path(), manifest_of(30, 2, kTiny), cut(2, kTiny, {"master"}));
+      CrashingFileOps crashing(*ops_, point, loss);
       try {
         save(crashing, dir.path(), manifest_of(30, 3, kTiny), cut(3, kTiny, {"master"}));
       } catch (const Crash&) {
       }
-      ASSERT_EQ(whole_steps(*disk, dir.path()), Steps{30});
-      const std::int64_t world = Reader(*disk, dir / "step-000030").manifest().world;
+      ASSERT_EQ(whole_steps(*ops_, dir.path()), Steps{30});
+      const std::int64_t world = Reader(*ops_, dir / "step-000030").manifest().world;
       EXPECT_TRUE(world == 2 || world == 3);
       if (!crashing.crashed()) {
         EXPECT_EQ(world, 3);
@@ -102,80 +104,70 @@ class NotingFileOps final : public HookedFileOps {
 };
 
 // The crash model takes names back in the order in which they were given; a real disk need not.
-TEST(CheckpointRemoval, TheNameIsGoneForGoodBeforeAnythingElseGoes) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
+TEST_F(CheckpointRemoval, TheNameIsGoneForGoodBeforeAnythingElseGoes) {
   for (std::int64_t step : {10, 20}) {
-    save(*disk, dir.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
+    save(*ops_, dir_.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
   }
-  NotingFileOps noting(*disk);
-  remove_old_generations(noting, dir.path(), 20, 1);
+  NotingFileOps noting(*ops_);
+  remove_old_generations(noting, dir_.path(), 20, 1);
   EXPECT_EQ(noting.notes,
             (std::vector<std::string>{
-                "rename step-000010", "flush the directory " + dir.path().filename().string(),
+                "rename step-000010", "flush the directory " + dir_.path().filename().string(),
                 "remove manifest.json", "remove rank-0000.safetensors", "remove .step-000010.tmp-removed"}));
 }
 
-TEST(CheckpointRemoval, KeepsTheNewestAndWhatIsNewerThanTheRun) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
+TEST_F(CheckpointRemoval, KeepsTheNewestAndWhatIsNewerThanTheRun) {
   for (std::int64_t step : {10, 20, 30, 40, 50}) {
-    save(*disk, dir.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
+    save(*ops_, dir_.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));
   }
-  disk->make_dir(dir / "step-5");  // somebody's own
-  disk->create(dir / "notes.txt");
-  remove_old_generations(*disk, dir.path(), 40, 2);
-  EXPECT_EQ(whole_steps(*disk, dir.path()), (Steps{30, 40, 50}));
-  remove_old_generations(*disk, dir.path(), 40, 3);
-  EXPECT_EQ(whole_steps(*disk, dir.path()), (Steps{30, 40, 50}));
-  remove_old_generations(*disk, dir.path(), 50, 1);
-  EXPECT_EQ(disk->list(dir.path()), (std::vector<std::string>{"notes.txt", "step-000050", "step-5"}));
-  EXPECT_THROW(remove_old_generations(*disk, dir.path(), 50, 0), std::logic_error);
+  ops_->make_dir(dir_ / "step-5");  // somebody's own
+  ops_->create(dir_ / "notes.txt");
+  remove_old_generations(*ops_, dir_.path(), 40, 2);
+  EXPECT_EQ(whole_steps(*ops_, dir_.path()), (Steps{30, 40, 50}));
+  remove_old_generations(*ops_, dir_.path(), 40, 3);
+  EXPECT_EQ(whole_steps(*ops_, dir_.path()), (Steps{30, 40, 50}));
+  remove_old_generations(*ops_, dir_.path(), 50, 1);
+  EXPECT_EQ(ops_->list(dir_.path()), (std::vector<std::string>{"notes.txt", "step-000050", "step-5"}));
+  EXPECT_THROW(remove_old_generations(*ops_, dir_.path(), 50, 0), std::logic_error);
 }
 
-TEST(CheckpointRemoval, TakesLeftoversOfTheDeadAndLeavesTheLivingAlone) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
-  save(*disk, dir.path(), manifest_of(10, 1, kTiny), cut(1, kTiny, {"master"}));
-  AtomicDir living(*disk, dir / "step-000020", AtomicDir::Existing::refuse);
+TEST_F(CheckpointRemoval, TakesLeftoversOfTheDeadAndLeavesTheLivingAlone) {
+  save(*ops_, dir_.path(), manifest_of(10, 1, kTiny), cut(1, kTiny, {"master"}));
+  AtomicDir living(*ops_, dir_ / "step-000020", AtomicDir::Existing::refuse);
   for (const char* dead :
        {".step-000007.tmp-0", ".step-000010.tmp-removed", ".notes.tmp-0", ".step-7.tmp-0"}) {
-    disk->make_dir(dir / dead);
-    disk->create(dir / dead / "rank-0000.safetensors");
+    ops_->make_dir(dir_ / dead);
+    ops_->create(dir_ / dead / "rank-0000.safetensors");
   }
-  remove_old_generations(*disk, dir.path(), 10, 2);
-  EXPECT_EQ(disk->list(dir.path()),
+  remove_old_generations(*ops_, dir_.path(), 10, 2);
+  EXPECT_EQ(ops_->list(dir_.path()),
             (std::vector<std::string>{".notes.tmp-0", ".step-000020.tmp-0", ".step-7.tmp-0", "step-000010"}));
 }
 
-TEST(CheckpointFullDisk, LeavesTheOldGenerationAndNoLeftovers) {
-  const auto disk = posix_file_ops(Syncing::skip);
+TEST_F(CheckpointFullDisk, LeavesTheOldGenerationAndNoLeftovers) {
   int failures = 0;
   for (std::int64_t nth = 0;; ++nth) {
     const TempDir dir;
-    save(*disk, dir.path(), manifest_of(20, 2, kTiny), cut(2, kTiny, {"master"}));
-    FaultyFileOps full(*disk, {.op = FileOp::write, .nth = nth, .error = ENOSPC, .lasting = true});
+    save(*ops_, dir.path(), manifest_of(20, 2, kTiny), cut(2, kTiny, {"master"}));
+    FaultyFileOps full(*ops_, {.op = FileOp::write, .nth = nth, .error = ENOSPC, .lasting = true});
     const std::string error = input_error([&] { save_and_remove(full, dir.path()); });
     if (error == "no InputError") break;
     ++failures;
     EXPECT_EQ(error.substr(0, 3), "73|");
     EXPECT_NE(error.find("No space left on device (ENOSPC)|free space on the file system that holds it"),
               std::string::npos);
-    EXPECT_EQ(disk->list(dir.path()), std::vector<std::string>{"step-000020"});
+    EXPECT_EQ(ops_->list(dir.path()), std::vector<std::string>{"step-000020"});
   }
   EXPECT_EQ(failures, 2 + 3 + 1);  // headers, blocks, the manifest
 }
 
-TEST(CheckpointCommit, AnIncompleteSaveIsNotCommitted) {
-  const auto disk = posix_file_ops(Syncing::skip);
-  const TempDir dir;
+TEST_F(CheckpointCommit, AnIncompleteSaveIsNotCommitted) {
   Entries entries = cut(2, kTiny, {"master"});
   entries[1].pop_back();
-  const std::string error =
-      input_error([&] { save(*disk, dir.path(), manifest_of(5, 2, kTiny), entries); }, dir.path().string());
+  const std::string error = error_of([&] { save(*ops_, dir_.path(), manifest_of(5, 2, kTiny), entries); });
   EXPECT_EQ(error.substr(0, error.rfind('|')),
             "65|DIR/.step-000005.tmp-0: elements 0 to 2 of b@master are in no file");
-  EXPECT_TRUE(disk->list(dir.path()).empty());
+  EXPECT_TRUE(ops_->list(dir_.path()).empty());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 using namespace sc::checkpoint::test;  // NOLINT
 
-class Damaged : public ::testing::Test {
+class Damaged : public InTempDir {
  protected:
   /// A checkpoint of these entries, coverage unchecked, and what a reader says to it.
   std::string refusal_of(const Entries& entries, const Manifest& wanted = manifest_of(1, 2, kSmallModel)) {
@@ -30,17 +30,13 @@ class Damaged : public ::testing::Test {
     return refusal(path);
   }
   std::string refusal(const Path& path) {
-    const std::string error = input_error([&] { Reader(*ops_, path).verify(); }, dir_.path().string());
-    return error.substr(0, error.rfind('|'));
+    return without_fix(error_of([&] { Reader(*ops_, path).verify(); }));
   }
   std::byte byte_of(const Path& path, std::int64_t at) {
     std::byte byte{};
     ops_->open_read(path)->read_at({&byte, 1}, Bytes(at));
     return byte;
   }
-
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
 };
 
 TEST_F(Damaged, HolesAreNamed) {

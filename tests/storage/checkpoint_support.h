@@ -15,7 +15,9 @@
 namespace sc::checkpoint::test {
 
 using sc::test::input_error;
+using sc::test::InTempDir;
 using sc::test::TempDir;
+using sc::test::without_fix;
 
 /// Names and orientation as GPT-2's; `big` needs more than one block. 5 rows of wte are padding.
 inline const std::vector<TensorShape> kModel = {{"wte.weight", {16, 6}},

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/storage/checkpoint_support.h"
 #include "tests/support/file_ops_decorators.h"
@@ -12,21 +13,20 @@ namespace {
 
 using namespace sc::checkpoint::test;  // NOLINT
 
-class Checkpoints : public ::testing::Test {
- protected:
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
-};
+using Checkpoints = InTempDir;
+using Json = nlohmann::ordered_json;
 
 TEST(CheckpointNames, GoToTextAndBack) {
-  const Entry newest{{"h.3.attn.c_attn.weight", "momentum"}, {0, 65536}, DType::f32};
-  EXPECT_EQ(name_of(newest), "h.3.attn.c_attn.weight@momentum[0:65536]");
-  const Entry old{{"a@b[0:1]", "parameters", 2}, {7, 9}, DType::bf16};
-  EXPECT_EQ(name_of(old), "a@b[0:1]@parameters.v2[7:9]");
-  const Entry columns{{"c_proj.weight", "master"}, {0, 8192}, DType::f32, {64, 128, 192}};
-  EXPECT_EQ(name_of(columns), "c_proj.weight@master(64:128 of 192)[0:8192]");
-  for (const Entry& entry : {newest, old, columns})
-    EXPECT_EQ(entry_of_name(name_of(entry), entry.dtype), entry);
+  const std::pair<Entry, std::string> all[] = {
+      {{{"h.3.attn.c_attn.weight", "momentum"}, {0, 65536}, DType::f32},
+       "h.3.attn.c_attn.weight@momentum[0:65536]"},
+      {{{"a@b[0:1]", "parameters", 2}, {7, 9}, DType::bf16}, "a@b[0:1]@parameters.v2[7:9]"},
+      {{{"c_proj.weight", "master"}, {0, 8192}, DType::f32, {64, 128, 192}},
+       "c_proj.weight@master(64:128 of 192)[0:8192]"}};
+  for (const auto& [entry, name] : all) {
+    EXPECT_EQ(name_of(entry), name);
+    EXPECT_EQ(entry_of_name(name, entry.dtype), entry);
+  }
   for (const char* bad : {"",
                           "wte",
                           "wte@master",
@@ -57,10 +57,12 @@ TEST(CheckpointNames, GoToTextAndBack) {
 }
 
 TEST(CheckpointNames, OfGenerations) {
-  EXPECT_EQ(generation_name(400), "step-000400");
-  EXPECT_EQ(generation_name(12345678), "step-12345678");
-  EXPECT_EQ(step_of_name("step-000000"), 0);
-  EXPECT_EQ(step_of_name("step-12345678"), 12345678);
+  const std::pair<std::int64_t, std::string> all[] = {
+      {0, "step-000000"}, {400, "step-000400"}, {12345678, "step-12345678"}};
+  for (const auto& [step, name] : all) {
+    EXPECT_EQ(generation_name(step), name);
+    EXPECT_EQ(step_of_name(name), step);
+  }
   for (const char* bad : {"step-", "step-400", "step-0000400", "step-00400x", "step--00400", "xstep-000400",
                           ".step-000400.tmp-0", "step-000400 "}) {
     EXPECT_FALSE(step_of_name(bad)) << bad;
@@ -90,106 +92,88 @@ TEST(CheckpointManifest, GoesToTextAndBack) {
   EXPECT_THROW((void)text_of(manifest), std::logic_error);
 }
 
-/// The manifest's text after `change`, with a valid sum.
-std::string changed(const Manifest& manifest, const std::function<void(nlohmann::ordered_json&)>& change) {
-  auto json = nlohmann::ordered_json::parse(text_of(manifest));
+/// What one rank's manifest says, without its sum.
+Json one_ranks_manifest() {
+  Manifest manifest = manifest_of(400, 1);
+  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
+  Json json = Json::parse(text_of(manifest));
   json.erase("xxh3");
-  change(json);
+  return json;
+}
+
+/// As a file: with a valid sum.
+std::string text_with_sum(const Json& json) {
   const std::string rest = json.dump(1).substr(2) + "\n";
   return "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest;
 }
 
+std::string refusal_of_manifest(const Json& json) {
+  return without_fix(input_error([&] { (void)manifest_of_text(text_with_sum(json), "M"); }));
+}
+
+/// With another value at a place.
+Json with_value(Json json, const char* at, const Json& value) {
+  json[Json::json_pointer(at)] = value;
+  return json;
+}
+
 TEST(CheckpointManifest, EveryKeyIsNeededInItsType) {
-  Manifest manifest = manifest_of(400, 1);
-  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
-  const auto refusal = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
-    const std::string error = input_error([&] { (void)manifest_of_text(changed(manifest, change), "M"); });
-    return error.substr(0, error.rfind('|'));
-  };
-  EXPECT_EQ(refusal([](auto&) {}).substr(0, 2), "no");
+  EXPECT_EQ(refusal_of_manifest(one_ranks_manifest()).substr(0, 2), "no");
   int keys = 0;
-  const auto try_all = [&](const nlohmann::json::json_pointer& at, const std::string& path) {
-    auto all = nlohmann::ordered_json::parse(text_of(manifest));
-    all.erase("xxh3");
-    for (const auto& [key, value] : all[nlohmann::ordered_json::json_pointer(at.to_string())].items()) {
+  const std::pair<const char*, std::string> objects[] = {{"", ""},
+                                                         {"/scaler", "scaler."},
+                                                         {"/data", "data."},
+                                                         {"/files/0", "files[0]."},
+                                                         {"/tensors/0", "tensors[0]."}};
+  for (const auto& [at, path] : objects) {
+    const Json all = one_ranks_manifest(), object = all[Json::json_pointer(at)];
+    for (const auto& [key, value] : object.items()) {
       if (key == "rows" || key == "arithmetic") continue;  // checkpoints of before do not have them
-      const auto object = nlohmann::ordered_json::json_pointer(at.to_string());
-      EXPECT_EQ(refusal([&, &key = key](auto& json) { json[object].erase(key); }),
-                "65|M: \"" + path + key + "\" is missing");
-      const std::string wrong = refusal([&, &key = key](auto& json) { json[object][key] = nullptr; });
-      EXPECT_NE(wrong.find(path + key), std::string::npos) << wrong;
+      Json without = object, wrong = object;
+      without.erase(key);
+      wrong[key] = nullptr;
+      EXPECT_EQ(refusal_of_manifest(with_value(all, at, without)), "65|M: \"" + path + key + "\" is missing");
+      EXPECT_PRED_FORMAT2(::testing::IsSubstring, path + key,
+                          refusal_of_manifest(with_value(all, at, wrong)));
       ++keys;
     }
-  };
-  using Pointer = nlohmann::json::json_pointer;
-  try_all(Pointer(""), "");
-  try_all(Pointer("/scaler"), "scaler.");
-  try_all(Pointer("/data"), "data.");
-  try_all(Pointer("/files/0"), "files[0].");
-  try_all(Pointer("/tensors/0"), "tensors[0].");
+  }
   EXPECT_EQ(keys, 17 + 3 + 2 + 5 + 2);
 }
 
 // A checkpoint of before rows and tokens were counted was made in steps of its workload's batch.
 TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
-  Manifest manifest = manifest_of(400, 1);
-  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
-  manifest.workload["batch.global"] = "12";
-  const auto older = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
-    return changed(manifest, [&](auto& json) {
-      json.erase("rows"), json.erase("tokens"), json.erase("arithmetic");
-      change(json);
-    });
-  };
-  const Manifest read = manifest_of_text(older([](auto&) {}), "M");
+  Json older = with_value(one_ranks_manifest(), "/workload/batch.global", "12");
+  for (const char* key : {"rows", "tokens", "arithmetic"}) older.erase(key);
+  const Manifest read = manifest_of_text(text_with_sum(older), "M");
   EXPECT_EQ(read.rows, 400 * 12);
   EXPECT_EQ(read.tokens, 400 * 1536);
   EXPECT_EQ(read.arithmetic, "") << "not known";
-  const auto refusal = [&](const std::string& text) {
-    const std::string error = input_error([&] { (void)manifest_of_text(text, "M"); });
-    return error.substr(0, error.rfind('|'));
-  };
-  for (const char* global : {"", "x", "0", "-12"}) {
-    EXPECT_EQ(refusal(older([&](auto& j) { j["workload"]["batch.global"] = global; })),
+  for (const char* global : {"", "x", "0", "-12"})
+    EXPECT_EQ(refusal_of_manifest(with_value(older, "/workload/batch.global", global)),
               "65|M: \"workload\" does not say batch.global, the rows of a step");
-  }
-  const std::string large = "65|M: \"step\" is larger than a run can get";
-  EXPECT_EQ(refusal(older([](auto& j) { j["step"] = std::int64_t{1} << 60; })), large);
-  EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["rows"] = (std::int64_t{1} << 60) + 1; })),
-            "65|M: \"rows\" must be a whole number from 0 to 1152921504606846976, not 1152921504606846977");
-  EXPECT_EQ(refusal(changed(manifest, [](auto& j) { j["arithmetic"] = 3; })).substr(0, 18),
-            "65|M: \"arithmetic\"");
+  EXPECT_EQ(refusal_of_manifest(with_value(older, "/step", std::int64_t{1} << 60)),
+            "65|M: \"step\" is larger than a run can get");
 }
 
 TEST(CheckpointManifest, WrongValuesAreNamed) {
-  Manifest manifest = manifest_of(400, 1);
-  manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
-  const auto refusal = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
-    const std::string error = input_error([&] { (void)manifest_of_text(changed(manifest, change), "M"); });
-    return error.substr(0, error.rfind('|'));
-  };
-  EXPECT_EQ(refusal([](auto& j) { j["format"] = 2; }),
-            "65|M: \"format\" must be 1, as this program reads it, not 2");
-  EXPECT_EQ(refusal([](auto& j) { j["step"] = -1; }),
-            "65|M: \"step\" must be a whole number from 0 to 1152921504606846976, not -1");
-  EXPECT_EQ(refusal([](auto& j) { j["step"] = "5"; }),
-            "65|M: \"step\" must be a whole number from 0 to 1152921504606846976, not \"5\"");
-  EXPECT_EQ(refusal([](auto& j) { j["world"] = 2; }), "65|M: \"files\" has 1 files of 2 ranks");
-  EXPECT_EQ(refusal([](auto& j) { j["workload"]["model.vocab"] = 11; }),
-            "65|M: \"workload.model.vocab\" must be a text, not 11");
-  EXPECT_EQ(refusal([](auto& j) { j["extra"] = 11; }), "65|M: \"extra\" must be an object, not 11");
-  EXPECT_EQ(refusal([](auto& j) { j["files"][0]["name"] = "../x"; }),
-            "65|M: \"files[0].name\" must be \"rank-0000.safetensors\", not \"../x\"");
-  EXPECT_EQ(refusal([](auto& j) { j["files"][0]["header_sum"] = "12"; }),
-            "65|M: \"files[0].header_sum\" must be check sums of 16 hexadecimal digits");
-  EXPECT_EQ(refusal([](auto& j) {
-              j["tensors"][0]["shape"] = {1, -2};
-            }),
-            "65|M: \"tensors[0].shape[1]\" must be a whole number from 0 to 1152921504606846976, not -2");
-  EXPECT_EQ(refusal([](auto& j) {
-              j["tensors"][0]["shape"] = {std::int64_t{1} << 60, 8};
-            }),
-            "65|M: \"tensors[0].shape\" has no elements, or more than 64 bits can count");
+  const std::string whole = " must be a whole number from 0 to 1152921504606846976, not ";
+  const std::tuple<const char*, Json, std::string> all[] = {
+      {"/format", 2, "\"format\" must be 1, as this program reads it, not 2"},
+      {"/step", -1, "\"step\"" + whole + "-1"},
+      {"/step", "5", "\"step\"" + whole + "\"5\""},
+      {"/rows", (std::int64_t{1} << 60) + 1, "\"rows\"" + whole + "1152921504606846977"},
+      {"/arithmetic", 3, "\"arithmetic\" must be a text, not 3"},
+      {"/world", 2, "\"files\" has 1 files of 2 ranks"},
+      {"/workload/model.vocab", 11, "\"workload.model.vocab\" must be a text, not 11"},
+      {"/extra", 11, "\"extra\" must be an object, not 11"},
+      {"/files/0/name", "../x", "\"files[0].name\" must be \"rank-0000.safetensors\", not \"../x\""},
+      {"/files/0/header_sum", "12", "\"files[0].header_sum\" must be check sums of 16 hexadecimal digits"},
+      {"/tensors/0/shape", Json::array({1, -2}), "\"tensors[0].shape[1]\"" + whole + "-2"},
+      {"/tensors/0/shape", Json::array({std::int64_t{1} << 60, 8}),
+       "\"tensors[0].shape\" has no elements, or more than 64 bits can count"}};
+  for (const auto& [at, value, said] : all)
+    EXPECT_EQ(refusal_of_manifest(with_value(one_ranks_manifest(), at, value)), "65|M: " + said);
 }
 
 TEST_F(Checkpoints, CallsThatContradictTheAnnouncementAreErrors) {
@@ -262,11 +246,11 @@ TEST_F(Checkpoints, TheRoomIsKnownBefore) {
   EXPECT_GE(needed + Bytes(1'000'000), taken);
   EXPECT_LE(needed, taken + Bytes(4096));
   require_free_space(*ops_, dir_ / "not/yet/there", Bytes(1));
-  const std::string error = input_error(
-      [&] { require_free_space(*ops_, dir_ / "x", Bytes(std::int64_t{1} << 60)); }, dir_.path().string());
+  const std::string error =
+      error_of([&] { require_free_space(*ops_, dir_ / "x", Bytes(std::int64_t{1} << 60)); });
   EXPECT_EQ(error.rfind("73|DIR/x: a checkpoint takes 1152921.50 TB, ", 0), 0U) << error;
-  const std::string no_inodes = input_error(
-      [&] { require_free_space(*ops_, dir_ / "x", Bytes(1), 2'000'000'000); }, dir_.path().string());
+  const std::string no_inodes =
+      error_of([&] { require_free_space(*ops_, dir_ / "x", Bytes(1), 2'000'000'000); });
   EXPECT_EQ(no_inodes.rfind("73|DIR/x: checkpoints take 2000000000 new files and folders, ", 0), 0U)
       << no_inodes;
 }
@@ -300,24 +284,22 @@ TEST_F(Checkpoints, ColumnsAreReadAsTheWholeTensor) {
 }
 
 TEST_F(Checkpoints, ColumnsThatDoNotFitTogetherAreNamed) {
-  const auto refused = [&](const auto& change) {
+  const auto expect = [&](const std::string& what, const auto& change) {
     Entries entries = in_columns();
     change(entries);
-    return input_error([&] { save(*ops_, dir_ / "x", manifest_of(3, 4, kSmallModel), entries); });
-  };
-  const auto expect = [&](const std::string& what, const auto& change) {
-    const std::string found = refused(change);
-    EXPECT_NE(found.find(what), std::string::npos) << found;
+    EXPECT_PRED_FORMAT2(::testing::IsSubstring, what, input_error([&] {
+                          save(*ops_, dir_ / "x", manifest_of(3, 4, kSmallModel), entries);
+                        }));
   };
   const std::string name = "h.0.attn.c_attn.weight@master";
-  expect("columns 0 to 1 of 6 of " + name + " are in no file",
-         [](Entries& e) { std::erase_if(e[2], [](const Entry& x) { return x.columns.of == 6; }); });
-  expect("columns 4 to 6 of 6 of " + name + " are in no file",
-         [](Entries& e) { std::erase_if(e[1], [](const Entry& x) { return x.columns.of == 6; }); });
-  expect("elements 0 to 20 of " + name + " are in no file",
-         [](Entries& e) { std::erase_if(e[0], [](const Entry& x) { return x.columns.of == 6; }); });
-  const auto first = [](std::vector<Entry>& entries) -> Entry& {
-    return *std::ranges::find_if(entries, [](const Entry& x) { return x.columns.of == 6; });
+  const auto in_columns_of_six = [](const Entry& x) { return x.columns.of == 6; };
+  const std::pair<std::size_t, std::string> missing[] = {
+      {2, "columns 0 to 1 of 6"}, {1, "columns 4 to 6 of 6"}, {0, "elements 0 to 20"}};
+  for (const auto& [rank, what] : missing)
+    expect(what + " of " + name + " are in no file",
+           [&, rank = rank](Entries& e) { std::erase_if(e[rank], in_columns_of_six); });
+  const auto first = [&](std::vector<Entry>& entries) -> Entry& {
+    return *std::ranges::find_if(entries, in_columns_of_six);
   };
   expect(name + "(3:6 of 6)[0:36] overlaps", [&](Entries& e) { first(e[1]).columns.begin = 3; });
   expect("sees other rows than", [&](Entries& e) {
@@ -390,8 +372,7 @@ TEST_F(Checkpoints, WhatIsNotHeldIsRefused) {
   reader.read(old, {10, 20}, out);
   const auto refusal = [&](const Key& key, Range range, std::size_t size) {
     out.resize(size);
-    const std::string error = input_error([&] { reader.read(key, range, out); }, dir_.path().string());
-    return error.substr(0, error.rfind('|'));
+    return without_fix(error_of([&] { reader.read(key, range, out); }));
   };
   EXPECT_EQ(refusal(old, {9, 12}, 6),
             "65|DIR/x: elements 9 to 12 of wte.weight@parameters.v1 are in no file");

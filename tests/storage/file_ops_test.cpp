@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 
 #include "common/storage/atomic_dir.h"
 #include "common/storage/hold.h"
@@ -15,18 +16,9 @@
 namespace sc {
 namespace {
 
-using test::input_error;
-using test::TempDir;
-
-class FileOpsTest : public ::testing::Test {
+class FileOpsTest : public test::InTempDir {
  protected:
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops();
-
-  void put(const std::string& name, std::string_view content) {
-    ops_->create(dir_ / name)->append(as_bytes(content));
-  }
-  std::string error_of(const std::function<void()>& call) { return input_error(call, dir_.path().string()); }
+  FileOpsTest() : InTempDir(Syncing::device) {}
 };
 
 /// Nobody, as long as it lives: root may look everywhere.
@@ -134,35 +126,32 @@ TEST_F(FileOpsTest, ErrorsNameThePathTheCallAndAFix) {
   put("file", "x");
   ops_->make_dir(dir_ / "full");
   put("full/inside", "x");
-  EXPECT_EQ(error_of([&] { ops_->open_read(dir_ / "absent"); }),
-            "65|DIR/absent: cannot open: No such file or directory (ENOENT)|check the path (it is relative "
-            "to the working "
-            "directory)");
-  EXPECT_EQ(error_of([&] { ops_->open_read(dir_.path()); }),
-            "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
-  EXPECT_EQ(error_of([&] { ops_->create(dir_ / "no/file"); }),
-            "73|DIR/no/file: cannot create: No such file or directory (ENOENT)|create its directory: mkdir "
-            "-p DIR/no");
-  EXPECT_EQ(error_of([&] { ops_->create(dir_ / "file/below"); }),
-            "73|DIR/file/below: cannot create: Not a directory (ENOTDIR)|a part of the path is a file: check "
-            "the path");
-  EXPECT_EQ(error_of([&] { ops_->make_dir(dir_ / "file"); }),
-            "73|DIR/file: cannot create the directory: File exists (EEXIST)|something else has that name: "
-            "give another one, or move it away");
-  EXPECT_EQ(error_of([&] { ops_->rename(dir_ / "absent", dir_ / "b"); }),
-            "73|DIR/b: cannot rename DIR/absent to it: No such file or directory (ENOENT)|create its "
-            "directory: mkdir -p DIR");
-  EXPECT_EQ(error_of([&] { ops_->remove(dir_ / "full"); }),
-            "73|DIR/full: cannot remove: Directory not empty (ENOTEMPTY)|something else uses it: see what it "
-            "holds, and give another path");
-  EXPECT_EQ(error_of([&] { (void)ops_->list(dir_ / "absent"); }),
-            "65|DIR/absent: cannot list the directory: No such file or directory (ENOENT)|check the path (it "
-            "is relative to "
-            "the working directory)");
-  EXPECT_EQ(error_of([&] { (void)ops_->size(dir_ / "absent"); }),
-            "65|DIR/absent: cannot read the size: No such file or directory (ENOENT)|check the path (it is "
-            "relative to the "
-            "working directory)");
+  const std::string check = "|check the path (it is relative to the working directory)";
+  const std::pair<std::function<void()>, std::string> all[] = {
+      {[&] { ops_->open_read(dir_ / "absent"); },
+       "65|DIR/absent: cannot open: No such file or directory (ENOENT)" + check},
+      {[&] { ops_->open_read(dir_.path()); },
+       "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory"},
+      {[&] { ops_->create(dir_ / "no/file"); },
+       "73|DIR/no/file: cannot create: No such file or directory (ENOENT)|create its directory: mkdir -p "
+       "DIR/no"},
+      {[&] { ops_->create(dir_ / "file/below"); },
+       "73|DIR/file/below: cannot create: Not a directory (ENOTDIR)|a part of the path is a file: check the "
+       "path"},
+      {[&] { ops_->make_dir(dir_ / "file"); },
+       "73|DIR/file: cannot create the directory: File exists (EEXIST)|something else has that name: give "
+       "another one, or move it away"},
+      {[&] { ops_->rename(dir_ / "absent", dir_ / "b"); },
+       "73|DIR/b: cannot rename DIR/absent to it: No such file or directory (ENOENT)|create its directory: "
+       "mkdir -p DIR"},
+      {[&] { ops_->remove(dir_ / "full"); },
+       "73|DIR/full: cannot remove: Directory not empty (ENOTEMPTY)|something else uses it: see what it "
+       "holds, and give another path"},
+      {[&] { (void)ops_->list(dir_ / "absent"); },
+       "65|DIR/absent: cannot list the directory: No such file or directory (ENOENT)" + check},
+      {[&] { (void)ops_->size(dir_ / "absent"); },
+       "65|DIR/absent: cannot read the size: No such file or directory (ENOENT)" + check}};
+  for (const auto& [call, error] : all) EXPECT_EQ(error_of(call), error);
 }
 
 TEST_F(FileOpsTest, AMissingFeatureIsExit69) {
@@ -198,15 +187,12 @@ TEST_F(FileOpsTest, CountingCountsCallsAndBytes) {
   EXPECT_EQ(counting.create_new(dir_ / "a"), nullptr);
   EXPECT_EQ(read_file(counting, dir_ / "a"), "12345678");
   counting.sync_dir(dir_.path());
-  EXPECT_EQ(counting.of(FileOp::create).calls, 1);
-  EXPECT_EQ(counting.of(FileOp::write).calls, 2);
-  EXPECT_EQ(counting.of(FileOp::write).bytes, Bytes(8));
-  EXPECT_EQ(counting.of(FileOp::read).bytes, Bytes(8));
-  EXPECT_EQ(counting.of(FileOp::sync).calls, 1);
-  EXPECT_EQ(counting.of(FileOp::sync_dir).calls, 1);
-  EXPECT_EQ(counting.of(FileOp::rename).calls, 0);
   EXPECT_THROW(counting.remove(dir_ / "absent"), InputError);
-  EXPECT_EQ(counting.of(FileOp::remove).calls, 0);
+  const std::pair<FileOp, std::int64_t> calls[] = {{FileOp::create, 1}, {FileOp::write, 2},
+                                                   {FileOp::sync, 1},   {FileOp::sync_dir, 1},
+                                                   {FileOp::rename, 0}, {FileOp::remove, 0}};
+  for (const auto& [op, count] : calls) EXPECT_EQ(counting.of(op).calls, count) << name_of(op);
+  for (const FileOp op : {FileOp::write, FileOp::read}) EXPECT_EQ(counting.of(op).bytes, Bytes(8));
 }
 
 TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {

@@ -15,8 +15,6 @@
 namespace sc {
 namespace {
 
-using test::input_error;
-using test::TempDir;
 using Names = std::vector<std::string>;
 
 /// A process that does nothing, until it is killed.
@@ -56,27 +54,25 @@ std::int64_t start_of(std::int64_t pid) {
   return std::stoll(stat.substr(at));
 }
 
-class HoldTest : public ::testing::Test {
+class HoldTest : public test::InTempDir {
  protected:
   std::string asks(LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
     return asks(*ops_, mode, holder, hold);
   }
   std::string asks(FileOps& ops, LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
     holder.mode = mode;
-    return input_error(
-        [&] {
-          const auto warn = [this](const std::string& text) { warned_.push_back(text); };
-          hold = std::make_unique<Hold>(
-              ops, Hold::Asked{dir_ / "ck/.lock", holder, "--save-every", (dir_ / "ck").string(), "elsewhere",
-                               warn, std::chrono::milliseconds(holder.host == me_.host ? 50 : 2)});
-        },
-        dir_.path().string());
+    return error_of([&] {
+      const auto warn = [this](const std::string& text) { warned_.push_back(text); };
+      hold = std::make_unique<Hold>(
+          ops, Hold::Asked{dir_ / "ck/.lock", holder, "--save-every", (dir_ / "ck").string(), "elsewhere",
+                           warn, std::chrono::milliseconds(holder.host == me_.host ? 50 : 2)});
+    });
   }
   std::string writes(std::unique_ptr<Hold>& hold) { return asks(LockMode::exclusive, me_, hold); }
   std::string reads(std::unique_ptr<Hold>& hold) { return asks(LockMode::shared, me_, hold); }
   void sign(const Holder& holder) {
     make_dirs(*ops_, dir_ / "ck");
-    ops_->create(dir_ / "ck/.lock")->append(as_bytes(text_of(holder)));
+    put("ck/.lock", text_of(holder));
   }
   [[nodiscard]] Holder of(std::int64_t pid, std::int64_t started) const {
     Holder other = me_;
@@ -89,8 +85,6 @@ class HoldTest : public ::testing::Test {
            how + "|elsewhere";
   }
 
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
   const Holder me_ = this_holder(nullptr);
   std::vector<std::string> warned_;
 };

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <map>
+
 #include "common/storage/atomic_dir.h"
 #include "common/storage/checkpoint/generations.h"
 #include "tests/storage/temp_dir.h"
@@ -12,10 +14,9 @@ namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
 using Names = std::vector<std::string>;
 
-class LinksTest : public ::testing::Test {
+class LinksTest : public test::InTempDir {
  protected:
   void SetUp() override {
     ops_->make_dir(dir_ / "precious");
@@ -26,18 +27,11 @@ class LinksTest : public ::testing::Test {
     EXPECT_EQ(ops_->list(dir_ / "precious"), Names{"keep"});
     EXPECT_EQ(read_file(*ops_, dir_ / "precious/keep"), "kept");
   }
-  void put(const std::string& name, std::string_view content) {
-    ops_->create(dir_ / name)->append(as_bytes(content));
-  }
   void link(const std::string& to, const std::string& name) {
     ASSERT_EQ(::symlink(to.c_str(), (dir_ / name).c_str()), 0);
   }
   void pipe(const std::string& name) { ASSERT_EQ(::mkfifo((dir_ / name).c_str(), 0600), 0); }
-  std::string error_of(const std::function<void()>& call) { return input_error(call, dir_.path().string()); }
   [[nodiscard]] Names here() { return ops_->list(dir_ / "here"); }
-
-  TempDir dir_;
-  std::unique_ptr<FileOps> ops_ = posix_file_ops(Syncing::skip);
 };
 
 TEST_F(LinksTest, ATreeIsRemovedWithoutWhatItsLinksLeadTo) {
@@ -61,29 +55,27 @@ TEST_F(LinksTest, KindsAreOfTheNameOrOfWhatItLeadsTo) {
   link("nowhere", "here/dangling");
   link("loop", "here/loop");
   pipe("here/pipe");
-  const auto kinds = [&](const char* name) {
-    return std::pair(ops_->kind(dir_ / "here" / name), ops_->kind_of_name(dir_ / "here" / name));
-  };
-  EXPECT_EQ(kinds("directory"), std::pair(PathKind::directory, PathKind::link));
-  EXPECT_EQ(kinds("file"), std::pair(PathKind::file, PathKind::link));
-  EXPECT_EQ(kinds("dangling"), std::pair(PathKind::absent, PathKind::link));
-  EXPECT_EQ(kinds("loop"), std::pair(PathKind::other, PathKind::link));
-  EXPECT_EQ(kinds("pipe"), std::pair(PathKind::other, PathKind::other));
-  EXPECT_EQ(kinds("absent"), std::pair(PathKind::absent, PathKind::absent));
+  const std::pair<const char*, std::pair<PathKind, PathKind>> all[] = {
+      {"directory", {PathKind::directory, PathKind::link}}, {"file", {PathKind::file, PathKind::link}},
+      {"dangling", {PathKind::absent, PathKind::link}},     {"loop", {PathKind::other, PathKind::link}},
+      {"pipe", {PathKind::other, PathKind::other}},         {"absent", {PathKind::absent, PathKind::absent}}};
+  for (const auto& [name, kinds] : all) {
+    const Path path = dir_ / "here" / name;
+    EXPECT_EQ(std::pair(ops_->kind(path), ops_->kind_of_name(path)), kinds) << name;
+  }
 }
 
 TEST_F(LinksTest, NothingIsWrittenOrEmptiedThroughALink) {
-  for (const char* name : {"file", "dangling", "directory", "loop"})
-    link(name == std::string("file")        ? "../precious/keep"
-         : name == std::string("directory") ? "../precious"
-         : name == std::string("loop")      ? "loop"
-                                            : "../precious/new",
-         "here/" + std::string(name));
-  for (const char* name : {"file", "dangling", "directory", "loop"}) {
+  const std::map<std::string, std::string> links = {{"file", "../precious/keep"},
+                                                    {"directory", "../precious"},
+                                                    {"loop", "loop"},
+                                                    {"dangling", "../precious/new"}};
+  for (const auto& [name, to] : links) {
+    link(to, "here/" + name);
     const Path path = dir_ / "here" / name;
     EXPECT_EQ(
         error_of([&] { atomic_write_file(*ops_, path, "x"); }),
-        "64|DIR/here/" + std::string(name) +
+        "64|DIR/here/" + name +
             ": is a symbolic link, and would be replaced|give the path of the file that it leads to, or "
             "remove the link");
     EXPECT_EQ(error_of([&] { ops_->create(path); }).substr(0, 3), "73|") << name;

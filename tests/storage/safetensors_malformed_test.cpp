@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "common/storage/safetensors.h"
 #include "tests/storage/temp_dir.h"
@@ -9,8 +10,7 @@
 namespace sc {
 namespace {
 
-using test::input_error;
-using test::TempDir;
+using Accepted = test::InTempDir;
 
 /// A file of `header` and `data` zeros; `length`, if not negative, is what the file claims the header's
 /// length to be.
@@ -97,39 +97,34 @@ const Case kCases[] = {
     {"MetadataTwice", file_of(R"({"__metadata__":{"a":"x","a":"y"}})"), ":1:29: key \"a\" is given twice"},
 };
 
-class Malformed : public ::testing::TestWithParam<Case> {};
+class Malformed : public test::InTempDir, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(Malformed, IsRefusedWithItsReason) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
-  ops->create(dir / "a.safetensors")->append(as_bytes(GetParam().file));
-  const std::string error =
-      input_error([&] { SafetensorsReader(dir / "a.safetensors"); }, dir.path().string());
-  EXPECT_EQ(error.substr(0, error.rfind('|')),
-            "65|DIR/a.safetensors" + (GetParam().message.starts_with(":1:") ? "" : std::string(": ")) +
-                GetParam().message);
+  put("a.safetensors", GetParam().file);
+  const std::string error = error_of([&] { SafetensorsReader(dir_ / "a.safetensors"); });
+  EXPECT_EQ(test::without_fix(error), "65|DIR/a.safetensors" +
+                                          (GetParam().message.starts_with(":1:") ? "" : std::string(": ")) +
+                                          GetParam().message);
   EXPECT_GT(error.size(), error.rfind('|') + 1) << "a fix must be named";
 }
 
 INSTANTIATE_TEST_SUITE_P(Headers, Malformed, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
-TEST(Accepted, HeadersAtTheEdgeOfTheFormat) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
-  const auto count = [&](const std::string& content) {
-    ops->create(dir / "a.safetensors")->append(as_bytes(content));
-    return SafetensorsReader(dir / "a.safetensors").tensors().size();
-  };
-  EXPECT_EQ(count(file_of("{}")), 0U);
-  EXPECT_EQ(count(file_of("{} \n ")), 0U);
-  EXPECT_EQ(count(file_of(kA + "}", 8)), 1U);
-  EXPECT_EQ(count(file_of(R"({"b":{"shape":[],"data_offsets":[4,8],"dtype":"F32"},)"
-                          R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                          8)),
-            2U);
-  EXPECT_EQ(count(file_of(R"({"a":{"dtype":"F32","shape":[9223372036854775807,0,9],"data_offsets":[0,0]}})")),
-            1U);
+TEST_F(Accepted, HeadersAtTheEdgeOfTheFormat) {
+  const std::map<std::string, std::size_t> all = {
+      {file_of("{}"), 0},
+      {file_of("{} \n "), 0},
+      {file_of(kA + "}", 8), 1},
+      {file_of(R"({"b":{"shape":[],"data_offsets":[4,8],"dtype":"F32"},)"
+               R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+               8),
+       2},
+      {file_of(R"({"a":{"dtype":"F32","shape":[9223372036854775807,0,9],"data_offsets":[0,0]}})"), 1}};
+  for (const auto& [content, tensors] : all) {
+    put("a.safetensors", content);
+    EXPECT_EQ(SafetensorsReader(dir_ / "a.safetensors").tensors().size(), tensors) << content;
+  }
 }
 
 }  // namespace

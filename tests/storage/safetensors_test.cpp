@@ -12,7 +12,7 @@ namespace sc {
 namespace {
 
 using test::input_error;
-using test::TempDir;
+using SafetensorsFiles = test::InTempDir;
 
 const Path kGolden = "tests/storage/golden";
 
@@ -29,21 +29,26 @@ TEST(SafetensorsReader, ReadsWhatThePythonPackageWrote) {
   EXPECT_EQ(reader.tensors().size(), 10U);
   EXPECT_EQ(reader.metadata(),
             (std::map<std::string, std::string>{{"format", "pt"}, {"note", "line\nbreak"}}));
-  const SafeTensor& matrix = reader.at("matrix.weight");
-  EXPECT_EQ(matrix.dtype, DType::f32);
-  EXPECT_EQ(matrix.shape, (std::vector<std::int64_t>{3, 4}));
-  EXPECT_EQ(matrix.numel(), Elements(12));
+  const std::map<std::string, std::pair<DType, std::vector<std::int64_t>>> shapes = {
+      {"matrix.weight", {DType::f32, {3, 4}}},
+      {"half", {DType::f16, {3}}},
+      {"double", {DType::f64, {2, 1}}},
+      {"long", {DType::i64, {2}}},
+      {"int", {DType::i32, {1}}},
+      {"bytes", {DType::u8, {3}}},
+      {"scalar", {DType::f32, {}}},
+      {"empty", {DType::f32, {2, 0, 5}}}};
+  for (const auto& [name, expected] : shapes)
+    EXPECT_EQ(std::pair(reader.at(name).dtype.value(), reader.at(name).shape), expected) << name;
+  EXPECT_EQ(reader.at("matrix.weight").numel(), Elements(12));
   EXPECT_EQ(values<float>(reader, "matrix.weight"),
             (std::vector<float>{-1.25F, -1, -0.75F, -0.5F, -0.25F, 0, 0.25F, 0.5F, 0.75F, 1, 1.25F, 1.5F}));
-  EXPECT_EQ(reader.at("half").dtype, DType::f16);
   EXPECT_EQ(values<std::uint16_t>(reader, "half"), (std::vector<std::uint16_t>{0x3e00, 0xc000, 0x7bff}));
   EXPECT_EQ(values<double>(reader, "double"), (std::vector<double>{1e300, -0.0}));
   EXPECT_EQ(values<std::int64_t>(reader, "long"), (std::vector<std::int64_t>{-1, std::int64_t{1} << 62}));
   EXPECT_EQ(values<std::int32_t>(reader, "int"), (std::vector<std::int32_t>{-7}));
   EXPECT_EQ(values<std::uint8_t>(reader, "bytes"), (std::vector<std::uint8_t>{0, 127, 255}));
-  EXPECT_TRUE(reader.at("scalar").shape.empty());
   EXPECT_EQ(values<float>(reader, "scalar"), (std::vector<float>{3.25F}));
-  EXPECT_EQ(reader.at("empty").shape, (std::vector<std::int64_t>{2, 0, 5}));
   EXPECT_TRUE(reader.bytes(reader.at("empty")).empty());
   EXPECT_NE(reader.find("name \"quoted\" and \xc3\xa9"), nullptr);
 }
@@ -94,22 +99,18 @@ void write_ours(FileOps& ops, const Path& path) {
   });
 }
 
-TEST(SafetensorsWriter, WritesTheFileThatPythonRead) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
-  write_ours(*ops, dir / "a.safetensors");
-  const std::string ours = read_file(*ops, dir / "a.safetensors");
-  EXPECT_EQ(ours, read_file(*ops, kGolden / "stagecraft.safetensors"));
+TEST_F(SafetensorsFiles, WritesTheFileThatPythonRead) {
+  write_ours(*ops_, dir_ / "a.safetensors");
+  const std::string ours = read_file(*ops_, dir_ / "a.safetensors");
+  EXPECT_EQ(ours, read_file(*ops_, kGolden / "stagecraft.safetensors"));
   std::uint64_t header = 0;
   std::memcpy(&header, ours.data(), sizeof(header));
   EXPECT_EQ(header % 8, 0U);
 }
 
-TEST(SafetensorsWriter, RoundTrip) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
-  write_ours(*ops, dir / "a.safetensors");
-  const SafetensorsReader reader(dir / "a.safetensors");
+TEST_F(SafetensorsFiles, RoundTrip) {
+  write_ours(*ops_, dir_ / "a.safetensors");
+  const SafetensorsReader reader(dir_ / "a.safetensors");
   ASSERT_EQ(reader.tensors().size(), kSpecs.size());
   for (std::size_t i = 0; i < kSpecs.size(); ++i) {
     const SafeTensor& tensor = reader.at(kSpecs[i].name);
@@ -121,11 +122,9 @@ TEST(SafetensorsWriter, RoundTrip) {
   EXPECT_EQ(reader.metadata().at("step"), "12");
 }
 
-TEST(SafetensorsWriter, CallsThatContradictTheHeaderAreErrors) {
-  const TempDir dir;
-  const auto ops = posix_file_ops();
+TEST_F(SafetensorsFiles, CallsThatContradictTheHeaderAreErrors) {
   const std::vector<float> four(4);
-  const auto file = ops->create(dir / "a");
+  const auto file = ops_->create(dir_ / "a");
   SafetensorsWriter out(*file, {{"a", DType::f32, {4}}, {"b", DType::f32, {4}}});
   EXPECT_THROW(out.write("b", raw(four)), std::logic_error);
   EXPECT_THROW(out.finish(), std::logic_error);
@@ -135,7 +134,7 @@ TEST(SafetensorsWriter, CallsThatContradictTheHeaderAreErrors) {
   EXPECT_THROW(out.finish(), std::logic_error);
   EXPECT_THROW(out.write("b", raw(four)), std::logic_error);
   EXPECT_THROW(SafetensorsWriter(*file, {}), std::logic_error);  // the file is not empty
-  const auto other = ops->create(dir / "b");
+  const auto other = ops_->create(dir_ / "b");
   EXPECT_THROW(SafetensorsWriter(*other, {{"a", DType::f32, {4}}, {"a", DType::f32, {4}}}), std::logic_error);
   EXPECT_THROW(SafetensorsWriter(*other, {{"a", DType::f32, {-4}}}), std::logic_error);
   EXPECT_THROW(SafetensorsWriter(*other, {{"__metadata__", DType::f32, {4}}}), std::logic_error);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/storage/file_ops.h"
 
@@ -47,5 +49,24 @@ std::string input_error(Call call, const std::string& dir = "") {
   }
   return "no InputError";
 }
+
+/// The same without its fix.
+inline std::string without_fix(const std::string& error) { return error.substr(0, error.rfind('|')); }
+
+/// A test with a directory of its own.
+class InTempDir : public ::testing::Test {
+ protected:
+  explicit InTempDir(Syncing syncing = Syncing::skip) : ops_(posix_file_ops(syncing)) {}
+  void put(const std::string& name, std::string_view content) {
+    ops_->create(dir_ / name)->append(as_bytes(content));
+  }
+  template <class Call>
+  std::string error_of(Call call) {
+    return input_error(call, dir_.path().string());
+  }
+
+  TempDir dir_;
+  std::unique_ptr<FileOps> ops_;
+};
 
 }  // namespace sc::test

@@ -10,6 +10,7 @@
 
 #include "common/strategy/hash_word.h"
 #include "tests/strategy/replica_hash_bytes.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -48,10 +49,10 @@ TEST(ReplicaHash, EveryByteAndItsPlaceCount) {
 }
 
 TEST(ReplicaHash, NamesTheFirstRankThatDiffersFromRank0) {
-  EXPECT_EQ(first_different(at::tensor({7}, at::kLong)), -1);
-  EXPECT_EQ(first_different(at::tensor({7, 7, 7}, at::kLong)), -1);
-  EXPECT_EQ(first_different(at::tensor({7, 7, 8, 9}, at::kLong)), 2);
-  EXPECT_EQ(first_different(at::tensor({8, 7, 7}, at::kLong)), 1);
+  test::expect_counts({{first_different(at::tensor({7}, at::kLong)), -1},
+                       {first_different(at::tensor({7, 7, 7}, at::kLong)), -1},
+                       {first_different(at::tensor({7, 7, 8, 9}, at::kLong)), 2},
+                       {first_different(at::tensor({8, 7, 7}, at::kLong)), 1}});
 }
 
 TEST(ReplicaHash, ComparedAfterEverySoManySteps) {

@@ -19,6 +19,7 @@
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/saving.h"
 
@@ -62,14 +63,15 @@ std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int
 }
 
 TEST(Holders, EvenShareCoversEachElementOnce) {
-  EXPECT_EQ(savers_of({{{0, 3}}, {{3, 5}}}, 5), (std::vector<int>{0, 0, 0, 1, 1})) << "slices";
-  EXPECT_EQ(savers_of({{{0, 7}}, {{0, 7}}, {{0, 7}}}, 7), (std::vector<int>{0, 0, 1, 1, 2, 2, 2}))
-      << "replicas";
-  EXPECT_EQ(savers_of({{{0, 8}}, {}, {{4, 10}}}, 10), (std::vector<int>{0, 0, 0, 0, 0, 0, 2, 2, 2, 2}))
-      << "in part on two";
-  EXPECT_EQ(savers_of({{{0, 2}}, {{0, 2}}, {{0, 2}}}, 2), (std::vector<int>{1, 2})) << "fewer than holders";
-  EXPECT_EQ(savers_of({{{0, 4}, {6, 8}}, {{4, 6}, {6, 8}}}, 8), (std::vector<int>{0, 0, 0, 0, 1, 1, 0, 1}))
-      << "two parts on one rank";
+  test::expect_each<std::vector<int>>({
+      {savers_of({{{0, 3}}, {{3, 5}}}, 5), (std::vector<int>{0, 0, 0, 1, 1})},                  // Slices.
+      {savers_of({{{0, 7}}, {{0, 7}}, {{0, 7}}}, 7), (std::vector<int>{0, 0, 1, 1, 2, 2, 2})},  // Replicas.
+      {savers_of({{{0, 8}}, {}, {{4, 10}}}, 10),
+       (std::vector<int>{0, 0, 0, 0, 0, 0, 2, 2, 2, 2})},                        // In part on two.
+      {savers_of({{{0, 2}}, {{0, 2}}, {{0, 2}}}, 2), (std::vector<int>{1, 2})},  // Fewer than holders.
+      {savers_of({{{0, 4}, {6, 8}}, {{4, 6}, {6, 8}}}, 8),
+       (std::vector<int>{0, 0, 0, 0, 1, 1, 0, 1})}  // Two parts on one rank.
+  });
 }
 
 // --- elements of several sizes -----------------------------------------------------------------------------

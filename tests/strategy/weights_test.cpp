@@ -15,6 +15,7 @@
 #include "common/storage/atomic_dir.h"
 #include "common/strategy/nonfinite.h"
 #include "tests/storage/temp_dir.h"
+#include "tests/support/answers.h"
 #include "tests/support/fake_strategy.h"
 
 namespace sc {
@@ -156,13 +157,17 @@ TEST_P(Weights, TheFirstThatIsNotFiniteIsNamedOnAllRanks) {
       for (const auto& [unit, tensor] : all) spoil(strategy, layout, purpose, unit, tensor, value);
     };
   };
-  EXPECT_EQ(named(false, [](auto&) {}), "");
-  EXPECT_EQ(named(false, spoils(Purpose::momentum, {{1, "h.0.ln_1.bias"}}, kNan)), "") << "no weight";
+  test::expect_texts({
+      {named(false, [](auto&) {}), ""},
+      {named(false, spoils(Purpose::momentum, {{1, "h.0.ln_1.bias"}}, kNan)), ""}  // No weight.
+  });
   const std::initializer_list<std::pair<int, const char*>> two = {{2, "h.1.ln_2.bias"},
                                                                   {1, "h.0.mlp.c_fc.weight"}};
-  EXPECT_EQ(named(true, spoils(Purpose::master, two, kNan)), "h.0.mlp.c_fc.weight of unit 1");
-  EXPECT_EQ(named(false, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, -kInf)), "ln_f.bias of unit 3");
-  EXPECT_EQ(named(true, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, kInf)), "") << "the master is exact";
+  test::expect_texts({
+      {named(true, spoils(Purpose::master, two, kNan)), "h.0.mlp.c_fc.weight of unit 1"},
+      {named(false, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, -kInf)), "ln_f.bias of unit 3"},
+      {named(true, spoils(Purpose::parameters, {{3, "ln_f.bias"}}, kInf)), ""}  // The master is exact.
+  });
 }
 
 TEST_P(Weights, AFileWithANumberThatIsNoneIsRefused) {

@@ -36,9 +36,13 @@ inline void expect_texts(const Answers& rows) {
   expect_answers([](const std::string& found) { return found; }, rows);
 }
 
-/// Each count that was found is the one expected.
-inline void expect_counts(const std::vector<std::pair<std::int64_t, std::int64_t>>& rows) {
+/// Each value that was found is the one expected.
+template <class T>
+void expect_each(const std::vector<std::pair<T, T>>& rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].first, rows[i].second) << "row " << i;
+}
+inline void expect_counts(const std::vector<std::pair<std::int64_t, std::int64_t>>& rows) {
+  expect_each(rows);
 }
 
 /// Each number that was found is the one expected, but for a few roundings.

@@ -122,12 +122,12 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
     of.set_mesh(Mesh(WorldSize{world}, {{Axis::stages, stages}, {Axis::tensor, tensor}}));
     return of.name_of(Rank{rank});
   };
-  EXPECT_EQ(named(4, 2, 2, 3), "3 (stage 1, tensor rank 1)");
-  EXPECT_EQ(named(6, 3, 1, 3), "3 (stage 1, data rank 1)");
-  EXPECT_EQ(named(6, 1, 3, 4), "4 (data rank 1, tensor rank 1)");
-  EXPECT_EQ(named(4, 4, 1, 3), "3");
-  EXPECT_EQ(named(4, 1, 4, 3), "3");
-  EXPECT_EQ(ProgressBoard(WorldSize{4}).name_of(Rank{3}), "3");
+  test::expect_texts({{named(4, 2, 2, 3), "3 (stage 1, tensor rank 1)"},
+                      {named(6, 3, 1, 3), "3 (stage 1, data rank 1)"},
+                      {named(6, 1, 3, 4), "4 (data rank 1, tensor rank 1)"},
+                      {named(4, 4, 1, 3), "3"},
+                      {named(4, 1, 4, 3), "3"},
+                      {ProgressBoard(WorldSize{4}).name_of(Rank{3}), "3"}});
 }
 
 // Who all wait are introduced where they are listed.
