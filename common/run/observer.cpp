@@ -34,8 +34,8 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
       seen_(observed),
       comm_(observed.world.comm()),
       progress_(std::cout, [] { return seconds_since(Clock::time_point{}); },
-                {.total_steps = observed.shape.workload.steps,
-                 .quiet = observed.shape.rank != Rank{0} || job.line.brief,
+                {.total_steps = job.shape.workload.steps,
+                 .quiet = job.shape.rank != Rank{0} || job.line.brief,
                  .terminal = on_terminal(),
                  .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
                  .flops = observed.files.record().flops}) {
@@ -109,7 +109,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   if (times_.emplace(step_, times).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
-  const Workload& workload = seen_.shape.workload;
+  const Workload& workload = job_.shape.workload;
   const std::int64_t step = result.of_step.value_or(step_);
   StepRecord record{
       .step = step,

@@ -31,6 +31,19 @@ checkpoint::DataFingerprint fingerprint_of(const Path& tokens) {
 
 std::string text_without_fix(const InputError& error) { return error.where() + ": " + error.message(); }
 
+Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
+  Position position{.step = step,
+                    .updates = scalars.step.item<std::int64_t>(),
+                    .scaler = {},
+                    .skips_in_a_row = skips_in_a_row};
+  if (scalars.loss_scale.defined()) {
+    const at::Tensor state = scalars.scaler_state.cpu();
+    position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
+                       state[1].item<std::int64_t>()};
+  }
+  return position;
+}
+
 void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars) {
   at::Tensor step = scalars.step, scale = scalars.loss_scale, state = scalars.scaler_state;
   step.fill_(from.updates);

@@ -32,15 +32,15 @@ bool may_write(Path path) {
   return ::access(path.c_str(), W_OK) == 0;
 }
 
-RankRecord this_rank(Rank rank, const Claims& claims) {
+RankRecord this_rank(const TrainJob& job, const Claims& claims) {
   const Hardware hardware = describe_hardware();
-  RankRecord r{rank,
+  RankRecord r{job.shape.rank,
                hardware.host,
                hardware.cpu,
                hardware.cores,
                hardware.memory,
-               bytes_of(claims.memory()),
-               claims.operations(),
+               bytes_of(job.plans.own.memory),
+               job.plans.own.operations,
                {},
                {}};
   if (const Measured* measured = claims.measured(); measured != nullptr) {
@@ -86,10 +86,9 @@ FileRecord record_of_file(const std::string& named, const Path& path) {
   return {named, found.bytes, fmt::format("{:016x}", found.sum)};
 }
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun,
-                   Communicator& comm)
-    : files_(files), job_(job), shape_(shape), record_(std::move(begun)) {
-  if (shape.rank == Rank{0}) {
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communicator& comm)
+    : files_(files), job_(job), shape_(job.shape), record_(std::move(begun)) {
+  if (shape_.rank == Rank{0}) {
     dir_ = make_run_dir(files, job);
     // Who makes the record owns the directory: of two runs that come together one does.
     if (!write_new_record(files_, dir_, record_))
@@ -98,14 +97,14 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, R
     leave_sign("out " + std::filesystem::absolute(dir_).string(), process_environment());
   }
   dir_ = broadcast_string(comm, dir_.string());
-  if (shape.rank != Rank{0}) return;
+  if (shape_.rank != Rank{0}) return;
   log_.emplace(files, dir_);
 }
 
 void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
                       RecordingCommunicator& comm) {
   const int world = static_cast<int>(to_int(shape_.mesh.world()));
-  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(shape_.rank, claims), world));
+  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(job_, claims), world));
   if (job_.line.trace && !traced_.empty()) {
     Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
@@ -120,16 +119,15 @@ void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayou
   }
   if (job_.line.page) {
     layout_ = layout;
-    const Contents contents = job_.lesson.plans.contents(shape_);
-    const RankMarks marks = marks_of(timeline, comm.record().spans(), contents);
-    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, claims.memory(), layout));
+    const RankMarks marks = marks_of(timeline, comm.record().spans());
+    page_ranks_ =
+        gather_strings(comm, text_of(shape_.rank, marks, job_.plans.contents, job_.plans.own.memory, layout));
   }
   if (shape_.rank != Rank{0}) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
 }
 
-RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
-                             const Contents& contents) const {
+RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const {
   timeline.settle();
   RankMarks marks{marked_, timeline.marked(), {}, {}};
   for (const OpSpan& op : spans)
@@ -137,8 +135,8 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
   if (marked_.empty()) return marks;
   const GptConfig& model = shape_.workload.model;
   const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.mesh.world() == WorldSize{1}};
-  marks.holdings =
-      holdings_of(contents, held, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  marks.holdings = holdings_of(job_.plans.contents, held,
+                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
 }
 

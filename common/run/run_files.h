@@ -33,7 +33,7 @@ class RunFiles {
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
   ///   begun   rank 0: what is known at the start
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun, Communicator& comm);
+  RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communicator& comm);
 
   /// Rank 0: what was known at the start, and after finish() what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
@@ -61,8 +61,7 @@ class RunFiles {
   Path fail(int exit_code, const std::string& message, std::chrono::steady_clock::time_point began) noexcept;
 
  private:
-  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
-                                   const Contents& contents) const;
+  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const;
 
   FileOps& files_;
   const TrainJob& job_;

@@ -14,6 +14,7 @@
 #include "common/records/compare.h"
 #include "common/records/record.h"
 #include "common/run/run_lesson.h"
+#include "common/run/run_plans.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {
@@ -35,11 +36,10 @@ struct TrainJob {
   const Launch& launch;
   const CommandLine& line;
   const ResolvedConfig& config;
-  const Facts& facts;
   const BatchPlan& batch;
-  std::string command;  // as typed
-  DeviceKind device;
-  OpsBackend ops;
+  std::string command;                 // as typed
+  RunShape shape = {};                 // of this rank
+  RunPlans plans = {};                 // of that shape
   std::optional<OtherRun> other = {};  // --compare
   std::string arithmetic = {};         // what the bits of its sums depend on
   std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
@@ -50,7 +50,7 @@ struct TrainJob {
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
   /// Steps that the page shows: two after the checked one; of a short run the last ones.
   [[nodiscard]] std::int64_t marked_begin() const {
-    return std::max(first_step, std::min(checked_step() + 1, config.workload.steps - kMarkedSteps));
+    return std::max(first_step, std::min(checked_step() + 1, shape.workload.steps - kMarkedSteps));
   }
   [[nodiscard]] std::int64_t marked_end() const { return marked_begin() + kMarkedSteps; }
   [[nodiscard]] bool marks(std::int64_t step) const {
@@ -65,12 +65,12 @@ struct TrainJob {
   }
   /// Whether a GPU's step is captured once and replayed.
   [[nodiscard]] bool graph() const {
-    return facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
+    return plans.facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
   /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
   /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
   [[nodiscard]] bool replays(std::int64_t step) const {
-    return device == DeviceKind::cuda && graph() && step > checked_step();
+    return shape.device == DeviceKind::cuda && graph() && step > checked_step();
   }
 };
 

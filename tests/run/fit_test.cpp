@@ -48,7 +48,7 @@ std::optional<Bytes> found(const std::vector<Change>& changes, const std::string
 
 std::string fix_of(const LimitedRun& run) {
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
   } catch (const InputError& error) {
     return error.fix();
   }
@@ -146,7 +146,7 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
   run.cap = Bytes(600'000'000);
   EXPECT_NE(fix_of(run).find("-n 3 "), std::string::npos) << fix_of(run);
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.message().substr(0, error.message().find('\n')),
@@ -233,10 +233,10 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   LimitedRun run = limited();
   const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total;
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap = total - Bytes(1000);
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.code(), ExitCode::missing);
@@ -255,10 +255,10 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   run.sharing = 2;
   const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total * 2;
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap -= Bytes(1);
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.code(), ExitCode::missing);
@@ -270,7 +270,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
     EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
   }
   run.sharing = 1;  // the other is on another machine
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
   EXPECT_EQ(fix_of(run), "a smaller model.*, or more GPUs");  // of which these ranks share one
@@ -285,7 +285,7 @@ TEST(Fit, AGpuHasWhatIsFreeOnIt) {
   run.place = "GPU 1";
   run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
     FAIL();
   } catch (const InputError& error) {
     EXPECT_EQ(error.code(), ExitCode::missing);
@@ -351,7 +351,7 @@ bool refused(const LimitedRun& run) { return fix_of(run) != "it fits"; }
 
 std::string excess(const LimitedRun& run) {
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
   } catch (const InputError& error) {
     return error.message().substr(0, error.message().find('\n'));
   }

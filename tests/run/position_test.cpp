@@ -55,7 +55,6 @@ TEST(Saver, WaitsForWhatIsInFlight) {
   const ResolvedConfig config{.workload = w, .origins = {}};
   DataParallelPlans plans;
   const AnyLesson lesson{.info = {.name = "a test", .question = ""}, .plans = plans, .make = {}};
-  const Facts facts{};
   const Launch launch{};
   const BatchPlan batch{};
   for (const bool async : {false, true}) {
@@ -65,7 +64,8 @@ TEST(Saver, WaitsForWhatIsInFlight) {
     CommandLine line;
     line.checkpoints.every = 1, line.checkpoints.async = async;
     line.checkpoints.dir = (dir / "checkpoints").string();
-    const TrainJob job{lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten};
+    const TrainJob job{lesson, launch, line,  config,
+                       batch,  "",     shape, run_plans_of(plans, shape, line.checkpoints)};
     test::FakeStrategy strategy;
     strategy.of_layout = &layout;
     std::vector<at::Tensor> units;
@@ -81,7 +81,7 @@ TEST(Saver, WaitsForWhatIsInFlight) {
     Ledger ledger(at::kCPU);
     World world(launch, ledger, {});
     WatchedFiles files(posix_file_ops(Syncing::skip), world, 30);
-    Saver saver({job, shape, strategy, world.comm(), ledger, files, dir / "tokens", {}});
+    Saver saver({job, strategy, world.comm(), ledger, files, dir / "tokens", {}});
     Position position;
     position.step = 3;
     saver.save(position);
