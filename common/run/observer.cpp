@@ -35,7 +35,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
       comm_(observed.world.comm()),
       progress_(std::cout, [] { return seconds_since(Clock::time_point{}); },
                 {.total_steps = job.shape.workload.steps,
-                 .quiet = job.shape.rank != Rank{0} || job.line.brief,
+                 .quiet = !job.speaks() || job.line.brief,
                  .terminal = on_terminal(),
                  .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
                  .flops = observed.files.record().flops}) {
@@ -54,7 +54,7 @@ void Observer::failed(int exit_code, const std::string& text) {
 }
 
 void Observer::interrupted(int signal) {
-  if (!speaks()) return;
+  if (!job_.speaks()) return;
   std::string what = fmt::format("interrupted at step {}", step_.load());
   const std::int64_t saved = saved_;
   if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
@@ -150,7 +150,7 @@ void Observer::end() {
   seen_.world.watchdog().step_end();
   for (; said_ < steps_.size(); ++said_) {
     const StepRecord& done = steps_[said_];
-    if (speaks()) seen_.files.append(done);
+    if (job_.speaks()) seen_.files.append(done);
     progress_.step(done);
   }
 }
@@ -161,7 +161,7 @@ void Observer::validated(double loss) {
 }
 
 void Observer::note(const std::string& text) {
-  if (speaks()) progress_.note(text);
+  if (job_.speaks()) progress_.note(text);
 }
 
 }  // namespace sc::detail

@@ -69,7 +69,6 @@ class Observer {
   void interrupted(int signal);
   void draw(Clock::time_point ended);
   [[nodiscard]] bool on_gpu() const { return job_.shape.device == DeviceKind::cuda; }
-  [[nodiscard]] bool speaks() const { return job_.shape.rank == Rank{0}; }
 
   const TrainJob& job_;
   const Observed seen_;

@@ -97,7 +97,7 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   const std::string& asked = job.line.checkpoints.resume;
   const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),
                                          job.line.checkpoints.may_differ.end());
-  const std::map<std::string, std::string> now = values_of(job.config.workload);
+  const std::map<std::string, std::string> now = values_of(job.shape.workload);
   for (const std::string& key : may_differ) {
     if (!now.contains(key))
       throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
@@ -117,10 +117,10 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   if (!differ.empty())
     throw InputError(ExitCode::usage, "--resume " + asked, "the checkpoint is of another workload: " + differ,
                      "the same workload; or, if that is meant, --resume-with " + names);
-  if (manifest.step > job.config.workload.steps)
+  if (manifest.step > job.shape.workload.steps)
     throw InputError(
         ExitCode::usage, "--resume " + asked,
-        fmt::format("{} steps are done, and the run has {}", manifest.step, job.config.workload.steps),
+        fmt::format("{} steps are done, and the run has {}", manifest.step, job.shape.workload.steps),
         fmt::format("--steps {} or more, with --resume-with steps", manifest.step));
 }
 

@@ -133,7 +133,7 @@ void refuse_too_large(const TrainJob& job) {
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty())
-    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
+    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.shape.workload));
   return train(std::move(job));
 }
 
@@ -166,7 +166,7 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
     run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
   const RunShape shape = shape_of_run(run.shape, line, launch);
-  return run_job({lesson, launch, line, run.config, run.batch,
+  return run_job({lesson, launch, line, run.batch, run.config.note,
                   fmt::format("{}", fmt::join(argv, argv + argc, " ")), shape,
                   run_plans_of(lesson.plans, shape, line.checkpoints)});
 }

@@ -54,7 +54,7 @@ class RunFiles {
   ///   ended  what is known at the end, but for the ranks
   Path finish(RunRecord ended);
   /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
-  void write_page() noexcept;
+  void write_page(const ParamLayout& layout) noexcept;
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
   /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
   /// written. Never throws: the failure that is being reported matters more than one of writing about it.
@@ -65,12 +65,10 @@ class RunFiles {
 
   FileOps& files_;
   const TrainJob& job_;
-  const RunShape& shape_;
   RunRecord record_;
   Path dir_, trace_, page_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_, marked_;
-  std::optional<ParamLayout> layout_;
   std::vector<std::string> page_ranks_;  // rank 0: parts of the page
 };
 

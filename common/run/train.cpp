@@ -35,7 +35,7 @@ void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
 // Nobody would evaluate, and nothing would say so.
 void refuse_evaluating_nothing(const TrainJob& job) {
   const EvaluationFlags& asked = job.line.evaluation;
-  const double fraction = job.config.workload.data.validation_fraction;
+  const double fraction = job.shape.workload.data.validation_fraction;
   if (asked.every == 0 || !asked.validation.empty() || fraction > 0) return;
   throw InputError(ExitCode::usage, fmt::format("--eval-every {}", asked.every),
                    "there is no validation text: data.validation_fraction is 0",
@@ -55,7 +55,7 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
 
 // Operations of steps below this are kept.
 std::int64_t steps_with_times(const TrainJob& job) {
-  if (job.line.profile) return job.config.workload.steps;
+  if (job.line.profile) return job.shape.workload.steps;
   return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);
 }
 
@@ -92,7 +92,7 @@ int train(TrainJob job) {
                        .share_gpu = job.line.share_gpu,
                        .by_copy = job.line.transport != Transport::nccl,
                        .link_ms = job.plans.facts.links.message_ms,
-                       .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
+                       .last_unit = static_cast<int>(job.shape.workload.model.layers) + 1,
                        .mesh = job.shape.mesh,
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);

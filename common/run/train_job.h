@@ -9,7 +9,6 @@
 
 #include "common/config/batch_plan.h"
 #include "common/config/command_line.h"
-#include "common/config/resolve.h"
 #include "common/memory/plan.h"
 #include "common/records/compare.h"
 #include "common/records/record.h"
@@ -35,8 +34,8 @@ struct TrainJob {
   const AnyLesson& lesson;
   const Launch& launch;
   const CommandLine& line;
-  const ResolvedConfig& config;
   const BatchPlan& batch;
+  std::string note;                    // what the configuration has to say
   std::string command;                 // as typed
   RunShape shape = {};                 // of this rank
   RunPlans plans = {};                 // of that shape
@@ -45,6 +44,8 @@ struct TrainJob {
   std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
                                        // from it
 
+  /// Whether this rank is the one that prints and writes the record.
+  [[nodiscard]] bool speaks() const { return shape.rank == Rank{0}; }
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }

@@ -69,7 +69,7 @@ StepScalars Trainer::make_scalars() const {
 
 // What is known of a run at its start, on rank 0, which writes it.
 RunRecord Trainer::record_of_start() const {
-  if (!speaks()) return {};
+  if (!job_.speaks()) return {};
   const auto world = static_cast<int>(to_int(shape_.mesh.world()));
   RunRecord record{.lesson = job_.lesson.info.name,
                    .commit = source_commit(),
@@ -100,11 +100,11 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     on_.world.watchdog().moved();
     if (!what.empty()) on_.world.comm().record().set_doing(what);
   });
-  if (speaks() && line.evaluation.sample > 0)
+  if (job_.speaks() && line.evaluation.sample > 0)
     (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
   if (!line.init.empty()) {
     for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
-      if (speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
+      if (job_.speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
   }
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
@@ -115,7 +115,7 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     if (!goes_on_.last_rows) with.last_batches = nullptr;
     bool all = false;
     checkpoint::reading_extra(on_.resume->path(), [&] { all = strategy->resume(with); });
-    if (!all && speaks())
+    if (!all && job_.speaks())
       spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}",
                    shown(from.lesson), goes_on_.last_rows ? "strategy" : "order of rows",
                    checkpoint::put_off_in(from));
@@ -254,11 +254,11 @@ Path Trainer::finish() {
 void Trainer::inform(const Path& record) {
   {
     const auto writing = files_.writing();
-    records_.write_page();
+    records_.write_page(strategy_->layout());
   }
   files_.meet();
   write_text();
-  if (!speaks()) return;
+  if (!job_.speaks()) return;
   try {
     say_the_end(record);
   } catch (const std::exception& error) {

@@ -66,7 +66,6 @@ class Trainer {
   [[nodiscard]] std::string losses() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
-  [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
   // All ranks make the same, in this order.
   const TrainJob& job_;

@@ -44,12 +44,12 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 
 void Trainer::announce() const {
   const bool all = job_.line.verbose, trains = job_.first_step < shape_.workload.steps;
-  if (!speaks() || job_.line.brief) return;
+  if (!job_.speaks() || job_.line.brief) return;
   const Look look = look_here();
   const std::string gpu = on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()),
                     warning = on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_);
   const std::string notes =
-      note_lines({job_.config.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
+      note_lines({job_.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
       note_lines(what_never_comes(job_.line, shape_.workload, job_.plans.facts, job_.first_step));
   if (all) {
     std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher, gpu) << warning

@@ -52,7 +52,6 @@ TEST(Saver, WaitsForWhatIsInFlight) {
   const Workload w = test::odd_workload();
   const ParamLayout layout(w.model, WorldSize{1});
   const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
-  const ResolvedConfig config{.workload = w, .origins = {}};
   DataParallelPlans plans;
   const AnyLesson lesson{.info = {.name = "a test", .question = ""}, .plans = plans, .make = {}};
   const Launch launch{};
@@ -64,8 +63,8 @@ TEST(Saver, WaitsForWhatIsInFlight) {
     CommandLine line;
     line.checkpoints.every = 1, line.checkpoints.async = async;
     line.checkpoints.dir = (dir / "checkpoints").string();
-    const TrainJob job{lesson, launch, line,  config,
-                       batch,  "",     shape, run_plans_of(plans, shape, line.checkpoints)};
+    const TrainJob job{lesson, launch, line,  batch,
+                       "",     "",     shape, run_plans_of(plans, shape, line.checkpoints)};
     test::FakeStrategy strategy;
     strategy.of_layout = &layout;
     std::vector<at::Tensor> units;

@@ -129,9 +129,8 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
   ReferenceOrderPlans plans;
   const detail::AnyLesson lesson{.info = {}, .plans = plans, .make = {}};
   const Launch launch{};
-  const ResolvedConfig config{};
   const BatchPlan batch{};
-  detail::TrainJob job{lesson, launch, line, config, batch, ""};
+  detail::TrainJob job{lesson, launch, line, batch, "", ""};
   EXPECT_EQ(job.checked_step(), 1);
   EXPECT_TRUE(job.traces(7));
   EXPECT_FALSE(job.traces(8));
