@@ -1,10 +1,9 @@
 #include "common/comm/recording_communicator.h"
 
-#include <ATen/ops/empty.h>
-
 #include <stdexcept>
 #include <string>
 
+#include "common/comm/gather_text.h"
 #include "common/comm/recorded_ticket.h"
 
 namespace sc {
@@ -14,17 +13,6 @@ std::vector<Rank> ranks_of(const Communicator& world) {
   std::vector<Rank> ranks;
   for (int r = 0; r < to_int(world.size()); ++r) ranks.push_back(Rank{r});
   return ranks;
-}
-
-// Every rank of the group says which rank of the world it is.
-std::vector<Rank> members_of(Communicator& group, Rank me) {
-  at::Tensor mine = at::empty({1}, at::kLong), all = at::empty({to_int(group.size())}, at::kLong);
-  mine.mutable_data_ptr<std::int64_t>()[0] = to_int(me);
-  group.all_gather(mine, all, {OpPurpose::addresses}).wait();
-  std::vector<Rank> members;
-  for (std::int64_t i = 0; i < all.numel(); ++i)
-    members.push_back(Rank{static_cast<int>(all.const_data_ptr<std::int64_t>()[i])});
-  return members;
 }
 
 }  // namespace
@@ -88,7 +76,8 @@ std::unique_ptr<Communicator> RecordingCommunicator::split(int color) {
   std::vector<Rank> members;
   record_blocking([&] {
     part = inner().split(color);
-    if (part) members = members_of(*part, members_[static_cast<std::size_t>(to_int(rank()))]);
+    const Rank me = members_[static_cast<std::size_t>(to_int(rank()))];  // of the world
+    if (part) members = gather_on_all(*part, me, {OpPurpose::addresses});
   });
   if (!part) return nullptr;
   return std::unique_ptr<Communicator>(

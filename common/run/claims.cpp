@@ -2,16 +2,11 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <utility>
-
 #include "common/base/check.h"
 #include "common/gpu/gpu_check.h"
 #include "common/model/activation_plan.h"
 
 namespace sc::detail {
-
-Claims::Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Ground& ground)
-    : shape_(shape), memory_(std::move(memory)), operations_(std::move(operations)), on_(ground) {}
 
 void Claims::begin() {
   on_.ledger.reset_peaks();
@@ -28,8 +23,9 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
     throw ClaimError(fmt::format("rank {}: step {} did not hold what was predicted\n{}", to_int(shape_.rank),
                                  step, table));
   };
-  if (!as_predicted(memory_, operations_, *measured_))
-    refuse(format_predicted_measured(memory_, operations_, *measured_, shape_.mesh.world(), shape_.rank));
+  if (!as_predicted(plan_.memory, plan_.operations, *measured_))
+    refuse(format_predicted_measured(plan_.memory, plan_.operations, *measured_, shape_.mesh.world(),
+                                     shape_.rank));
   if (on_.gpu != nullptr) {
     allocator_ = check_allocator(*on_.gpu, shape_, on_.ledger, allocations_before_);
     if (!allocator_->holds()) refuse(format_allocator(*allocator_));
@@ -47,7 +43,7 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
 std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";
   std::string text =
-      format_predicted_measured(memory_, operations_, *measured_, shape_.mesh.world(), shape_.rank);
+      format_predicted_measured(plan_.memory, plan_.operations, *measured_, shape_.mesh.world(), shape_.rank);
   if (!allocator_) return text;
   return text + format_allocator(*allocator_);
 }

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "common/memory/plan.h"
 #include "common/records/report.h"
+#include "common/run/train_job.h"
 #include "common/run/world.h"
 
 namespace sc::detail {
@@ -13,17 +13,13 @@ namespace sc::detail {
 class Claims {
  public:
   /// ground: its ledger and allocators know what was handed out.
-  Claims(const RunShape& shape, MemoryPlan memory, CommPlan operations, const Ground& ground);
-
-  [[nodiscard]] const MemoryPlan& memory() const { return memory_; }
-  [[nodiscard]] const CommPlan& operations() const { return operations_; }
+  Claims(const TrainJob& job, const Ground& ground) : shape_(job.shape), plan_(job.plans.own), on_(ground) {}
 
   /// Right before the checked step: peaks start again.
   void begin();
   /// Right after it, which was step `step`.
   ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
-  ///   sum,
-  ///           operations, what LibTorch's allocator handed out.
+  ///           sum, operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
   /// Null before.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
@@ -34,8 +30,7 @@ class Claims {
 
  private:
   const RunShape& shape_;
-  const MemoryPlan memory_;
-  const CommPlan operations_;
+  const RankPlan& plan_;
   const Ground on_;
   std::int64_t allocations_before_ = 0;  // the checked step, by the GPU's allocator
   std::optional<Measured> measured_;

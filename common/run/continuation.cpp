@@ -77,10 +77,10 @@ std::pair<std::string, std::string> told_apart(double a, double b) {
 }
 
 // Of the first step, by both schedules: where a warm-up or a decay has other steps, it may jump.
-std::string other_learning_rate(const TrainJob& job, const RunShape& shape, const Workload& then) {
+std::string other_learning_rate(const TrainJob& job, const Workload& then) {
   const std::int64_t step = job.first_step;
   const auto rate = [&](const Workload& w) {
-    RunShape of = shape;
+    RunShape of = job.shape;
     of.workload = w;
     std::int64_t updates = 1;
     try {
@@ -89,19 +89,21 @@ std::string other_learning_rate(const TrainJob& job, const RunShape& shape, cons
     }
     return learning_rate(w.optim, step * updates, w.steps * updates);
   };
-  const double before = rate(then), here = rate(shape.workload);
-  if (before == here || step >= shape.workload.steps) return "";
+  const Workload& now = job.shape.workload;
+  const double before = rate(then), here = rate(now);
+  if (before == here || step >= now.steps) return "";
   const auto [is, was] = told_apart(here, before);
   return fmt::format("the learning rate of step {} is {}, where the checkpoint's keys gave {}: {}\n", step,
-                     is, was, keys_that_change(then, shape.workload, rate));
+                     is, was, keys_that_change(then, now, rate));
 }
 
 }  // namespace
 
 // Not steps x batch.global: the steps so far may have had other batches.
-Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
-                             const Dataset& data, Communicator& comm) {
-  const Workload then = workload_of_texts(from.workload, checkpoint::kManifestName), &now = shape.workload;
+Continuation continuation_of(const TrainJob& job, const checkpoint::Manifest& from, const Dataset& data,
+                             Communicator& comm) {
+  const Workload then = workload_of_texts(from.workload, checkpoint::kManifestName),
+                 &now = job.shape.workload;
   const bool other_file = !other_tokens(job, from, data.tokens_path(), comm).empty();
   const std::string anew = why_anew(then, now, data.num_tokens(), other_file);
   Continuation on{
@@ -110,7 +112,7 @@ Continuation continuation_of(const TrainJob& job, const RunShape& shape, const c
     on.rows = 0, on.last_rows = false;
     on.says = fmt::format("the order of rows begins anew, at its first row: {}\n", anew);
   }
-  on.says += other_learning_rate(job, shape, then);
+  on.says += other_learning_rate(job, then);
   if (!from.arithmetic.empty() && from.arithmetic != job.arithmetic)
     on.says += fmt::format("from here on sums are added in another order: by {}, before by {}\n",
                            job.arithmetic, shown(from.arithmetic));

@@ -23,7 +23,7 @@ struct Continuation {
 /// in another order, they begin anew at the first one. Rank 0 reads the token file. Collective.
 ///   Errors  InputError (exit 65) on all ranks: the file holds other tokens and data.source may not differ;
 ///           the manifest's workload has values that none has.
-Continuation continuation_of(const TrainJob& job, const RunShape& shape, const checkpoint::Manifest& from,
-                             const Dataset& data, Communicator& comm);
+Continuation continuation_of(const TrainJob& job, const checkpoint::Manifest& from, const Dataset& data,
+                             Communicator& comm);
 
 }  // namespace sc::detail

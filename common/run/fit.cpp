@@ -183,16 +183,14 @@ std::vector<Change> changes_that_fit(const LimitedRun& run) {
   return changes;
 }
 
-std::string describe_changes(const LimitedRun& run) {
+std::string describe_changes(const LimitedRun& run, Bytes total) {
   std::vector<std::vector<std::string>> rows;
   for (const Change& change : changes_that_fit(run)) rows.push_back({change.what, human_bytes(change.bytes)});
-  const Bytes total = largest_of(run.plans(run.shape)).total();
   if (run.place.empty()) rows.push_back({fmt::format("--memory-cap {}", total.value()), human_bytes(total)});
   return table(rows);
 }
 
-void refuse_what_does_not_fit(const LimitedRun& run) {
-  const std::vector<MemoryPlan> stages = run.plans(run.shape);
+void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPlan>& stages) {
   if (fits(run, run.shape, stages)) return;
   const MemoryPlan& plan = largest_of(stages);
   std::vector<std::vector<std::string>> rows;
@@ -200,7 +198,7 @@ void refuse_what_does_not_fit(const LimitedRun& run) {
     if (plan.of(purpose).value() > 0)
       rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
   });
-  const std::string changes = describe_changes(run);
+  const std::string changes = describe_changes(run, plan.total());
   std::string bytes = table(rows);
   bytes.pop_back();
   const bool shared = run.sharing > 0;

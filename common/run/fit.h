@@ -40,10 +40,12 @@ struct Change {
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
 /// The lines of those changes, and the cap that would do where each rank has one.
-std::string describe_changes(const LimitedRun& run);
+///   total  of the rank that holds most as it is
+std::string describe_changes(const LimitedRun& run, Bytes total);
 
+///   stages  what ranks hold as it is: `plans` of the shape
 ///   Errors  InputError(missing) if the plan is beyond its limit: its bytes by purpose, what is missing, and
 ///           the changes that fit.
-void refuse_what_does_not_fit(const LimitedRun& run);
+void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPlan>& stages);
 
 }  // namespace sc

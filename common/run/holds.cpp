@@ -57,7 +57,7 @@ Holds::Holds(const TrainJob& job)
          "--checkpoints");
   if (job.line.save.empty()) return;
   const Path save = job.line.save;
-  check_save_path(*ops_, save, job.config.workload.model);
+  check_save_path(*ops_, save, job.shape.workload.model);
   take(parent_of(save) / fmt::format(".{}.lock", save.filename().string()), LockMode::exclusive,
        "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
 }

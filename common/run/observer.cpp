@@ -34,8 +34,8 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
       seen_(observed),
       comm_(observed.world.comm()),
       progress_(std::cout, [] { return seconds_since(Clock::time_point{}); },
-                {.total_steps = observed.shape.workload.steps,
-                 .quiet = observed.shape.rank != Rank{0} || job.line.brief,
+                {.total_steps = job.shape.workload.steps,
+                 .quiet = !job.speaks() || job.line.brief,
                  .terminal = on_terminal(),
                  .bar = job.line.verbose ? std::nullopt : std::optional(look_here()),
                  .flops = observed.files.record().flops}) {
@@ -54,7 +54,7 @@ void Observer::failed(int exit_code, const std::string& text) {
 }
 
 void Observer::interrupted(int signal) {
-  if (!speaks()) return;
+  if (!job_.speaks()) return;
   std::string what = fmt::format("interrupted at step {}", step_.load());
   const std::int64_t saved = saved_;
   if (const std::int64_t done = saved > 0 ? saved : job_.first_step; done > 0)
@@ -109,7 +109,7 @@ const StepRecord* Observer::record(const StepResult& result) {
   if (times_.emplace(step_, times).second) draw(now);
   if (!host_sums.defined()) return nullptr;
   const double* sums = host_sums.const_data_ptr<double>();
-  const Workload& workload = seen_.shape.workload;
+  const Workload& workload = job_.shape.workload;
   const std::int64_t step = result.of_step.value_or(step_);
   StepRecord record{
       .step = step,
@@ -150,7 +150,7 @@ void Observer::end() {
   seen_.world.watchdog().step_end();
   for (; said_ < steps_.size(); ++said_) {
     const StepRecord& done = steps_[said_];
-    if (speaks()) seen_.files.append(done);
+    if (job_.speaks()) seen_.files.append(done);
     progress_.step(done);
   }
 }
@@ -161,7 +161,7 @@ void Observer::validated(double loss) {
 }
 
 void Observer::note(const std::string& text) {
-  if (speaks()) progress_.note(text);
+  if (job_.speaks()) progress_.note(text);
 }
 
 }  // namespace sc::detail

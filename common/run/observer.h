@@ -22,7 +22,6 @@ namespace sc::detail {
 
 /// What an observer looks at and writes to. All outlive it.
 struct Observed {
-  const RunShape& shape;
   World& world;
   Claims& claims;
   RunFiles& files;
@@ -69,8 +68,7 @@ class Observer {
   void failed(int exit_code, const std::string& text);
   void interrupted(int signal);
   void draw(Clock::time_point ended);
-  [[nodiscard]] bool on_gpu() const { return seen_.shape.device == DeviceKind::cuda; }
-  [[nodiscard]] bool speaks() const { return seen_.shape.rank == Rank{0}; }
+  [[nodiscard]] bool on_gpu() const { return job_.shape.device == DeviceKind::cuda; }
 
   const TrainJob& job_;
   const Observed seen_;

@@ -49,12 +49,6 @@ void refuse_by(const Facts& facts, const CommandLine& line) {
                      "`checkpoint export` writes");
 }
 
-// Of these ranks what the first one holds and sends.
-RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
-  shape.rank = Rank{ranks.first};
-  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
-}
-
 }  // namespace
 
 Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
@@ -86,6 +80,11 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
   return run;
 }
 
+RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape) {
+  shape.rank = Rank{ranks.first};
+  return {plan_of_run(plans, shape), plans.comm_plan(shape), ranks};
+}
+
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   return of_world(shape, [&](const RunShape& rank) {
     return plan_of_set(rank.mesh.group(rank.rank, kAlike), plans, rank);
@@ -94,8 +93,7 @@ std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
 
 // Slices only get smaller from rank to rank (slice_of): those that are as the first come first, and halving
 // finds where they end. What is behind them is a set of its own.
-std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape) {
-  std::vector<RankPlan> found = rank_plans_of(plans, shape);
+std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape, std::vector<RankPlan> found) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     const RankSet set = found[i].ranks;
     const auto from = [&](int place) {

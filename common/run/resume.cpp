@@ -31,6 +31,19 @@ checkpoint::DataFingerprint fingerprint_of(const Path& tokens) {
 
 std::string text_without_fix(const InputError& error) { return error.where() + ": " + error.message(); }
 
+Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
+  Position position{.step = step,
+                    .updates = scalars.step.item<std::int64_t>(),
+                    .scaler = {},
+                    .skips_in_a_row = skips_in_a_row};
+  if (scalars.loss_scale.defined()) {
+    const at::Tensor state = scalars.scaler_state.cpu();
+    position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
+                       state[1].item<std::int64_t>()};
+  }
+  return position;
+}
+
 void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalars) {
   at::Tensor step = scalars.step, scale = scalars.loss_scale, state = scalars.scaler_state;
   step.fill_(from.updates);
@@ -84,7 +97,7 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   const std::string& asked = job.line.checkpoints.resume;
   const std::set<std::string> may_differ(job.line.checkpoints.may_differ.begin(),
                                          job.line.checkpoints.may_differ.end());
-  const std::map<std::string, std::string> now = values_of(job.config.workload);
+  const std::map<std::string, std::string> now = values_of(job.shape.workload);
   for (const std::string& key : may_differ) {
     if (!now.contains(key))
       throw InputError(ExitCode::usage, "--resume-with " + key, "no key of the workload has that name",
@@ -104,10 +117,10 @@ void refuse_other_workload(const TrainJob& job, const checkpoint::Manifest& mani
   if (!differ.empty())
     throw InputError(ExitCode::usage, "--resume " + asked, "the checkpoint is of another workload: " + differ,
                      "the same workload; or, if that is meant, --resume-with " + names);
-  if (manifest.step > job.config.workload.steps)
+  if (manifest.step > job.shape.workload.steps)
     throw InputError(
         ExitCode::usage, "--resume " + asked,
-        fmt::format("{} steps are done, and the run has {}", manifest.step, job.config.workload.steps),
+        fmt::format("{} steps are done, and the run has {}", manifest.step, job.shape.workload.steps),
         fmt::format("--steps {} or more, with --resume-with steps", manifest.step));
 }
 

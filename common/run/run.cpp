@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/message.h"
@@ -28,6 +29,7 @@
 #include "common/run/planning.h"
 #include "common/run/run_files.h"
 #include "common/run/run_lesson.h"
+#include "common/run/run_plans.h"
 #include "common/run/run_shape.h"
 #include "common/run/train.h"
 #include "common/run/world.h"
@@ -54,7 +56,7 @@ std::string brief_plan(const std::string& lesson, const Prepared& run, const std
 
 void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared& run) {
   const RunShape& shape = run.shape;
-  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape);
+  const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape, rank_plans_of(lesson.plans, shape));
   const std::vector<std::string> notes = notes_of(run, line);
   if (line.json) {
     std::cout << format_plan_json(lesson.info.name, shape, plans, notes);
@@ -76,7 +78,7 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
   std::cout << describe_cap("--memory-cap", most, *line.memory_cap);
   if (most > *line.memory_cap)
     std::cout << "  what fits, and what a rank then holds\n"
-              << describe_changes(limited_run(lesson, shape, *line.memory_cap));
+              << describe_changes(limited_run(lesson, shape, run.known, *line.memory_cap), most);
 }
 
 int print_once(const Launch& launch, const std::string& text) {
@@ -94,13 +96,13 @@ void refuse_past(const char* flag, const std::optional<Bytes>& cap, Bytes asked,
 // What lies beside the devices of all ranks here; where the devices are the CPU's, they share that memory
 // with it.
 // Beside GPUs only a container's limit counts: such machines give memory as it is asked for.
-void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPlan>& plans) {
-  const bool cpu = job.device == DeviceKind::cpu;
+void refuse_what_the_host_lacks(const TrainJob& job) {
+  const bool cpu = job.shape.device == DeviceKind::cpu;
   const std::optional<Bytes> free = cpu ? available_host_memory() : host_memory_left_of_limit();
   Bytes beside, device;  // of the rank that holds most there
-  for (const MemoryPlan& plan : plans) {
-    beside = std::max(beside, plan.total(Place::pinned) + plan.total(Place::host));
-    if (cpu) device = std::max(device, plan.total());
+  for (const RankPlan& rank : job.plans.world) {
+    beside = std::max(beside, rank.memory.total(Place::pinned) + rank.memory.total(Place::host));
+    if (cpu) device = std::max(device, rank.memory.total());
   }
   const std::int64_t ranks = to_int(job.launch.local_world);
   if (!free || beside.value() == 0 || (beside + device) * ranks <= *free) return;
@@ -115,30 +117,24 @@ void refuse_what_the_host_lacks(const TrainJob& job, const std::vector<MemoryPla
 
 // What a GPU has free is known once it is in use: train() asks.
 void refuse_too_large(const TrainJob& job) {
-  const std::vector<MemoryPlan> plans = plans_of_world(job.lesson.plans, shape_of_run(job));
-  for (const MemoryPlan& plan : plans) {
-    refuse_past("--host-cap", job.line.host_cap, plan.total(Place::pinned) + plan.total(Place::host),
-                "in the host's memory");
-    refuse_past("--disk-cap", job.line.disk_cap, plan.total(Place::disk), "on the disk");
+  for (const RankPlan& rank : job.plans.world) {
+    refuse_past("--host-cap", job.line.host_cap,
+                rank.memory.total(Place::pinned) + rank.memory.total(Place::host), "in the host's memory");
+    refuse_past("--disk-cap", job.line.disk_cap, rank.memory.total(Place::disk), "on the disk");
   }
-  refuse_what_the_host_lacks(job, plans);
-  const bool shared = !job.line.memory_cap && job.device == DeviceKind::cpu;
+  refuse_what_the_host_lacks(job);
+  const bool shared = !job.line.memory_cap && job.shape.device == DeviceKind::cpu;
   const std::optional<Bytes> cap = shared ? available_host_memory() : job.line.memory_cap;
   if (!cap) return;
-  LimitedRun run = limited_run(job.lesson, shape_of_run(job), *cap);
-  if (shared) {
-    run.place = "this machine";
-    run.sharing = to_int(job.launch.local_world);
-  }
-  refuse_what_does_not_fit(run);
+  refuse_more_than(*cap, job, shared ? "this machine" : "", shared ? to_int(job.launch.local_world) : 0);
 }
 
 // What can be refused before anything is opened or allocated, and then the run.
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty())
-    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.config.workload));
-  return train(job);
+    job.other = read_other_run(*posix_file_ops(), job.line.compare, values_of(job.shape.workload));
+  return train(std::move(job));
 }
 
 int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
@@ -169,8 +165,10 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
                 WorldSize{static_cast<int>(world)}};
     run = prepare(program, lesson.plans, line, std::move(run.config), world, computes_on);
   }
-  return run_job({lesson, launch, line, std::move(run.config), run.known, run.batch,
-                  fmt::format("{}", fmt::join(argv, argv + argc, " ")), run.shape.device, run.shape.ops});
+  const RunShape shape = shape_of_run(run.shape, line, launch);
+  return run_job({lesson, launch, line, run.batch, run.config.note,
+                  fmt::format("{}", fmt::join(argv, argv + argc, " ")), shape,
+                  run_plans_of(lesson.plans, shape, line.checkpoints)});
 }
 
 // Where this process stands among those that make the same mistake, even if the launcher contradicts itself

@@ -32,15 +32,15 @@ bool may_write(Path path) {
   return ::access(path.c_str(), W_OK) == 0;
 }
 
-RankRecord this_rank(Rank rank, const Claims& claims) {
+RankRecord this_rank(const TrainJob& job, const Claims& claims) {
   const Hardware hardware = describe_hardware();
-  RankRecord r{rank,
+  RankRecord r{job.shape.rank,
                hardware.host,
                hardware.cpu,
                hardware.cores,
                hardware.memory,
-               bytes_of(claims.memory()),
-               claims.operations(),
+               bytes_of(job.plans.own.memory),
+               job.plans.own.operations,
                {},
                {}};
   if (const Measured* measured = claims.measured(); measured != nullptr) {
@@ -86,10 +86,9 @@ FileRecord record_of_file(const std::string& named, const Path& path) {
   return {named, found.bytes, fmt::format("{:016x}", found.sum)};
 }
 
-RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun,
-                   Communicator& comm)
-    : files_(files), job_(job), shape_(shape), record_(std::move(begun)) {
-  if (shape.rank == Rank{0}) {
+RunFiles::RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communicator& comm)
+    : files_(files), job_(job), record_(std::move(begun)) {
+  if (job_.speaks()) {
     dir_ = make_run_dir(files, job);
     // Who makes the record owns the directory: of two runs that come together one does.
     if (!write_new_record(files_, dir_, record_))
@@ -98,57 +97,56 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, R
     leave_sign("out " + std::filesystem::absolute(dir_).string(), process_environment());
   }
   dir_ = broadcast_string(comm, dir_.string());
-  if (shape.rank != Rank{0}) return;
+  if (!job_.speaks()) return;
   log_.emplace(files, dir_);
 }
 
 void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
                       RecordingCommunicator& comm) {
-  const int world = static_cast<int>(to_int(shape_.mesh.world()));
-  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(shape_.rank, claims), world));
+  const int world = static_cast<int>(to_int(job_.shape.mesh.world()));
+  const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(job_, claims), world));
   if (job_.line.trace && !traced_.empty()) {
-    Trace trace(shape_.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
+    Trace trace(job_.shape.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
-    trace.add_run(traced_, spans, timeline.drawn(), static_cast<int>(shape_.workload.model.layers) + 1);
+    trace.add_run(traced_, spans, timeline.drawn(), static_cast<int>(job_.shape.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
-    if (shape_.rank == Rank{0}) {
+    if (job_.speaks()) {
       trace_ = dir_ / "trace.json";
       atomic_write_file(files_, trace_, merge_traces(parts));
     }
   }
   if (job_.line.page) {
-    layout_ = layout;
-    const Contents contents = job_.lesson.plans.contents(shape_);
-    const RankMarks marks = marks_of(timeline, comm.record().spans(), contents);
-    page_ranks_ = gather_strings(comm, text_of(shape_.rank, marks, contents, claims.memory(), layout));
+    const RankMarks marks = marks_of(timeline, comm.record().spans());
+    page_ranks_ = gather_strings(
+        comm, text_of(job_.shape.rank, marks, job_.plans.contents, job_.plans.own.memory, layout));
   }
-  if (shape_.rank != Rank{0}) return;
+  if (!job_.speaks()) return;
   for (const std::string& rank : ranks) record_.ranks.push_back(rank_of_text(rank, world));
 }
 
-RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
-                             const Contents& contents) const {
+RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const {
   timeline.settle();
   RankMarks marks{marked_, timeline.marked(), {}, {}};
   for (const OpSpan& op : spans)
     if (op.phase == Phase::train && job_.marks(op.step)) marks.operations.push_back(op);
   if (marked_.empty()) return marks;
-  const GptConfig& model = shape_.workload.model;
-  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied, shape_.mesh.world() == WorldSize{1}};
-  marks.holdings =
-      holdings_of(contents, held, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  const GptConfig& model = job_.shape.workload.model;
+  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied,
+                       job_.shape.mesh.world() == WorldSize{1}};
+  marks.holdings = holdings_of(job_.plans.contents, held,
+                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
 }
 
-void RunFiles::write_page() noexcept {
-  if (!job_.line.page || shape_.rank != Rank{0}) return;
+void RunFiles::write_page(const ParamLayout& layout) noexcept {
+  if (!job_.line.page || !job_.speaks()) return;
   const Path path = dir_ / "page.html";
   try {
     const Path frame = Path(STAGECRAFT_SOURCE_DIR) / "common/records/page/template.html";
     atomic_write_file(files_, path,
-                      html_of({job_.lesson.info.question, record_, *layout_, page_ranks_, shape_.mesh},
+                      html_of({job_.lesson.info.question, record_, layout, page_ranks_, job_.shape.mesh},
                               read_file(files_, frame)));
     page_ = path;
   } catch (const InputError& error) {
@@ -159,7 +157,7 @@ void RunFiles::write_page() noexcept {
 }
 
 Path RunFiles::finish(RunRecord ended) {
-  if (shape_.rank != Rank{0}) return {};
+  if (!job_.speaks()) return {};
   ended.ranks = std::move(record_.ranks);
   ended.exit_code = 0;
   record_ = std::move(ended);
@@ -172,7 +170,7 @@ Path RunFiles::finish(RunRecord ended) {
 Path RunFiles::fail(int exit_code, const std::string& message,
                     std::chrono::steady_clock::time_point began) noexcept {
   try {
-    RunRecord record = shape_.rank == Rank{0} ? record_ : read_record(files_, dir_ / kRecord);
+    RunRecord record = job_.speaks() ? record_ : read_record(files_, dir_ / kRecord);
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;

@@ -33,7 +33,7 @@ class RunFiles {
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
   ///   begun   rank 0: what is known at the start
   ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
-  RunFiles(FileOps& files, const TrainJob& job, const RunShape& shape, RunRecord begun, Communicator& comm);
+  RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communicator& comm);
 
   /// Rank 0: what was known at the start, and after finish() what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
@@ -54,24 +54,21 @@ class RunFiles {
   ///   ended  what is known at the end, but for the ranks
   Path finish(RunRecord ended);
   /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
-  void write_page() noexcept;
+  void write_page(const ParamLayout& layout) noexcept;
   /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
   /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
   /// written. Never throws: the failure that is being reported matters more than one of writing about it.
   Path fail(int exit_code, const std::string& message, std::chrono::steady_clock::time_point began) noexcept;
 
  private:
-  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans,
-                                   const Contents& contents) const;
+  [[nodiscard]] RankMarks marks_of(Timeline& timeline, const std::vector<OpSpan>& spans) const;
 
   FileOps& files_;
   const TrainJob& job_;
-  const RunShape& shape_;
   RunRecord record_;
   Path dir_, trace_, page_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_, marked_;
-  std::optional<ParamLayout> layout_;
   std::vector<std::string> page_ranks_;  // rank 0: parts of the page
 };
 

@@ -15,8 +15,9 @@ namespace sc::detail {
 /// its share of this machine's cores.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here);
 
-/// The shape of this rank. Sets LibTorch's intra-op threads, which are part of it.
-RunShape shape_of_run(const TrainJob& job);
+/// The shape of this rank: the one that was looked at, where it was launched. Sets LibTorch's intra-op
+/// threads, which are part of it.
+RunShape shape_of_run(RunShape prepared, const CommandLine& line, const Launch& launch);
 
 /// --inject, or no fault.  Errors: InputError 64.
 Fault fault_of(const TrainJob& job);
@@ -26,6 +27,10 @@ Fault fault_of(const TrainJob& job);
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
 /// That run with a limit.
-LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, Bytes cap);
+LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, const Facts& facts, Bytes cap);
+
+/// place, sharing: as in LimitedRun.
+///   Errors  InputError (exit 69): the job's ranks hold more than that.
+void refuse_more_than(Bytes cap, const TrainJob& job, const std::string& place, std::int64_t sharing);
 
 }  // namespace sc::detail

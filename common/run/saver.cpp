@@ -15,9 +15,7 @@
 #include "common/memory/ledger.h"
 #include "common/run/describe.h"
 #include "common/run/holds.h"
-#include "common/run/resume.h"
 #include "common/run/run_files.h"
-#include "common/run/run_shape.h"
 #include "common/storage/crash_at.h"
 #include "common/strategy/nonfinite.h"
 #include "common/watch/launch.h"
@@ -27,27 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr const char* kNoPlace = "no checkpoint can be written here";
-
-// Elements of each of the optimizer's three states that a rank saves: those that are its own; replicas divide
-// theirs.
-std::int64_t elements_copied(const Plans& plans, const RunShape& shape) {
-  // Of optimizer states, wherever they lie: elements of this rank, and of all.
-  const auto elements = [&](const RunShape& of) {
-    const MemoryPlan plan = plans.memory_plan(of);
-    Bytes bytes;
-    for (const Buffer& item : plan.items())
-      if (item.purpose == Purpose::momentum) bytes += item.bytes();
-    return bytes.value() / size_of(DType::f32);
-  };
-  const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count;
-  std::int64_t all = 0;
-  for (const std::int64_t held : of_world(shape, elements)) all += replicas * held;
-  const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
-  const bool replicated = replicas > 1 && all >= replicas * model;
-  if (!replicated) return elements(shape);
-  // Parts of a unit are rounded up.
-  return ceil_div(elements(shape), replicas) + 2 * (shape.workload.model.layers + 2);
-}
 
 // Names of generations that anything else bears.
 void require_names(FileOps& ops, const Path& dir) {
@@ -74,33 +51,6 @@ std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path
 }
 
 }  // namespace
-
-MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape) {
-  const Plans& plans = job.lesson.plans;
-  MemoryPlan plan = plan_of_run(plans, shape);
-  if (job.line.checkpoints.every == 0 || !job.line.checkpoints.async) return plan;
-  const bool from_gpu =
-      shape.device == DeviceKind::cuda && plan.of(Purpose::momentum, Place::device).value() > 0;
-  const std::int64_t pending = plans.facts(shape).pending.value();
-  const Formula states = 12 * Formula("copied", elements_copied(plans, shape));
-  plan.add_nonempty({Purpose::checkpoint, "copy for the next checkpoint",
-                     pending > 0 ? states + Formula("pending", pending) : states, DType::u8,
-                     from_gpu ? Place::pinned : Place::host});
-  return plan;
-}
-
-Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row) {
-  Position position{.step = step,
-                    .updates = scalars.step.item<std::int64_t>(),
-                    .scaler = {},
-                    .skips_in_a_row = skips_in_a_row};
-  if (scalars.loss_scale.defined()) {
-    const at::Tensor state = scalars.scaler_state.cpu();
-    position.scaler = {scalars.loss_scale.item<float>(), state[0].item<std::int64_t>(),
-                       state[1].item<std::int64_t>()};
-  }
-  return position;
-}
 
 /// A save between its beginning and the step at which all ranks know that it has ended.
 struct Saver::InFlight {
@@ -129,8 +79,7 @@ Saver::Saver(const Parts& parts)
                     : nullptr),
       ops_(crashing_ ? crashing_.get() : &parts_.files),
       dir_(checkpoints_dir(parts.job)) {
-  const MemoryPlan plan = plan_of_job(parts.job, parts.shape);
-  for (const Buffer& item : plan.items())
+  for (const Buffer& item : parts.job.plans.own.memory.items())
     if (item.purpose == Purpose::checkpoint) copy_ = parts.ledger.zeros(item);
   refuse_others();
   require_place();
@@ -170,7 +119,7 @@ void Saver::require_place() {
   together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
     const CheckpointFlags& asked = parts_.job.line.checkpoints;
     // One more than are kept, each of them a folder, a manifest and a file of every rank.
-    const std::int64_t most = std::min(asked.keep + 1, parts_.shape.workload.steps / asked.every);
+    const std::int64_t most = std::min(asked.keep + 1, parts_.job.shape.workload.steps / asked.every);
     const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
     checkpoint::require_free_space(
         ops, dir_, all, std::max(most - there, std::int64_t{1}) * (to_int(parts_.comm.size()) + 2));
@@ -392,14 +341,15 @@ void Saver::require_finite() {
   if (said.empty()) return;
   const std::string what = fmt::format("the checkpoint after {} steps: {} holds a number that is not finite",
                                        in_flight_->position.step, said);
-  if (parts_.shape.workload.optim.nonfinite == OnNonFinite::stop) in_flight_.reset();
-  stop_or_warn(parts_.shape, what, "a checkpoint of before it, then a smaller optim.lr; nothing was written");
+  if (parts_.job.shape.workload.optim.nonfinite == OnNonFinite::stop) in_flight_.reset();
+  stop_or_warn(parts_.job.shape, what,
+               "a checkpoint of before it, then a smaller optim.lr; nothing was written");
 }
 
 // sums: of every rank's file.
 checkpoint::Manifest Saver::manifest(const Position& position, const std::vector<std::string>& sums) {
   const TrainJob& job = parts_.job;
-  const Workload& workload = job.config.workload;
+  const Workload& workload = job.shape.workload;
   if (!data_) data_ = fingerprint_of(parts_.tokens);
   checkpoint::Manifest manifest{.step = position.step,
                                 .updates = position.updates,
@@ -409,7 +359,7 @@ checkpoint::Manifest Saver::manifest(const Position& position, const std::vector
                                 .scaler = position.scaler,
                                 .skips_in_a_row = position.skips_in_a_row,
                                 .lesson = job.lesson.info.name,
-                                .world = to_int(parts_.shape.mesh.world()),
+                                .world = to_int(job.shape.mesh.world()),
                                 .workload = values_of(workload),
                                 .workload_hash = workload_hash(workload),
                                 .strategy = values_of(job.lesson.options),

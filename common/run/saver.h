@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "common/optim/adamw.h"
 #include "common/records/record.h"
+#include "common/run/resume.h"
 #include "common/run/train_job.h"
 #include "common/run/watched_files.h"
 #include "common/storage/atomic_dir.h"
@@ -22,26 +22,11 @@
 
 namespace sc::detail {
 
-/// All that this rank holds, the copy included that it writes from while training goes on.
-MemoryPlan plan_of_job(const TrainJob& job, const RunShape& shape);
-
-/// What a checkpoint knows of a run besides the strategy's state.
-struct Position {
-  std::int64_t step = 0;              // that is done next
-  std::int64_t rows = 0, tokens = 0;  // as a manifest has them
-  std::int64_t updates = 0;
-  checkpoint::LossScaler scaler;
-  std::int64_t skips_in_a_row = 0;
-};
-/// Without rows and tokens.
-Position position_of(const StepScalars& scalars, std::int64_t step, std::int64_t skips_in_a_row);
-
 /// All ranks call the same functions at the same steps.
 class Saver {
  public:
   struct Parts {
     const TrainJob& job;
-    const RunShape& shape;
     Strategy& strategy;
     Communicator& comm;
     Ledger& ledger;

@@ -12,6 +12,7 @@
 #include "common/comm/gather_text.h"
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/nccl/nccl_devices.h"
+#include "common/model/ops_cuda.h"
 #include "common/run/describe.h"
 #include "common/run/holds.h"
 #include "common/run/resume.h"
@@ -26,16 +27,15 @@ namespace {
 // what passes may still be too much, and then ends where it is allocated.
 void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   if (job.line.memory_cap) return;
-  LimitedRun run = limited_run(job.lesson, shape_of_run(job), gpu.free());
-  run.place = fmt::format("GPU {}", index);
-  if (job.line.share_gpu) run.sharing = ceil_div(to_int(job.launch.local_world), visible_gpus());
-  refuse_what_does_not_fit(run);
+  const std::int64_t sharing =
+      job.line.share_gpu ? ceil_div(to_int(job.launch.local_world), visible_gpus()) : 0;
+  refuse_more_than(gpu.free(), job, fmt::format("GPU {}", index), sharing);
 }
 
 // Nobody would evaluate, and nothing would say so.
 void refuse_evaluating_nothing(const TrainJob& job) {
   const EvaluationFlags& asked = job.line.evaluation;
-  const double fraction = job.config.workload.data.validation_fraction;
+  const double fraction = job.shape.workload.data.validation_fraction;
   if (asked.every == 0 || !asked.validation.empty() || fraction > 0) return;
   throw InputError(ExitCode::usage, fmt::format("--eval-every {}", asked.every),
                    "there is no validation text: data.validation_fraction is 0",
@@ -44,7 +44,7 @@ void refuse_evaluating_nothing(const TrainJob& job) {
 
 // Null on the CPU. Sets options.gpu.
 std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
-  if (job.device != DeviceKind::cuda) return nullptr;
+  if (job.shape.device != DeviceKind::cuda) return nullptr;
   options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
   set_nccl_environment();
   auto gpu = take_gpu(*options.gpu);
@@ -55,7 +55,7 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
 
 // Operations of steps below this are kept.
 std::int64_t steps_with_times(const TrainJob& job) {
-  if (job.line.profile) return job.config.workload.steps;
+  if (job.line.profile) return job.shape.workload.steps;
   return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);
 }
 
@@ -77,7 +77,7 @@ void warn_of_unlike_ranks(const TrainJob& job, Communicator& comm) {
 
 }  // namespace
 
-int train(const TrainJob& job) {
+int train(TrainJob job) {
   refuse_evaluating_nothing(job);
   if (job.line.strict) {  // a plan
     WorldOptions unused;
@@ -91,9 +91,9 @@ int train(const TrainJob& job) {
                        .gpu = {},
                        .share_gpu = job.line.share_gpu,
                        .by_copy = job.line.transport != Transport::nccl,
-                       .link_ms = job.facts.links.message_ms,
-                       .last_unit = static_cast<int>(job.config.workload.model.layers) + 1,
-                       .mesh = job.lesson.plans.mesh(job.launch.world),
+                       .link_ms = job.plans.facts.links.message_ms,
+                       .last_unit = static_cast<int>(job.shape.workload.model.layers) + 1,
+                       .mesh = job.shape.mesh,
                        .leaving = [&holds] { holds.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
@@ -104,18 +104,20 @@ int train(const TrainJob& job) {
   World world(job.launch, ledger, options);
   if (gpu) gpu->note_beside_allocator("communicators, connected");
   try {
-    TrainJob begun = job;
-    begun.arithmetic =
-        gpu ? gpu->facts().name
-            : fmt::format("CPU {}, threads {}", at::get_cpu_capability(), at::get_num_threads());
-    warn_of_unlike_ranks(begun, world.comm());
+    if (gpu && cudnn_lacks_attention(job.shape)) {
+      job.shape.cudnn_attention = false;
+      job.plans = run_plans_of(job.lesson.plans, job.shape, job.line.checkpoints);
+    }
+    job.arithmetic = gpu ? gpu->facts().name
+                         : fmt::format("CPU {}, threads {}", at::get_cpu_capability(), at::get_num_threads());
+    warn_of_unlike_ranks(job, world.comm());
     std::unique_ptr<checkpoint::Reader> resume;
     if (!job.line.checkpoints.resume.empty()) {
       resume = open_checkpoint(job, world.comm());
       refuse_other_workload(job, resume->manifest());
-      begun.first_step = resume->manifest().step;
+      job.first_step = resume->manifest().step;
     }
-    Trainer(begun, {world, ledger, witness, gpu.get(), resume.get()}).run();
+    Trainer(job, {world, ledger, witness, gpu.get(), resume.get()}).run();
   } catch (...) {
     world.fail();
   }

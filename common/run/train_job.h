@@ -9,11 +9,11 @@
 
 #include "common/config/batch_plan.h"
 #include "common/config/command_line.h"
-#include "common/config/resolve.h"
 #include "common/memory/plan.h"
 #include "common/records/compare.h"
 #include "common/records/record.h"
 #include "common/run/run_lesson.h"
+#include "common/run/run_plans.h"
 #include "common/watch/launch.h"
 
 namespace sc::detail {
@@ -34,23 +34,24 @@ struct TrainJob {
   const AnyLesson& lesson;
   const Launch& launch;
   const CommandLine& line;
-  const ResolvedConfig& config;
-  const Facts& facts;
   const BatchPlan& batch;
-  std::string command;  // as typed
-  DeviceKind device;
-  OpsBackend ops;
+  std::string note;                    // what the configuration has to say
+  std::string command;                 // as typed
+  RunShape shape = {};                 // of this rank
+  RunPlans plans = {};                 // of that shape
   std::optional<OtherRun> other = {};  // --compare
   std::string arithmetic = {};         // what the bits of its sums depend on
   std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
                                        // from it
 
+  /// Whether this rank is the one that prints and writes the record.
+  [[nodiscard]] bool speaks() const { return shape.rank == Rank{0}; }
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
   /// Steps that the page shows: two after the checked one; of a short run the last ones.
   [[nodiscard]] std::int64_t marked_begin() const {
-    return std::max(first_step, std::min(checked_step() + 1, config.workload.steps - kMarkedSteps));
+    return std::max(first_step, std::min(checked_step() + 1, shape.workload.steps - kMarkedSteps));
   }
   [[nodiscard]] std::int64_t marked_end() const { return marked_begin() + kMarkedSteps; }
   [[nodiscard]] bool marks(std::int64_t step) const {
@@ -65,12 +66,12 @@ struct TrainJob {
   }
   /// Whether a GPU's step is captured once and replayed.
   [[nodiscard]] bool graph() const {
-    return facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
+    return plans.facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
   /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
   /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
   [[nodiscard]] bool replays(std::int64_t step) const {
-    return device == DeviceKind::cuda && graph() && step > checked_step();
+    return shape.device == DeviceKind::cuda && graph() && step > checked_step();
   }
 };
 

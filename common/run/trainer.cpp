@@ -11,12 +11,10 @@
 #include "common/gpu/gpu_check.h"
 #include "common/gpu/profile_comm.h"
 #include "common/input/printable.h"
-#include "common/model/ops_cuda.h"
 #include "common/optim/loss_scale.h"
 #include "common/optim/lr_schedule.h"
 #include "common/run/describe.h"
 #include "common/run/resume.h"
-#include "common/run/run_shape.h"
 #include "common/run/sample.h"
 #include "common/strategy/nonfinite.h"
 #include "common/strategy/weights.h"
@@ -27,21 +25,23 @@ namespace {
 /// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
 constexpr std::int64_t kMostSkipped = 10;
 
-StepScalars make_scalars(const RunShape& shape, Ledger& ledger) {
-  const auto zero = [&](DType dtype) { return ledger.zeros(Purpose::workspace, "step scalars", {}, dtype); };
-  StepScalars scalars{zero(DType::f32), zero(DType::i64), zero(DType::f32), zero(DType::f32), {}, {}};
-  if (!scales_loss(shape)) return scalars;
-  scalars.loss_scale = ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
-  scalars.loss_scale.fill_(LossScale::kStart);
-  scalars.scaler_state = ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
-  return scalars;
+}  // namespace
+
+Trainer::Trainer(const TrainJob& job, const Ground& ground) : job_(job), on_(ground) {
+  if (on_.resume == nullptr) return;
+  const checkpoint::Manifest& from = on_.resume->manifest();
+  known_.resumed_from = {
+      on_.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
+  records_.resumed_from(*known_.resumed_from);
+  skipped_in_a_row_ = from.skips_in_a_row;
 }
 
 // What text begins with; empty where none is made.
-std::vector<TokenId> prompt_of(const EvaluationFlags& asked, std::int64_t unasked, const Workload& workload,
-                               const Dataset& data) {
-  if (asked.sample.value_or(unasked) == 0) return {};
-  if (!asked.prompt) return beginning_of(data.validation().count() > 0 ? data.validation() : data.train());
+std::vector<TokenId> Trainer::make_prompt() const {
+  const EvaluationFlags& asked = job_.line.evaluation;
+  if (asked.sample.value_or(unasked_) == 0) return {};
+  if (!asked.prompt) return beginning_of(data_.validation().count() > 0 ? data_.validation() : data_.train());
+  const Workload& workload = shape_.workload;
   const std::vector<TokenId> prompt = make_tokenizer(workload.data.tokenizer)->encode(*asked.prompt);
   const auto unknown =
       std::ranges::find_if(prompt, [&](TokenId token) { return token >= workload.model.vocab; });
@@ -55,86 +55,41 @@ std::vector<TokenId> prompt_of(const EvaluationFlags& asked, std::int64_t unaske
                    fix);
 }
 
+StepScalars Trainer::make_scalars() const {
+  const auto zero = [this](DType dtype) {
+    return on_.ledger.zeros(Purpose::workspace, "step scalars", {}, dtype);
+  };
+  StepScalars scalars{zero(DType::f32), zero(DType::i64), zero(DType::f32), zero(DType::f32), {}, {}};
+  if (!scales_loss(shape_)) return scalars;
+  scalars.loss_scale = on_.ledger.zeros(Purpose::workspace, "loss scaler", {}, DType::f32);
+  scalars.loss_scale.fill_(LossScale::kStart);
+  scalars.scaler_state = on_.ledger.zeros(Purpose::workspace, "loss scaler", {2}, DType::i64);
+  return scalars;
+}
+
 // What is known of a run at its start, on rank 0, which writes it.
-RunRecord record_of_start(const TrainJob& job, const RunShape& shape, const Gpu* gpu, const Dataset& data) {
-  if (shape.rank != Rank{0}) return {};
-  const auto world = static_cast<int>(to_int(shape.mesh.world()));
-  RunRecord record{.lesson = job.lesson.info.name,
+RunRecord Trainer::record_of_start() const {
+  if (!job_.speaks()) return {};
+  const auto world = static_cast<int>(to_int(shape_.mesh.world()));
+  RunRecord record{.lesson = job_.lesson.info.name,
                    .commit = source_commit(),
-                   .command = job.command,
+                   .command = job_.command,
                    .started = utc_text(std::chrono::system_clock::now()),
-                   .workload = values_of(shape.workload),
-                   .workload_hash = workload_hash(shape.workload),
-                   .strategy = values_of(job.lesson.options),
-                   .device = shape.device == DeviceKind::cuda ? "cuda" : "cpu",
-                   .comm = std::string(name_of(shape.comm)),
+                   .workload = values_of(shape_.workload),
+                   .workload_hash = workload_hash(shape_.workload),
+                   .strategy = values_of(job_.lesson.options),
+                   .device = shape_.device == DeviceKind::cuda ? "cuda" : "cpu",
+                   .comm = std::string(name_of(shape_.comm)),
                    .world = world,
-                   .threads = shape.threads,
+                   .threads = shape_.threads,
                    .versions = versions()};
-  if (!job.line.init.empty()) record.init = record_of_file(job.line.init, job.line.init);
-  if (const std::optional<Path> own = data.validation_path())
-    record.validation = record_of_file(job.line.evaluation.validation, *own);
-  if (gpu == nullptr) return record;
-  record.versions.merge(gpu_versions(*gpu));
-  record.flops = flops_of(shape.workload, gpu->facts().name, world, job.line.share_gpu);
+  if (!job_.line.init.empty()) record.init = record_of_file(job_.line.init, job_.line.init);
+  if (const std::optional<Path> own = data_.validation_path())
+    record.validation = record_of_file(job_.line.evaluation.validation, *own);
+  if (on_.gpu == nullptr) return record;
+  record.versions.merge(gpu_versions(*on_.gpu));
+  record.flops = flops_of(shape_.workload, on_.gpu->facts().name, world, job_.line.share_gpu);
   return record;
-}
-
-// The job's, on the GPU that is there.
-RunShape shape_on(const Gpu* gpu, const TrainJob& job) {
-  RunShape shape = shape_of_run(job);
-  if (gpu != nullptr) shape.cudnn_attention = !cudnn_lacks_attention(shape);
-  return shape;
-}
-
-}  // namespace
-
-Trainer::Trainer(const TrainJob& job, const Ground& ground)
-    : job_(job),
-      on_(ground),
-      shape_(shape_on(ground.gpu, job)),
-      fault_(fault_of(job)),
-      files_(posix_file_ops(), on_.world, job.line.watchdog_seconds),
-      data_(Dataset::open(files_, shape_.workload, cache_dir(), job.line.evaluation.validation)),
-      test_(job.line.evaluation.test.empty()
-                ? std::nullopt
-                : std::optional<TestSet>(std::in_place, files_, job.line.evaluation.test, shape_.workload,
-                                         cache_dir())),
-      unasked_(job.shows_text() ? tokens_to_show(shape_, data_) : 0),
-      prompt_(prompt_of(job.line.evaluation, unasked_, shape_.workload, data_)),
-      goes_on_(on_.resume == nullptr
-                   ? Continuation{}
-                   : continuation_of(job, shape_, on_.resume->manifest(), data_, on_.world.comm())),
-      sampler_(data_, shape_.workload, {.step = job.first_step, .row = goes_on_.rows}),
-      scalars_(make_scalars(shape_, on_.ledger)),
-      loader_(sampler_, on_.ledger, {.rank = shape_.at(Axis::data), .ranks = shape_.mesh.size(Axis::data)}),
-      copies_(on_.gpu == nullptr ? make_host_copies(job.facts.links.copy_mbps) : make_gpu_copies(),
-              on_.world.comm().shared_record()),
-      context_{shape_,
-               on_.world.comm(),
-               on_.ledger,
-               scalars_,
-               copies_,
-               timeline_,
-               on_.world.comm().shared_record(),
-               job.first_step},
-      claims_(shape_, plan_of_job(job, shape_), job.lesson.plans.comm_plan(shape_), on_),
-      profile_(job.line.profile ? profile_gpu() : nullptr),
-      strategy_(make_strategy()),
-      saver_(job.line.checkpoints.every == 0
-                 ? nullptr
-                 : std::make_unique<Saver>(Saver::Parts{
-                       job, shape_, *strategy_, on_.world.comm(), on_.ledger, files_, data_.tokens_path(),
-                       on_.resume != nullptr ? on_.resume->path() : Path()})),
-      known_(record_of_start(job, shape_, on_.gpu, data_)),
-      records_(files_, job, shape_, known_, on_.world.comm()),
-      observer_(job, {shape_, on_.world, claims_, records_, timeline_, began_}) {
-  if (on_.resume == nullptr) return;
-  const checkpoint::Manifest& from = on_.resume->manifest();
-  known_.resumed_from = {
-      on_.resume->path().string(), from.lesson, from.step, from.world, goes_on_.rows, from.tokens};
-  records_.resumed_from(*known_.resumed_from);
-  skipped_in_a_row_ = from.skips_in_a_row;
 }
 
 // And what it can be refused for.
@@ -145,11 +100,11 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     on_.world.watchdog().moved();
     if (!what.empty()) on_.world.comm().record().set_doing(what);
   });
-  if (speaks() && line.evaluation.sample > 0)
+  if (job_.speaks() && line.evaluation.sample > 0)
     (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
   if (!line.init.empty()) {
     for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
-      if (speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
+      if (job_.speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
   }
   if (on_.resume != nullptr) {
     const checkpoint::Manifest& from = on_.resume->manifest();
@@ -160,7 +115,7 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     if (!goes_on_.last_rows) with.last_batches = nullptr;
     bool all = false;
     checkpoint::reading_extra(on_.resume->path(), [&] { all = strategy->resume(with); });
-    if (!all && speaks())
+    if (!all && job_.speaks())
       spdlog::warn("what {} had put off is dropped, since this {} cannot go on with it: {}",
                    shown(from.lesson), goes_on_.last_rows ? "strategy" : "order of rows",
                    checkpoint::put_off_in(from));
@@ -283,7 +238,7 @@ Path Trainer::finish() {
   records_.gather(claims_, timeline_, strategy_->layout(), comm);
   if (profile_) {  // nothing else runs any more
     known_.profile = profile_->finish(to_aten(shape_.workload.precision.dtype));
-    add_communication(observer_.steps(), claims_.operations(), comm, *known_.profile);
+    add_communication(observer_.steps(), job_.plans.own.operations, comm, *known_.profile);
   }
   known_.steps = observer_.steps();
   known_.seconds = seconds_since(began_);
@@ -299,11 +254,11 @@ Path Trainer::finish() {
 void Trainer::inform(const Path& record) {
   {
     const auto writing = files_.writing();
-    records_.write_page();
+    records_.write_page(strategy_->layout());
   }
   files_.meet();
   write_text();
-  if (!speaks()) return;
+  if (!job_.speaks()) return;
   try {
     say_the_end(record);
   } catch (const std::exception& error) {

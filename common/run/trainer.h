@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "common/comm/copies/copies.h"
 #include "common/comm/copies/recording_copies.h"
 #include "common/data/loader.h"
 #include "common/data/sampler.h"
@@ -17,6 +18,7 @@
 #include "common/run/continuation.h"
 #include "common/run/observer.h"
 #include "common/run/run_files.h"
+#include "common/run/run_shape.h"
 #include "common/run/sample.h"
 #include "common/run/saver.h"
 #include "common/run/train_job.h"
@@ -25,7 +27,7 @@
 
 namespace sc::detail {
 
-/// Everything that allocates does so in the constructor.
+/// Everything that allocates does so in the constructor. Collective.
 class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
@@ -34,7 +36,10 @@ class Trainer {
   void run();
 
  private:
+  [[nodiscard]] std::vector<TokenId> make_prompt() const;
+  [[nodiscard]] StepScalars make_scalars() const;
   std::unique_ptr<Strategy> make_strategy();
+  [[nodiscard]] RunRecord record_of_start() const;
   void announce() const;
   void train();
   void prepare(std::span<const Batch> batches, std::int64_t step);
@@ -61,32 +66,57 @@ class Trainer {
   [[nodiscard]] std::string losses() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
-  [[nodiscard]] bool speaks() const { return shape_.rank == Rank{0}; }
 
+  // All ranks make the same, in this order.
   const TrainJob& job_;
   const Ground on_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  RunShape shape_;
-  Fault fault_;
-  WatchedFiles files_;
-  Dataset data_;
-  std::optional<TestSet> test_;
-  const std::int64_t unasked_;   // tokens of text that the default screen shows
-  std::vector<TokenId> prompt_;  // of --sample, or of that text
-  const Continuation goes_on_;
-  Sampler sampler_;
-  StepScalars scalars_;
-  Loader loader_;
-  RecordingCopies copies_;
+  const RunShape& shape_ = job_.shape;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  Fault fault_ = fault_of(job_);
+  WatchedFiles files_{posix_file_ops(), on_.world, job_.line.watchdog_seconds};
+  Dataset data_ = Dataset::open(files_, shape_.workload, cache_dir(), job_.line.evaluation.validation);
+  std::optional<TestSet> test_ =
+      job_.line.evaluation.test.empty()
+          ? std::nullopt
+          : std::optional<TestSet>(std::in_place, files_, job_.line.evaluation.test, shape_.workload,
+                                   cache_dir());
+  /// Tokens of text that the default screen shows.
+  const std::int64_t unasked_ = job_.shows_text() ? tokens_to_show(shape_, data_) : 0;
+  std::vector<TokenId> prompt_ = make_prompt();  // of --sample, or of that text
+  const Continuation goes_on_ = on_.resume == nullptr
+                                    ? Continuation{}
+                                    : continuation_of(job_, on_.resume->manifest(), data_, on_.world.comm());
+  Sampler sampler_{data_, shape_.workload, {.step = job_.first_step, .row = goes_on_.rows}};
+  StepScalars scalars_ = make_scalars();
+  Loader loader_{
+      sampler_, on_.ledger, {.rank = shape_.at(Axis::data), .ranks = shape_.mesh.size(Axis::data)}};
+  RecordingCopies copies_{
+      on_.gpu == nullptr ? make_host_copies(job_.plans.facts.links.copy_mbps) : make_gpu_copies(),
+      on_.world.comm().shared_record()};
   Timeline timeline_;
-  RunContext context_;
-  Claims claims_;
-  std::unique_ptr<GpuProfile> profile_;  // --profile; before the strategy, whose model asks for it
-  std::unique_ptr<Strategy> strategy_;
-  std::unique_ptr<Saver> saver_;  // null: the run saves nothing
-  RunRecord known_;               // what the run comes to, as far as this rank knows
-  RunFiles records_;              // after all that may refuse: a run that cannot start leaves no folder
-  Observer observer_;
+  RunContext context_{.shape = shape_,
+                      .comm = on_.world.comm(),
+                      .ledger = on_.ledger,
+                      .scalars = scalars_,
+                      .copies = copies_,
+                      .timeline = timeline_,
+                      .record = on_.world.comm().shared_record(),
+                      .first_step = job_.first_step};
+  Claims claims_{job_, on_};
+  /// --profile. The strategy's model asks for it.
+  std::unique_ptr<GpuProfile> profile_ = job_.line.profile ? profile_gpu() : nullptr;
+  std::unique_ptr<Strategy> strategy_ = make_strategy();
+  /// Null: the run saves nothing.
+  std::unique_ptr<Saver> saver_ =
+      job_.line.checkpoints.every == 0
+          ? nullptr
+          : std::make_unique<Saver>(Saver::Parts{job_, *strategy_, on_.world.comm(), on_.ledger, files_,
+                                                 data_.tokens_path(),
+                                                 on_.resume != nullptr ? on_.resume->path() : Path()});
+  RunRecord known_ = record_of_start();  // what the run comes to, as far as this rank knows
+  /// After all that may refuse: a run that cannot start leaves no folder.
+  RunFiles records_{files_, job_, known_, on_.world.comm()};
+  Observer observer_{job_, {on_.world, claims_, records_, timeline_, began_}};
   StepResult captured_;  // of a GPU's graph: the same tensors at every replay
   std::string written_;  // the line of that text
   std::int64_t skipped_in_a_row_ = 0;

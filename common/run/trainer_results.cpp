@@ -48,7 +48,7 @@ void Trainer::evaluate() {
     };
     known_.test = TestRecord{{}, rows.count(), evaluate_rounds(*strategy_, on_.world.comm(), next)};
     require_finite(known_.test->loss, "--test " + job_.line.evaluation.test);
-    if (speaks()) known_.test->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
+    if (job_.speaks()) known_.test->text = record_of_file(job_.line.evaluation.test, test_->tokens_path());
   }
 }
 
@@ -73,7 +73,7 @@ void Trainer::write_text() {
                     made.made.size(), asked.prompt ? "--prompt" : "the text's beginning as its prompt",
                     *made.nonfinite_unit),
         "a checkpoint of before it, then a smaller optim.lr");
-  if (speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
+  if (job_.speaks()) std::cout << "\n" << format_sample(made, *tokenizer, shape_.workload.seed, temperature);
 }
 
 void Trainer::save_weights_if_finite() {

@@ -44,24 +44,26 @@ std::string in_nats(const std::vector<StepRecord>& steps, std::optional<double> 
 
 void Trainer::announce() const {
   const bool all = job_.line.verbose, trains = job_.first_step < shape_.workload.steps;
-  if (!speaks() || job_.line.brief) return;
+  if (!job_.speaks() || job_.line.brief) return;
   const Look look = look_here();
   const std::string gpu = on_.gpu == nullptr ? "" : describe_gpu(on_.gpu->facts(), shape_, job_.graph()),
                     warning = on_.gpu == nullptr ? "" : warn_of_attention(on_.gpu->facts(), shape_);
   const std::string notes =
-      note_lines({job_.config.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
-      note_lines(what_never_comes(job_.line, shape_.workload, job_.facts, job_.first_step));
+      note_lines({job_.note}) + note_lines(data_.notes()) + (test_ ? note_lines(test_->notes()) : "") +
+      note_lines(what_never_comes(job_.line, shape_.workload, job_.plans.facts, job_.first_step));
   if (all) {
     std::cout << describe_run(job_.lesson.info.name, shape_, job_.batch, job_.launch.launcher, gpu) << warning
               << fmt::format("  data     {}: {} training rows, {:.1f} steps an epoch\n",
                              shown(shape_.workload.data.source, 4096), human_count(data_.train().count()),
                              sampler_.steps_per_epoch())
-              << notes << format_plan_table(exact_plans_of(job_.lesson.plans, shape_), shape_.mesh.world())
+              << notes
+              << format_plan_table(exact_plans_of(job_.lesson.plans, shape_, job_.plans.world),
+                                   shape_.mesh.world())
               << job_.lesson.plans.predict(shape_);
   } else {
     std::cout << format_header(job_.lesson, shape_, job_.batch)
               << (gpu.empty() ? "" : "  GPU   " + gpu + "\n" + warning) << notes
-              << format_predicted(rank_plans_of(job_.lesson.plans, shape_), look);
+              << format_predicted(job_.plans.world, look);
   }
   std::cout << says_of_checkpoints() << (!all && trains ? heading("TRAINING", look) + "\n" : "")
             << std::flush;
@@ -82,8 +84,8 @@ std::string Trainer::says_of_checkpoints() const {
                       printable(checkpoints_dir(job_).string()));
   if (flags.async)
     text += fmt::format(", from a copy of {} in a rank's host memory",
-                        human_bytes(claims_.memory().of(Purpose::checkpoint, Place::host) +
-                                    claims_.memory().of(Purpose::checkpoint, Place::pinned)));
+                        human_bytes(job_.plans.own.memory.of(Purpose::checkpoint, Place::host) +
+                                    job_.plans.own.memory.of(Purpose::checkpoint, Place::pinned)));
   return text + "\n";
 }
 
@@ -96,7 +98,7 @@ std::string Trainer::part_of_validation() const {
 }
 
 void Trainer::say_briefly(const Path& record) const {
-  std::cout << format_brief(claims_.memory(), claims_.operations(), claims_.measured(), shape_.rank)
+  std::cout << format_brief(job_.plans.own.memory, job_.plans.own.operations, claims_.measured(), shape_.rank)
             << "loss  " << first_to_last(observer_.steps())
             << (known_.validation_loss ? fmt::format(", validation {:.4f}", *known_.validation_loss)
                                        : std::string())
@@ -130,7 +132,7 @@ void Trainer::say_the_end(const Path& record) const {
 std::string Trainer::checks(Look look) const {
   if (observer_.steps().empty()) return "  nothing was trained, and so no claim was checked\n";
   if (claims_.measured() == nullptr) return "  " + claims_.report();
-  return format_checks({claims_.memory(), claims_.operations()}, shape_.rank, claims_.allocator(),
+  return format_checks(job_.plans.own, shape_.rank, claims_.allocator(),
                        to_int(shape_.mesh.world()) > 1 ? strategy_->replica_checks() : 0, look);
 }
 

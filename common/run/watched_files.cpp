@@ -7,10 +7,7 @@
 namespace sc::detail {
 
 WatchedFiles::WatchedFiles(std::unique_ptr<FileOps> inner, World& world, double limit_seconds)
-    : HookedFileOps(*inner),
-      owned_(std::move(inner)),
-      world_(world),
-      often_(std::min(1.0, limit_seconds / 4)) {}
+    : HookedFileOps(std::move(inner)), world_(world), often_(std::min(1.0, limit_seconds / 4)) {}
 
 bool WatchedFiles::all_say(bool mine) {
   asked_ = std::chrono::steady_clock::now();

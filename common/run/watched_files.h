@@ -34,7 +34,6 @@ class WatchedFiles final : public HookedFileOps {
   void before(const FileCall& call) override;
   void after(const FileCall& call, bool changed) override;
 
-  const std::unique_ptr<FileOps> owned_;
   World& world_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const std::chrono::duration<double> often_;

@@ -12,7 +12,7 @@ namespace {
 class CrashAt final : public HookedFileOps {
  public:
   CrashAt(std::int64_t nth, std::unique_ptr<FileOps> inner)
-      : HookedFileOps(*inner), owned_(std::move(inner)), left_(nth) {}
+      : HookedFileOps(std::move(inner)), left_(nth) {}
 
  protected:
   void before(const FileCall& call) override {
@@ -22,7 +22,6 @@ class CrashAt final : public HookedFileOps {
   }
 
  private:
-  const std::unique_ptr<FileOps> owned_;
   std::atomic<std::int64_t> left_;
 };
 

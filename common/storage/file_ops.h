@@ -178,6 +178,7 @@ class FileOps {
  protected:
   /// Hooks around the calls of `inner`, which outlives it.
   explicit FileOps(FileOps* inner) : inner_(inner), syncing_(inner->syncing_) {}
+  [[nodiscard]] FileOps& inner() const { return *inner_; }
   /// A hook that throws stops the call.
   virtual void before(const FileCall& call) {}
   /// After success; `changed` is false if the call came to nothing: it returned false or null (the name was

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "common/storage/file_ops.h"
 
@@ -54,13 +56,15 @@ struct FileCall {
   File* file = nullptr;                   // read, write, allocate, sync
 };
 
-/// `inner` (which must outlive it) with a hook before and after every call.
+/// `inner` with a hook before and after every call.
 class HookedFileOps : public FileOps {
  public:
-  explicit HookedFileOps(FileOps& inner) : FileOps(&inner), inner_(inner) {}
+  /// `inner` must outlive it.
+  explicit HookedFileOps(FileOps& inner) : FileOps(&inner) {}
+  explicit HookedFileOps(std::unique_ptr<FileOps> inner) : FileOps(inner.get()), owned_(std::move(inner)) {}
 
- protected:
-  FileOps& inner_;
+ private:
+  const std::unique_ptr<FileOps> owned_;  // null where it is somebody else's
 };
 
 }  // namespace sc

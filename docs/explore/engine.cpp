@@ -48,8 +48,9 @@ int plan(const Words& words, std::ostream& out) {
   sc::ResolvedConfig config = sc::resolve(line.sources, plans->fields());
   const sc::detail::Prepared run = sc::detail::prepare(
       program, *plans, line, std::move(config), std::max<std::int64_t>(line.world, 1), sc::DeviceChoice::cpu);
-  out << sc::format_plan_json(program.name, run.shape, sc::detail::exact_plans_of(*plans, run.shape),
-                              sc::detail::notes_of(run, line));
+  const std::vector<sc::RankPlan> ranks =
+      sc::detail::exact_plans_of(*plans, run.shape, sc::detail::rank_plans_of(*plans, run.shape));
+  out << sc::format_plan_json(program.name, run.shape, ranks, sc::detail::notes_of(run, line));
   return 0;
 }
 

@@ -26,15 +26,13 @@
 
 namespace {
 
-using sc::benchmark::median;
-
 template <class F>
 std::vector<double> time_of(int repeats, const F& f) {
   return sc::benchmark::seconds_of(repeats, 5, f);
 }
 
 void print(const std::string& what, std::int64_t n, double bytes_each, const std::vector<double>& seconds) {
-  const double count = static_cast<double>(n), each = median(seconds);
+  const double count = static_cast<double>(n), each = sc::benchmark::quantile(seconds, 0.5);
   std::printf("%-40s %6.3f Gparam/s  %6.1f GB/s  median %.3f ms (%.3f..%.3f)\n", what.c_str(),
               count / each * 1e-9, count * bytes_each / each * 1e-9, each * 1e3, seconds.front() * 1e3,
               seconds.back() * 1e3);

@@ -31,6 +31,7 @@
 #include "common/run/describe.h"
 #include "common/watch/gpu_moment.h"
 #include "tests/benchmarks/rank_program.h"
+#include "tests/benchmarks/timing.h"
 
 namespace sc {
 namespace {

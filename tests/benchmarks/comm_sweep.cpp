@@ -21,6 +21,7 @@
 #include "common/gpu/gpu.h"
 #include "common/run/describe.h"
 #include "tests/benchmarks/rank_program.h"
+#include "tests/benchmarks/timing.h"
 
 namespace sc {
 namespace {

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     for (std::int64_t m = 0; m < micro_batches; ++m)
       model.forward_backward(tokens, targets, scale, m == 0 ? sc::Write::overwrite : sc::Write::accumulate);
   });
-  const double median = sc::benchmark::median(seconds);
+  const double median = sc::benchmark::quantile(seconds, 0.5);
   std::printf("forward + backward: median %.2f ms/step, spread %.2f..%.2f, %.0f tok/s, loss sum %.6f\n",
               median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3,
               static_cast<double>(step_tokens) / median, model.buffers.result.loss_sum.item<double>());

@@ -1,12 +1,9 @@
 // What the benchmarks of collectives that mpirun starts have in common.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <functional>
 #include <iostream>
 #include <string>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/watch/launch.h"
@@ -23,12 +20,6 @@ inline Launch launch_of_several(const std::string& program) {
     throw InputError(ExitCode::usage, program, "needs at least two ranks",
                      "mpirun -n 2 --bind-to none " + program);
   return launch;
-}
-
-/// The value at that share of the sorted ones: 0.5 is the median.
-inline double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
 }
 
 /// What main returns: body's code, or that of its error, which is printed.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 namespace sc::benchmark {
@@ -21,6 +23,10 @@ std::vector<double> seconds_of(int repeats, int warm_up, const Body& body) {
   return seconds;
 }
 
-inline double median(const std::vector<double>& sorted) { return sorted[sorted.size() / 2]; }
+/// The value at that share of the sorted ones: 0.5 is the median.
+inline double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
+}
 
 }  // namespace sc::benchmark

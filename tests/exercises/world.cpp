@@ -102,14 +102,14 @@ class WatchedCommunicator : public ForwardingCommunicator {
  public:
   /// me: the rank in the world, whatever group this is.
   WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch, int me)
-      : ForwardingCommunicator(*inner), inner_(std::move(inner)), watch_(std::move(watch)), me_(me) {}
+      : ForwardingCommunicator(std::move(inner)), watch_(std::move(watch)), me_(me) {}
   // An operation like any other, so that whoever waits in it can be asked whether it has ended.
   void barrier() override {
     at::Tensor nothing = at::zeros({1}, at::kByte);
-    watched(inner_->all_reduce(nothing), "its barrier").wait();
+    watched(inner().all_reduce(nothing), "its barrier").wait();
   }
   std::unique_ptr<Communicator> split(int color) override {
-    std::unique_ptr<Communicator> group = inner_->split(color);
+    std::unique_ptr<Communicator> group = inner().split(color);
     return group ? std::make_unique<WatchedCommunicator>(std::move(group), watch_, me_) : nullptr;
   }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
@@ -121,7 +121,7 @@ class WatchedCommunicator : public ForwardingCommunicator {
     std::string text =
         "its " + std::string(name_of(op.kind)) + " of " + std::to_string(op.elements.value()) + " elements";
     if (peer) text += (sends ? " to rank " : " from rank ") + std::to_string(to_int(*peer));
-    return watched(inner_->issue(op, from, to, peer), std::move(text));
+    return watched(inner().issue(op, from, to, peer), std::move(text));
   }
 
  private:
@@ -129,7 +129,6 @@ class WatchedCommunicator : public ForwardingCommunicator {
     return Ticket(std::make_unique<WatchedTicket>(ticket.release(), watch_, *this, me_, std::move(text)));
   }
 
-  std::unique_ptr<Communicator> inner_;
   std::shared_ptr<RankWatch> watch_;
   int me_;
 };

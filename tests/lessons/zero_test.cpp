@@ -45,7 +45,7 @@ void expect_equal_world(const std::vector<test::RankResult>& ranks, const test::
 class SumsInOrder : public ForwardingCommunicator {
  public:
   SumsInOrder(std::unique_ptr<Communicator> inner, std::vector<std::int64_t>& sums)
-      : ForwardingCommunicator(*inner), inner_(std::move(inner)), sums_(sums) {}
+      : ForwardingCommunicator(std::move(inner)), sums_(sums) {}
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
     if (op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter)
@@ -54,7 +54,6 @@ class SumsInOrder : public ForwardingCommunicator {
   }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::vector<std::int64_t>& sums_;
 };
 
@@ -96,7 +95,7 @@ TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
 class GathersInOrder : public ForwardingCommunicator {
  public:
   GathersInOrder(std::unique_ptr<Communicator> inner, std::string& seen)
-      : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
+      : ForwardingCommunicator(std::move(inner)), seen_(seen) {}
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                std::optional<Rank> peer) override {
     Ticket ticket = ForwardingCommunicator::issue(op, from, to, peer);
@@ -124,7 +123,6 @@ class GathersInOrder : public ForwardingCommunicator {
     std::string number_;
   };
 
-  std::unique_ptr<Communicator> inner_;
   std::string& seen_;
   int issued_ = 0;
 };
@@ -151,7 +149,7 @@ class Windows : public ForwardingCommunicator {
     std::vector<std::pair<std::size_t, std::int64_t>> places;  // of `full`: which window, where in it
   };
   Windows(std::unique_ptr<Communicator> inner, Seen& seen)
-      : ForwardingCommunicator(*inner), inner_(std::move(inner)), seen_(seen) {}
+      : ForwardingCommunicator(std::move(inner)), seen_(seen) {}
   std::shared_ptr<void> window(Bytes bytes, WindowUse /*use*/) override {
     windows_.push_back(at::empty({bytes.value()}, at::kByte));
     seen_.bytes += bytes.value();
@@ -179,7 +177,6 @@ class Windows : public ForwardingCommunicator {
     return std::nullopt;
   }
 
-  std::unique_ptr<Communicator> inner_;
   Seen& seen_;
   std::vector<at::Tensor> windows_;
 };

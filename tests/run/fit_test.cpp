@@ -51,7 +51,7 @@ std::optional<Bytes> found(const std::vector<Change>& changes, const std::string
 
 std::string fix_of(const LimitedRun& run) {
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
   } catch (const InputError& error) {
     return error.fix();
   }
@@ -60,7 +60,7 @@ std::string fix_of(const LimitedRun& run) {
 
 /// The refusal of a run that does not fit.
 InputError refusal(const LimitedRun& run) {
-  const InputError error = test::refusal_of([&] { refuse_what_does_not_fit(run); });
+  const InputError error = test::refusal_of([&] { refuse_what_does_not_fit(run, run.plans(run.shape)); });
   EXPECT_EQ(error.code(), ExitCode::missing);
   return error;
 }
@@ -238,7 +238,7 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   LimitedRun run = limited();
   const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total;
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap = total - Bytes(1000);
   const InputError error = refusal(run);
   test::expect_parts(error.message(),
@@ -253,7 +253,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   run.sharing = 2;
   const Bytes total = run.plans(run.shape).at(0).total();
   run.cap = total * 2;
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap -= Bytes(1);
   const InputError error = refusal(run);
   test::expect_parts(error.what(), {"free on this machine, ranks here: 2", "1 B more than its share\n",
@@ -261,7 +261,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   EXPECT_EQ(error.fix().find("--memory-cap"), std::string::npos) << error.fix();
   EXPECT_EQ(error.fix().find("-n 3"), std::string::npos) << error.fix();  // as many bytes, once more
   run.sharing = 1;                                                        // the other is on another machine
-  EXPECT_NO_THROW(refuse_what_does_not_fit(run));
+  EXPECT_NO_THROW(refuse_what_does_not_fit(run, run.plans(run.shape)));
   run.cap = Bytes(1);
   run.shape.workload.batch.micro = 1;
   EXPECT_EQ(fix_of(run), "a smaller model.*, or more GPUs");  // of which these ranks share one
@@ -337,7 +337,7 @@ Lines found(LimitedRun run, std::int64_t cap) {
 std::string excess(LimitedRun run, std::int64_t cap) {
   run.cap = Bytes(cap);
   try {
-    refuse_what_does_not_fit(run);
+    refuse_what_does_not_fit(run, run.plans(run.shape));
   } catch (const InputError& error) {
     return error.message().substr(0, error.message().find('\n'));
   }

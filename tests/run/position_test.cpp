@@ -52,10 +52,8 @@ TEST(Saver, WaitsForWhatIsInFlight) {
   const Workload w = test::odd_workload();
   const ParamLayout layout(w.model, WorldSize{1});
   const RunShape shape = test::shape_for(w, 1, 0, CommBackend::local);
-  const ResolvedConfig config{.workload = w, .origins = {}};
   DataParallelPlans plans;
   const AnyLesson lesson{.info = {.name = "a test", .question = ""}, .plans = plans, .make = {}};
-  const Facts facts{};
   const Launch launch{};
   const BatchPlan batch{};
   for (const bool async : {false, true}) {
@@ -65,7 +63,8 @@ TEST(Saver, WaitsForWhatIsInFlight) {
     CommandLine line;
     line.checkpoints.every = 1, line.checkpoints.async = async;
     line.checkpoints.dir = (dir / "checkpoints").string();
-    const TrainJob job{lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten};
+    const TrainJob job{lesson, launch, line,  batch,
+                       "",     "",     shape, run_plans_of(plans, shape, line.checkpoints)};
     test::FakeStrategy strategy;
     strategy.of_layout = &layout;
     std::vector<at::Tensor> units;
@@ -81,7 +80,7 @@ TEST(Saver, WaitsForWhatIsInFlight) {
     Ledger ledger(at::kCPU);
     World world(launch, ledger, {});
     WatchedFiles files(posix_file_ops(Syncing::skip), world, 30);
-    Saver saver({job, shape, strategy, world.comm(), ledger, files, dir / "tokens", {}});
+    Saver saver({job, strategy, world.comm(), ledger, files, dir / "tokens", {}});
     Position position;
     position.step = 3;
     saver.save(position);

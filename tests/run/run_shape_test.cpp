@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/run/planning.h"
-#include "common/run/saver.h"
+#include "common/run/run_plans.h"
 #include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel_plan.h"
 #include "lessons/02_zero1/zero1_plan.h"
@@ -61,7 +61,7 @@ TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
     shape.mesh = plans->mesh(WorldSize{of.world});
     std::vector<int> counts;
     std::vector<std::int64_t> seen;
-    for (const RankPlan& set : detail::exact_plans_of(*plans, shape)) {
+    for (const RankPlan& set : detail::exact_plans_of(*plans, shape, detail::rank_plans_of(*plans, shape))) {
       counts.push_back(set.ranks.count);
       for (const std::int64_t rank : set.ranks.all()) {
         seen.push_back(rank);
@@ -127,11 +127,9 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
   line.trace = line.profile = true;
   ReferenceOrderPlans plans;
   const detail::AnyLesson lesson{.info = {}, .plans = plans, .make = {}};
-  const Facts facts{};
   const Launch launch{};
-  const ResolvedConfig config{};
   const BatchPlan batch{};
-  detail::TrainJob job{lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten};
+  detail::TrainJob job{lesson, launch, line, batch, "", ""};
   EXPECT_EQ(job.checked_step(), 1);
   EXPECT_TRUE(job.traces(7));
   EXPECT_FALSE(job.traces(8));
@@ -146,29 +144,22 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
 
 // 12 bytes of each element of a model of two blocks, once in all ranks together: what replicas hold N times
 // they divide, slices are divided already. Each unit is rounded up to 64 elements a rank.
-TEST(TrainJobs, RanksTogetherCopyEachStateOnceForACheckpoint) {
+TEST(RunPlans, RanksTogetherCopyEachStateOnceForACheckpoint) {
   constexpr std::int64_t kRanks = 4;
-  CommandLine line;
-  line.checkpoints.every = 2;
-  ResolvedConfig config;
-  GptConfig& model = config.workload.model;
+  CheckpointFlags asked;
+  asked.every = 2;
+  RunShape shape;
+  shape.mesh = Mesh(WorldSize{kRanks});
+  GptConfig& model = shape.workload.model;
   model.layers = 2, model.heads = 2, model.vocab = 128, model.context = 16, model.tied = true;
-  const Facts facts{};
-  const Launch launch{};
-  const BatchPlan batch{};
   DataParallelPlans replicas;
   Zero1Plans slices;
   for (Plans* plans : {static_cast<Plans*>(&replicas), static_cast<Plans*>(&slices)}) {
     for (const std::int64_t width : {64, 256}) {  // with padding, and without
       model.width = width;
-      const detail::AnyLesson lesson{.info = {}, .plans = *plans, .make = {}};
-      const detail::TrainJob job{lesson,          launch,          line, config, facts, batch, "",
-                                 DeviceKind::cpu, OpsBackend::aten};
-      RunShape shape;
-      shape.workload = config.workload;
-      shape.mesh = Mesh(WorldSize{kRanks});
+      const MemoryPlan own = detail::run_plans_of(*plans, shape, asked).own.memory;
       const std::int64_t elements = 2 * (12 * width * width + 13 * width) + (128 + 16) * width + 2 * width,
-                         copy = detail::plan_of_job(job, shape).of(Purpose::checkpoint, Place::host).value();
+                         copy = own.of(Purpose::checkpoint, Place::host).value();
       EXPECT_GE(copy, 12 * elements / kRanks);
       EXPECT_LE(copy, 12 * (elements / kRanks + 4 * 64)) << "width " << width;
     }

@@ -24,8 +24,6 @@ struct Job {
                    .make = nullptr};
   Launch launch{.world = WorldSize{2}};
   CommandLine line;
-  ResolvedConfig config;
-  Facts facts;
   BatchPlan batch{.global = 12, .micro = 1, .data_parallel = 2, .accumulation = 6, .note = ""};
 
   Job() {
@@ -34,8 +32,7 @@ struct Job {
     line.sources.workload_file = "/somewhere/configs/tiny.json";
   }
   [[nodiscard]] std::string next() const {
-    return format_next({lesson, launch, line, config, facts, batch, "", DeviceKind::cpu, OpsBackend::aten},
-                       "runs/a/record.json");
+    return format_next({lesson, launch, line, batch, "", ""}, "runs/a/record.json");
   }
   [[nodiscard]] std::string header(std::int64_t stages, BatchPlan of, std::int64_t tensor = 1) const {
     RunShape shape;

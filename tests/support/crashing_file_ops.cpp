@@ -62,9 +62,9 @@ void CrashingFileOps::before(const FileCall& call) {
 }
 
 void CrashingFileOps::save_replaced(Undo& undo, const Path& path) {
-  undo.replaced = inner_.kind(path);
+  undo.replaced = inner().kind(path);
   if (undo.replaced != PathKind::file) return;
-  std::string content = read_file(inner_, path);
+  std::string content = read_file(inner(), path);
   if (loss_.data != CrashLoss::Data::kept)
     for (const auto& write : undo_) {
       if (write->op != FileOp::write || write->path != path) continue;
@@ -84,9 +84,9 @@ void CrashingFileOps::record(const FileCall& call) {
     undo->old_bytes.resize(
         static_cast<std::size_t>(std::clamp<std::int64_t>(undo->old_size - undo->offset, 0, undo->size)));
     call.file->read_some(std::as_writable_bytes(std::span(undo->old_bytes)), call.offset);
-  } else if (call.op == FileOp::create && inner_.kind(call.path) == PathKind::file) {
+  } else if (call.op == FileOp::create && inner().kind(call.path) == PathKind::file) {
     undo->op = FileOp::write;  // if it succeeds it truncates
-    undo->old_bytes = read_file(inner_, call.path);
+    undo->old_bytes = read_file(inner(), call.path);
     undo->old_size = undo->size = static_cast<std::int64_t>(undo->old_bytes.size());
   } else if (call.op == FileOp::remove) {
     save_replaced(*undo, call.path);
@@ -136,9 +136,9 @@ void CrashingFileOps::crash(const FileCall& call) {
 
 void CrashingFileOps::undo_data() {
   for (const auto& undo : undo_) {
-    if (undo->op != FileOp::write || inner_.kind(undo->path) != PathKind::file) continue;
-    const std::string content = undo->taken_out_of(read_file(inner_, undo->path), loss_.data);
-    inner_.create(undo->path)->append(as_bytes(content));
+    if (undo->op != FileOp::write || inner().kind(undo->path) != PathKind::file) continue;
+    const std::string content = undo->taken_out_of(read_file(inner(), undo->path), loss_.data);
+    inner().create(undo->path)->append(as_bytes(content));
   }
 }
 
@@ -148,19 +148,19 @@ void CrashingFileOps::undo_names() {
     undo_.pop_front();
     Path restored = undo->path;
     if (undo->op == FileOp::create || undo->op == FileOp::make_dir) {
-      remove_tree(inner_, undo->path);
+      remove_tree(inner(), undo->path);
     } else if (undo->op == FileOp::rename) {
-      inner_.rename(undo->other, undo->path);
+      inner().rename(undo->other, undo->path);
       settle_rename({.op = FileOp::rename, .path = undo->other, .other = undo->path});
       restored = undo->other;
     } else if (undo->op == FileOp::exchange) {
-      inner_.exchange(undo->path, undo->other);
+      inner().exchange(undo->path, undo->other);
       settle_rename({.op = FileOp::exchange, .path = undo->path, .other = undo->other});
     }
     // Its directory is gone for good, and took it along.
-    if (inner_.kind(parent_of(restored)) == PathKind::absent) continue;
-    if (undo->replaced == PathKind::file) inner_.create(restored)->append(as_bytes(undo->replaced_content));
-    if (undo->replaced == PathKind::directory) inner_.make_dir(restored);
+    if (inner().kind(parent_of(restored)) == PathKind::absent) continue;
+    if (undo->replaced == PathKind::file) inner().create(restored)->append(as_bytes(undo->replaced_content));
+    if (undo->replaced == PathKind::directory) inner().make_dir(restored);
   }
 }
 

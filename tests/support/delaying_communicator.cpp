@@ -28,8 +28,7 @@ DelayingCommunicator::DelayingCommunicator(std::unique_ptr<Communicator> inner, 
 DelayingCommunicator::DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
                                            std::chrono::microseconds longest,
                                            std::shared_ptr<DropCounter> drops)
-    : ForwardingCommunicator(*inner),
-      inner_(std::move(inner)),
+    : ForwardingCommunicator(std::move(inner)),
       seed_(seed),
       longest_(longest),
       worker_(std::make_unique<DelayingWorker>(seed, longest, std::move(drops))) {}
@@ -40,17 +39,17 @@ std::int64_t DelayingCommunicator::dropped_tickets() const { return worker_->dro
 
 void DelayingCommunicator::barrier() {
   worker_->flush();
-  inner_->barrier();
+  inner().barrier();
 }
 
 std::shared_ptr<void> DelayingCommunicator::window(Bytes bytes, WindowUse use) {
   worker_->flush();
-  return inner_->window(bytes, use);
+  return inner().window(bytes, use);
 }
 
 std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
   worker_->flush();
-  std::unique_ptr<Communicator> part = inner_->split(color);
+  std::unique_ptr<Communicator> part = inner().split(color);
   if (!part) return nullptr;
   return std::unique_ptr<Communicator>(new DelayingCommunicator(
       std::move(part), seed_ * 31 + 1, longest_, std::make_shared<DropCounter>(worker_->drops())));
@@ -96,7 +95,7 @@ Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, 
       in = out = apart.written(to);
   }
   return worker_->post(std::move(apart),
-                       [this, op, in, out, peer] { return inner_->issue(op, in, out, peer); });
+                       [this, op, in, out, peer] { return inner().issue(op, in, out, peer); });
 }
 
 std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm) {

@@ -38,10 +38,9 @@ class DelayingCommunicator : public ForwardingCommunicator {
  private:
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
                        std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
-  std::unique_ptr<Communicator> inner_;
   std::uint64_t seed_;
   std::chrono::microseconds longest_;
-  std::unique_ptr<DelayingWorker> worker_;  // after inner_: ends first
+  std::unique_ptr<DelayingWorker> worker_;
 };
 
 /// Random delays, other ones on every rank and every time.
