@@ -94,12 +94,14 @@ TEST(Ledger, PlacesAreCountedApart) {
       ledger.allocate(Purpose::momentum, "h", {1 << 20}, DType::f32, Place::host);
   at::Tensor pinned = ledger.allocate(Purpose::gradients, "p", {8}, DType::bf16, Place::pinned);
   std::shared_ptr<void> file = ledger.reserve(Purpose::momentum, "f", Bytes(1000), Place::disk);
-  EXPECT_EQ(ledger.live(Purpose::momentum, Place::host), Bytes(4 << 20));
-  EXPECT_EQ(ledger.live(Purpose::gradients, Place::pinned), Bytes(16));
-  EXPECT_EQ(ledger.live(Purpose::momentum, Place::disk), Bytes(1000));
-  EXPECT_EQ(ledger.live(Purpose::momentum), Bytes(0));
-  EXPECT_EQ(ledger.live_total(), Bytes(0)) << "the device holds nothing of it";
-  EXPECT_EQ(witness.live(), Bytes(0)) << "pages of their own, not LibTorch's";
+  test::expect_each<Bytes>({
+      {ledger.live(Purpose::momentum, Place::host), Bytes(4 << 20)},
+      {ledger.live(Purpose::gradients, Place::pinned), Bytes(16)},
+      {ledger.live(Purpose::momentum, Place::disk), Bytes(1000)},
+      {ledger.live(Purpose::momentum), Bytes(0)},
+      {ledger.live_total(), Bytes(0)},  // The device holds nothing of it.
+      {witness.live(), Bytes(0)}        // Pages of their own, not LibTorch's.
+  });
   EXPECT_TRUE(at::equal(*host, at::zeros({1 << 20}, at::kFloat)));
   host->fill_(1.0);
   at::Tensor view = host->narrow(0, 5, 2);
@@ -107,10 +109,10 @@ TEST(Ledger, PlacesAreCountedApart) {
   EXPECT_EQ(view.sum().item<float>(), 2.0F) << "a view keeps the pages";
   view = at::Tensor();
   file.reset();
-  EXPECT_EQ(ledger.live_total(Place::host), Bytes(0));
-  EXPECT_EQ(ledger.live_total(Place::disk), Bytes(0));
-  EXPECT_EQ(ledger.peak_total(Place::host), Bytes(4 << 20));
-  EXPECT_EQ(ledger.peaks().at(Purpose::momentum, Place::disk), Bytes(1000));
+  test::expect_each<Bytes>({{ledger.live_total(Place::host), Bytes(0)},
+                            {ledger.live_total(Place::disk), Bytes(0)},
+                            {ledger.peak_total(Place::host), Bytes(4 << 20)},
+                            {ledger.peaks().at(Purpose::momentum, Place::disk), Bytes(1000)}});
   EXPECT_THROW(ledger.allocate(Purpose::momentum, "d", {8}, DType::f32, Place::disk), std::logic_error);
 }
 

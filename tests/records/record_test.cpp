@@ -287,7 +287,7 @@ TEST_F(Record, RefusesWhatIsMalformed) {
       {"huge", "replace", "/ranks/0/memory_bytes", std::uint64_t{1} << 63,
        "\"ranks[0].memory_bytes\"" + whole("0", most_bytes, "9223372036854775808")},
       {"no world", "replace", "/world", 0, "\"world\"" + whole("1", most, "0")},
-      {"no group", "replace", "/ranks/0/measured_operations/0/ranks", 0,
+      {"no group", "add", "/ranks/0/measured_operations/0/ranks", 0,
        "\"ranks[0].measured_operations[0].ranks\"" + whole("1", most, "0")},
       {"no GPU", "replace", "/flops/gpus", 0, "\"flops.gpus\"" + whole("1", most, "0")},
       {"negative", "replace", "/ranks/1/predicted_bytes/total", -1,

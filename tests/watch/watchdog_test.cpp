@@ -12,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/watch/process_alive.h"
+#include "tests/support/answers.h"
 
 namespace sc {
 namespace {
@@ -75,19 +76,18 @@ TEST(Descriptions, SayWhatAnOperationCarriesAndOfWhichUnit) {
   const What seventh{OpPurpose::gradients, 7}, head{OpPurpose::gradients, 13};
   const Operation message{CommKind::send, DType::bf16, Elements(8),
                           WorldSize{4},   1,           OpPurpose::activation_gradients};
-  const std::pair<std::string, std::string> all[] = {
-      {describe(sum_of({}), 13), "all_reduce of 50,048 f32"},
-      {describe(sum_of({OpPurpose::gradients}), 13), "all_reduce of gradients (50,048 f32)"},
-      {describe(sum_of(seventh), 13), "all_reduce of block 7's gradients (50,048 f32)"},
-      {describe(sum_of(seventh)), "all_reduce of unit 7's gradients (50,048 f32)"},
-      {describe(sum_of({OpPurpose::gradients, 0}), 13),
-       "all_reduce of the embedding's gradients (50,048 f32)"},
-      {describe(sum_of(head), 13), "all_reduce of the head's gradients (50,048 f32)"},
-      {describe(sum_of(head), WorldSize{2}), "all_reduce of unit 13's gradients (50,048 f32)"},
-      {describe(sum_of(head, 3), WorldSize{8}),
-       "all_reduce of unit 13's gradients (50,048 f32), 2 ranks, 3 apart"},
-      {describe(message), "send of activation gradients (8 bf16)"}};
-  for (const auto& [text, expected] : all) EXPECT_EQ(text, expected);
+  test::expect_texts(
+      {{describe(sum_of({}), 13), "all_reduce of 50,048 f32"},
+       {describe(sum_of({OpPurpose::gradients}), 13), "all_reduce of gradients (50,048 f32)"},
+       {describe(sum_of(seventh), 13), "all_reduce of block 7's gradients (50,048 f32)"},
+       {describe(sum_of(seventh)), "all_reduce of unit 7's gradients (50,048 f32)"},
+       {describe(sum_of({OpPurpose::gradients, 0}), 13),
+        "all_reduce of the embedding's gradients (50,048 f32)"},
+       {describe(sum_of(head), 13), "all_reduce of the head's gradients (50,048 f32)"},
+       {describe(sum_of(head), WorldSize{2}), "all_reduce of unit 13's gradients (50,048 f32)"},
+       {describe(sum_of(head, 3), WorldSize{8}),
+        "all_reduce of unit 13's gradients (50,048 f32), 2 ranks, 3 apart"},
+       {describe(message), "send of activation gradients (8 bf16)"}});
 }
 
 TEST(HangReport, NamesWhatIsMissing) {
@@ -97,12 +97,9 @@ TEST(HangReport, NamesWhatIsMissing) {
   last.purpose = OpPurpose::sums;
   gradient.purpose = OpPurpose::gradients, gradient.unit = 7;
   board.set_issued(Rank{1}, 8, last);
-  const std::string text = report(board, OutstandingOp{9, gradient, {}, true, Phase::train, 4});
-  EXPECT_NE(text.find("its operation 9 (all_reduce of block 7's gradients (1,000 f32), train step 4)"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("last operation 8 (all_reduce of sums (1,000 f32)), train step 4"), std::string::npos)
-      << text;
+  test::expect_parts(report(board, OutstandingOp{9, gradient, {}, true, Phase::train, 4}),
+                     {"its operation 9 (all_reduce of block 7's gradients (1,000 f32), train step 4)",
+                      "last operation 8 (all_reduce of sums (1,000 f32)), train step 4"});
 }
 
 // Two stages of two data ranks of two tensor ranks; axes of one rank are none, and one axis says no more than
@@ -263,7 +260,8 @@ TEST(HangReport, NamesWhoIsMissing) {
   for (const auto& [what, ranks, head, says] : all) {
     const std::string text = report(BoardOf(ranks));
     EXPECT_EQ(head_of(text), head) << what;
-    for (const std::string& line : says) EXPECT_NE(text.find(line), std::string::npos) << what << text;
+    SCOPED_TRACE(what);
+    test::expect_parts(text, says);
     EXPECT_EQ(text.find("rank 0 waits for rank"), std::string::npos) << what;
   }
 }
@@ -274,12 +272,9 @@ TEST(HangReport, NamesTheActionsOfARing) {
   for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);
   board.set_doing(Rank{1}, "stage 1, action 7: SA1");
   board.set_doing(Rank{2}, std::string(200, 'x'));
-  const std::string text = report(board);
-  EXPECT_NE(text.find("\n  rank 1, stage 1, action 7: SA1, waits for rank 2: last"), std::string::npos)
-      << text;
-  EXPECT_NE(text.find("\n  rank 2, " + std::string(ProgressBoard::kMostDoing, 'x') + ", waits for rank 1: "),
-            std::string::npos)
-      << text;
+  test::expect_parts(report(board),
+                     {"\n  rank 1, stage 1, action 7: SA1, waits for rank 2: last",
+                      "\n  rank 2, " + std::string(ProgressBoard::kMostDoing, 'x') + ", waits for rank 1: "});
   board.set_position(Rank{1}, Phase::eval, 4);
   EXPECT_NE(report(board).find("\n  rank 1 waits for rank 2: "), std::string::npos)
       << "of the last training step";
@@ -357,10 +352,7 @@ TEST(Watchdog, SpeaksOnceAndAllEnd) {
   board.add_waiting(Rank{0}, 1);
   board.add_waiting(Rank{2}, 1);
   ending.await_exits(2);
-  EXPECT_EQ(ending.messages, 1);
-  EXPECT_EQ(ending.aborts, 2);
-  EXPECT_EQ(ending.exits, 2);
-  EXPECT_EQ(ending.code, 75);
+  test::expect_counts({{ending.messages, 1}, {ending.aborts, 2}, {ending.exits, 2}, {ending.code, 75}});
   EXPECT_EQ(head_of(ending.text), "lost rank 1");
 }
 
