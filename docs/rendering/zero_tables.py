@@ -1,7 +1,17 @@
 """Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured (docs/results/zero_*.json, plans.json)."""
 from .lesson_tables import MODELS, file_text, tail
 from .plans import SIZES, STATES, gathers_of, plan_of, workload, workload_of
-from .registry import COURSE, RenderError, as_predicted, bytes_text, record, renders, same_bits, table, table_of
+from .registry import (
+    COURSE,
+    RenderError,
+    as_predicted,
+    bytes_text,
+    record,
+    renders,
+    same_bits,
+    table,
+    table_of,
+)
 
 LESSONS = {folder: one["name"] for folder, one in COURSE.items() if "01" <= folder < "05"}
 
