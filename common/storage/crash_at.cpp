@@ -11,8 +11,7 @@ namespace {
 
 class CrashAt final : public HookedFileOps {
  public:
-  CrashAt(std::int64_t nth, std::unique_ptr<FileOps> inner)
-      : HookedFileOps(std::move(inner)), left_(nth) {}
+  CrashAt(std::int64_t nth, std::unique_ptr<FileOps> inner) : HookedFileOps(std::move(inner)), left_(nth) {}
 
  protected:
   void before(const FileCall& call) override {
