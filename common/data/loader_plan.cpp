@@ -9,8 +9,8 @@ void plan_loader(const BatchConfig& batch, std::int64_t evaluated, std::int64_t 
   const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
   // Micro-batches of a rank that are there at once: of a step, or of an evaluation if those are more.
   const std::int64_t step = of_rank(batch.global / batch.micro), evaluation = of_rank(evaluated);
-  const Formula M = step >= evaluation ? Formula("M", step) : Formula("M_eval", evaluation),
-                tokens = M * Formula("B", batch.micro) * Formula("T", batch.sequence);
+  const Formula micro_batches = step >= evaluation ? Formula("M", step) : Formula("M_eval", evaluation),
+                tokens = micro_batches * Formula("B", batch.micro) * Formula("T", batch.sequence);
   plan.add({Purpose::workspace, "tokens", tokens, DType::i64});
   plan.add({Purpose::workspace, "targets", tokens, DType::i64});
   plan.add({Purpose::workspace, "scale", {}, DType::f32});

@@ -159,8 +159,8 @@ void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, 
 
 void plan_part_buffers(const RunShape& run, const PartSizes& s, bool kept, std::int64_t lanes,
                        MemoryPlan& plan) {
-  const Formula L("L", run.workload.model.layers);
-  plan_parts(run, s, whole_model(run.workload.model, /*grads=*/0), kept, lanes, L + 1, L, plan);
+  const Formula layers("L", run.workload.model.layers);
+  plan_parts(run, s, whole_model(run.workload.model, /*grads=*/0), kept, lanes, layers + 1, layers, plan);
 }
 
 void plan_part_stage(const RunShape& run, const PartSizes& s, const BufferShape& of, MemoryPlan& plan) {

@@ -39,8 +39,8 @@ std::int64_t resident_from(const ParamLayout& layout, const HostOptions& options
 
 Formula slice_on_host(const RunShape& shape, const HostOptions& options) {
   const ParamLayout layout = layout_of(shape);
-  const Formula P("P", layout.arena_size()), units("units", resident_from(layout, options, 0));
-  return (options.resident == 0 ? P : P - units) / Formula("N", shape.mesh.world());
+  const Formula psi("P", layout.arena_size()), units("units", resident_from(layout, options, 0));
+  return (options.resident == 0 ? psi : psi - units) / Formula("N", shape.mesh.world());
 }
 
 bool needs_no_norm(const Workload& workload) {
@@ -57,7 +57,8 @@ int halves_of(const HostOptions& options) { return options.update == UpdateKind:
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const Formula P("P", layout.arena_size()), N("N", shape.mesh.world()), L("L", shape.workload.model.layers);
+  const Formula psi("P", layout.arena_size()), ranks("N", shape.mesh.world()),
+      layers("L", shape.workload.model.layers);
   const auto parameters = [&](const std::string& name, const Formula& elements) {
     plan.add({Purpose::parameters, name, elements, precision.dtype});
   };
@@ -65,27 +66,28 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
     plan.add({Purpose::gradients, name, elements, precision.grad_dtype});
   };
   if (options.parameters == ParametersOn::whole) {
-    parameters("params_full", P);
+    parameters("params_full", psi);
   } else {
-    if (keeps.parameters) parameters("params_shard", P / N);
+    if (keeps.parameters) parameters("params_shard", psi / ranks);
     const std::vector<UnitLayout> sizes = sizes_of(layout, pool_of(layout, options));
     for (std::size_t b = 0; b < sizes.size(); ++b)
       parameters(name_of_buffer("params_full", b), Formula("unit", sizes[b].sharded_size));
   }
   const bool several = keeps.gradients || micro_batches_of(shape) > 1;
-  if (several) gradients("grads_shard", P / N);
+  if (several) gradients("grads_shard", psi / ranks);
   // Unit 0's lies in a buffer of its own; blocks take turns in theirs.
   if (!several && options.resident > 1)
-    gradients("grads_resident", Formula("blocks", resident_from(layout, options, 1)) / N);
+    gradients("grads_resident", Formula("blocks", resident_from(layout, options, 1)) / ranks);
   if (options.resident > 0)
-    plan_optimizer_state(shape, Formula("units", resident_from(layout, options, 0)) / N, plan, "resident");
+    plan_optimizer_state(shape, Formula("units", resident_from(layout, options, 0)) / ranks, plan,
+                         "resident");
   const std::vector<UnitLayout> grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     const Formula unit("unit", grads[b].sharded_size);
     gradients(name_of_buffer("grads_full", b), unit);
-    if (several) gradients(name_of_buffer("grads_scratch", b), unit / N);
+    if (several) gradients(name_of_buffer("grads_scratch", b), unit / ranks);
   }
-  plan.add({Purpose::workspace, "squares, scalars", 4 * (L + 2) + 4, DType::f64});
+  plan.add({Purpose::workspace, "squares, scalars", 4 * (layers + 2) + 4, DType::f64});
   plan_activation_buffers(shape, plan);
   plan.add({Purpose::workspace, "scalars_host", 8 * halves_of(options), DType::f64, Place::pinned});
 }

@@ -138,12 +138,13 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   check_groups(options_);
   check_parts(options_);
   const GptConfig& model = shape.workload.model;
-  const Formula P("P", ParamLayout(model, ranks_of(options_)).arena_size()), V("V", model.vocab_padded()),
-      d("d", model.width), gradient = has_head_gradient(shape, options_) ? P + V * d : P;
+  const Formula psi("P", ParamLayout(model, ranks_of(options_)).arena_size()),
+      vocab("V", model.vocab_padded()), d("d", model.width),
+      gradient = has_head_gradient(shape, options_) ? psi + vocab * d : psi;
   const int held = gradients_held(options_);
-  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
+  plan.add({Purpose::parameters, "params_full", psi, precision.dtype});
   plan.add({Purpose::gradients, "grads_full", held > 1 ? held * gradient : gradient, precision.grad_dtype});
-  plan_optimizer_state(shape, P, plan, "full");
+  plan_optimizer_state(shape, psi, plan, "full");
   plan_activation_buffers(shape, plan);
   plan.add(
       {Purpose::workspace, "rank_sums", 4 * Formula("virtual_ranks", options_.virtual_ranks), DType::f64});

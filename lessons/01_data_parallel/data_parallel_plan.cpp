@@ -32,10 +32,10 @@ MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const Formula P("P", layout.arena_size());
-  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
-  plan.add({Purpose::gradients, "grads_full", P, precision.grad_dtype});
-  plan_optimizer_state(shape, P, plan, "full");
+  const Formula psi("P", layout.arena_size());
+  plan.add({Purpose::parameters, "params_full", psi, precision.dtype});
+  plan.add({Purpose::gradients, "grads_full", psi, precision.grad_dtype});
+  plan_optimizer_state(shape, psi, plan, "full");
   if (precision.reduce_dtype != precision.grad_dtype) {
     // A bucket is converted on its way.
     std::int64_t largest = 0;

@@ -20,10 +20,10 @@ MemoryPlan Zero1Plans::memory_plan(const RunShape& shape) const {
   refuse_other_reduce_dtype(shape);
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
-  const Formula P("P", layout_of(shape).arena_size()), N("N", shape.mesh.world());
-  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
-  plan.add({Purpose::gradients, "grads_full", P, precision.grad_dtype});
-  plan_optimizer_state(shape, P / N, plan);
+  const Formula psi("P", layout_of(shape).arena_size()), ranks("N", shape.mesh.world());
+  plan.add({Purpose::parameters, "params_full", psi, precision.dtype});
+  plan.add({Purpose::gradients, "grads_full", psi, precision.grad_dtype});
+  plan_optimizer_state(shape, psi / ranks, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }

@@ -28,27 +28,27 @@ MemoryPlan Zero2Plans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape);
-  const Formula P("P", layout.arena_size()), N("N", shape.mesh.world());
+  const Formula psi("P", layout.arena_size()), ranks("N", shape.mesh.world());
   const auto gradients = [&](const std::string& name, const Formula& elements) {
     plan.add_nonempty({Purpose::gradients, name, elements, precision.grad_dtype});
   };
-  plan.add({Purpose::parameters, "params_full", P, precision.dtype});
-  gradients("grads_shard", P / N);
+  plan.add({Purpose::parameters, "params_full", psi, precision.dtype});
+  gradients("grads_shard", psi / ranks);
   // Later micro-batches' sums land in scratch as large as what travels at once.
   const bool needs_scratch = micro_batches_of(shape) > 1;
   for (std::size_t buffer = 0; buffer < kGradBuffers; ++buffer) {
     const Formula unit("unit", grad_buffer_sizes(layout)[buffer]);  // 0 in a model of one block
     gradients(std::string("grads_full") + kGradBufferNames[buffer], unit);
     if (needs_scratch && options_.bucket == 0)
-      gradients(std::string("grads_scratch") + kGradBufferNames[buffer], unit / N);
+      gradients(std::string("grads_scratch") + kGradBufferNames[buffer], unit / ranks);
   }
   if (options_.bucket > 0) {
     const Formula bucket("bucket",
                          largest_of(make_shard_buckets(layout, options_.bucket), shape.mesh.world()));
     plan.add({Purpose::communication, "grads_bucket", bucket, precision.grad_dtype});
-    if (needs_scratch) gradients("grads_scratch", bucket / N);
+    if (needs_scratch) gradients("grads_scratch", bucket / ranks);
   }
-  plan_optimizer_state(shape, P / N, plan);
+  plan_optimizer_state(shape, psi / ranks, plan);
   plan_activation_buffers(shape, plan);
   return plan;
 }

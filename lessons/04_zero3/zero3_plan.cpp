@@ -34,7 +34,7 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = layout_of(shape, options_);
   const Sharing sharing(shape, options_);
-  const Formula P("P", layout.arena_size()), W("W", layout.arena_size(Segment::whole)),
+  const Formula psi("P", layout.arena_size()), kept_whole("W", layout.arena_size(Segment::whole)),
       k = sharing.replicas == 1 ? Formula("N", sharing.shards) : Formula("k", sharing.shards);
   const auto parameters = [&](const std::string& name, const Formula& elements) {
     plan.add_nonempty({Purpose::parameters, name, elements, precision.dtype});
@@ -43,8 +43,8 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
     plan.add_nonempty({Purpose::gradients, name, elements, precision.grad_dtype});
   };
   const auto unit = [](const UnitLayout& u) { return Formula("unit", u.sharded_size + u.whole_size); };
-  parameters("params_shard", (W.value() == 0 ? P : P - W) / k);
-  parameters("params_whole", W);
+  parameters("params_shard", (kept_whole.value() == 0 ? psi : psi - kept_whole) / k);
+  parameters("params_whole", kept_whole);
   const std::vector<UnitLayout> params = sizes_of(layout, pool_of(layout, options_)),
                                 grads = sizes_of(layout, kGradPool);
   for (std::size_t b = 0; b < params.size(); ++b) {
@@ -52,12 +52,12 @@ MemoryPlan Zero3Plans::memory_plan(const RunShape& shape) const {
     parameters(name_of_buffer("params_full", b),
                whole.value() == 0 ? unit(params[b]) : unit(params[b]) - whole);
   }
-  gradients("grads_shard", P / k);
+  gradients("grads_shard", psi / k);
   for (std::size_t b = 0; b < grads.size(); ++b) {
     gradients(name_of_buffer("grads_full", b), unit(grads[b]));
     if (micro_batches_of(shape) > 1) gradients(name_of_buffer("grads_scratch", b), unit(grads[b]) / k);
   }
-  plan_optimizer_state(shape, P / k, plan);
+  plan_optimizer_state(shape, psi / k, plan);
   plan_activation_buffers(shape, plan);
   if (sharing.replicas > 1) {
     plan_group(shape, k, plan);

@@ -48,8 +48,10 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   plan.add({Purpose::workspace, "divisor", {}, DType::f32});
   plan.add({Purpose::workspace, "results_host", results, DType::f64, Place::pinned});
   const BatchConfig& batch = shape.workload.batch;
-  const Formula S("S", shape.mesh.size(Axis::stages)), B("B", batch.micro), T("T", batch.sequence);
-  if (endless.keeps_tokens()) plan.add({Purpose::workspace, "tokens in flight", S * B * T, DType::i64});
+  const Formula stages("S", shape.mesh.size(Axis::stages)), rows("B", batch.micro),
+      length("T", batch.sequence);
+  if (endless.keeps_tokens())
+    plan.add({Purpose::workspace, "tokens in flight", stages * rows * length, DType::i64});
   plan_group(shape, Formula("N", shape.mesh.world()), plan);
   return plan;
 }

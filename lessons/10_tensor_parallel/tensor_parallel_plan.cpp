@@ -60,14 +60,14 @@ MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const PrecisionConfig& precision = shape.workload.precision;
   const ParamLayout layout = tensor_layout(shape);
-  const Formula P("P", layout.arena_size()), L("L", layout.num_blocks()), t("t", shape.mesh.world());
-  plan.add({Purpose::parameters, "params_part", P, precision.dtype});
-  plan.add({Purpose::gradients, "grads_part", P, precision.grad_dtype});
-  plan_optimizer_state(shape, P, plan, "part");
+  const Formula psi("P", layout.arena_size()), layers("L", layout.num_blocks()), t("t", shape.mesh.world());
+  plan.add({Purpose::parameters, "params_part", psi, precision.dtype});
+  plan.add({Purpose::gradients, "grads_part", psi, precision.grad_dtype});
+  plan_optimizer_state(shape, psi, plan, "part");
   plan_part_buffers(shape, PartSizes(shape, layout, options_.tokens), options_.kept(), options_.lanes, plan);
   plan.add(step_sums());
   // What every rank compares: a hash of each unit's replicated parameters, and one of the step's tokens.
-  plan.add({Purpose::workspace, "replica hashes", (L + 3) * (1 + t), DType::i64});
+  plan.add({Purpose::workspace, "replica hashes", (layers + 3) * (1 + t), DType::i64});
   return plan;
 }
 
