@@ -115,11 +115,11 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
 // Stages of a pipeline, two replicas each: 0 and 1 are equal, 2 holds the head and no second set.
 TEST(PlanTable, RanksThatDifferStandSideBySide) {
   RankPlan inner, last;
-  inner.memory.add({Purpose::activations, "saved", 500});
+  inner.memory.add({Purpose::activations, "saved", 2 * Formula("saved", 250)});
   inner.operations.add({CommKind::send, DType::f32, Elements(10), WorldSize{6}}, 3);
   inner.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
-  last.memory.add({Purpose::activations, "saved", 250});
-  last.memory.add({Purpose::workspace, "logits", 900});
+  last.memory.add({Purpose::activations, "saved", 1 * Formula("saved", 250)});
+  last.memory.add({Purpose::workspace, "logits", Formula("chunk", 9) * Formula("v", 50), DType::bf16});
   last.operations.add({CommKind::all_reduce, DType::f32, Elements(100), WorldSize{2}});
   RankPlan next = inner;
   inner.ranks.count = 2, next.ranks = {2, 2, 1}, last.ranks = {4, 2, 1};
@@ -131,8 +131,8 @@ TEST(PlanTable, RanksThatDifferStandSideBySide) {
             "  total            500 B    1.15 kB\n"
             "of them ranks 4-5, which hold most\n"
             "  purpose      bytes    buffer  bytes  formula\n"
-            "  activations    250 B  saved     250  = 1 set\n"
-            "  workspace      900 B  logits    900  = c V\n"
+            "  activations    250 B  saved     250  = 1 saved\n"
+            "  workspace      900 B  logits    900  = 2 chunk v\n"
             "  total        1.15 kB          1,150\n"
             "operations of the ranks in one step\n"
             "  operation                       ranks 0-3  ranks 4-5\n"
