@@ -69,7 +69,8 @@ Json holds_of(const RankMarks& marks) {
 Json buffers_of(const MemoryPlan& plan) {
   Json rows = Json::array();
   for (const Buffer& item : plan.items())
-    rows.push_back({name_of(item.purpose), name_of(item.place), item.name, item.formula(), item.bytes().value()});
+    rows.push_back(
+        {name_of(item.purpose), name_of(item.place), item.name, item.formula(), item.bytes().value()});
   return rows;
 }
 

@@ -84,7 +84,8 @@ TEST_F(LoaderCudaTest, BatchesAreTheCpusInEveryOrder) {
 
 TEST_F(LoaderCudaTest, BytesAreThePlans) {
   MemoryPlan plan;
-  plan_loader(workload_.batch, ceil_div(workload_.data.validation_rows, workload_.batch.micro), 2, DeviceKind::cuda, plan);
+  plan_loader(workload_.batch, ceil_div(workload_.data.validation_rows, workload_.batch.micro), 2,
+              DeviceKind::cuda, plan);
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace), plan.of(Purpose::workspace));
   EXPECT_EQ(gpu_ledger_->peak(Purpose::workspace, Place::pinned), plan.of(Purpose::workspace, Place::pinned));
   EXPECT_EQ(gpu_ledger_->peak_total(), plan.total());
