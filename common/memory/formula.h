@@ -83,7 +83,7 @@ struct SymbolName {
 /// reads "4 (P - 2)/N". Products have no sign, but between two numbers: "2 x 4 B T d".
 class Formula {
  public:
-  /// One, which a product with it does not show.
+  /// One, which a product does not show that ends with it.
   Formula() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): 4 * Formula("P", n)
   Formula(std::int64_t number) : value_(number), text_(std::to_string(number)) {}
