@@ -19,7 +19,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COURSE = json.loads((ROOT / "lessons/lessons.json").read_text())
 LOCAL, MPI, SAMPLER, LOADER = "comm_local_test", "comm_mpi_test", "data_sampler_test", "data_loader_test"
 LESSONS, ZERO, OFFLOAD, PIPELINE = "data_parallel_test", "zero_test", "offload_test", "pipeline_test"
 HOST, INFINITY, OVERFLOW, VERSIONS = "host_optimizer_test", "infinity_test", "overflow_test", "versions_test"
@@ -75,7 +74,7 @@ TESTS = {
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
     **{
         f"lessons/{lesson}/{path.name}": of["tests"]
-        for lesson, of in COURSE.items()
+        for lesson, of in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
         for path in sorted((ROOT / "lessons" / lesson).glob("*.cpp"))
         if path.name != "main.cpp"
     },
