@@ -27,6 +27,7 @@ RankSet RankSet::of(const std::vector<Rank>& members) {
 }
 
 Mesh::Mesh(WorldSize world, std::initializer_list<Size> named) : world_(world) {
+  sizes_.fill(1);
   for (const Size& size : named) sizes_[static_cast<std::size_t>(size.axis)] = size.ranks;
   sizes_[static_cast<std::size_t>(Axis::data)] = std::max<std::int64_t>(1, to_int(world) / of_a_replica());
 }
@@ -57,6 +58,15 @@ RankSet Mesh::group(Rank rank, std::initializer_list<Axis> axes) const {
   }
   set.first = static_cast<int>(to_int(rank));
   return set;
+}
+
+std::string Mesh::place(Rank rank, std::initializer_list<Axis> but) const {
+  std::string place;
+  for (const AxisName& of : kAxes) {
+    if (size(of.axis) == 1 || std::ranges::find(but, of.axis) != but.end()) continue;
+    place += (place.empty() ? "" : ", ") + std::string(of.one) + " " + std::to_string(at(of.axis, rank));
+  }
+  return place;
 }
 
 std::vector<Rank> Mesh::firsts(std::initializer_list<Axis> axes) const {

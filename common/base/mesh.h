@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,15 +38,15 @@ inline constexpr std::array kAxes = {
     AxisName{Axis::stages, "stage", "stage"}, AxisName{Axis::data, "data", "data rank"},
     AxisName{Axis::context, "context", "context rank"}, AxisName{Axis::tensor, "tensor", "tensor rank"}};
 
-/// rank = ((stage x data + replica) x context + context rank) x tensor + tensor rank. An axis that nobody
-/// names has one rank. Copies as bytes do.
+/// A rank counts through the axes, the innermost first. An axis that nobody names has one rank. Copies as
+/// bytes do.
 class Mesh {
  public:
   struct Size {
     Axis axis;
     std::int64_t ranks;
   };
-  Mesh() = default;
+  Mesh() : Mesh(WorldSize{1}) {}
   /// `world` ranks; the data axis has what the named ones leave of them.
   explicit Mesh(WorldSize world, std::initializer_list<Size> named = {});
 
@@ -65,13 +66,15 @@ class Mesh {
   [[nodiscard]] Rank moved(Rank rank, Axis axis, std::int64_t to) const;
   /// The ranks that differ from `rank` on these axes alone, which lie beside each other in the order above.
   [[nodiscard]] RankSet group(Rank rank, std::initializer_list<Axis> axes) const;
+  /// Where the rank is, as "stage 1, tensor rank 0": on axes of several ranks, without those of `but`.
+  [[nodiscard]] std::string place(Rank rank, std::initializer_list<Axis> but = {}) const;
   /// The first rank of every such group.
   [[nodiscard]] std::vector<Rank> firsts(std::initializer_list<Axis> axes) const;
   bool operator==(const Mesh&) const = default;
 
  private:
   WorldSize world_{1};
-  std::array<std::int64_t, kAxes.size()> sizes_ = {1, 1, 1, 1};
+  std::array<std::int64_t, kAxes.size()> sizes_{};
 };
 
 }  // namespace sc

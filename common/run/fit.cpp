@@ -78,7 +78,11 @@ std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
   const GptConfig& model = shape.workload.model;
   const std::int64_t most = std::max({micro_batches(shape), model.layers, model.heads});
   for (std::int64_t world = from; world <= most; ++world) {
-    larger.mesh = mesh(WorldSize{static_cast<int>(world)});
+    try {
+      larger.mesh = mesh(WorldSize{static_cast<int>(world)});
+    } catch (const InputError&) {  // a mesh that is named has one world
+      continue;
+    }
     if (larger.mesh.size(Axis::stages) > shape.workload.model.layers || !larger.mesh.is_whole()) continue;
     if (micro_batches(shape) % larger.mesh.size(Axis::data) == 0) shapes.push_back(larger);
   }
@@ -203,8 +207,11 @@ void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPla
   bytes.pop_back();
   const bool shared = run.sharing > 0;
   const std::string here = shared ? fmt::format(", ranks here: {}", run.sharing) : "";
-  const std::string who =
-      stages.size() == 1 ? "a rank" : fmt::format("a rank of stage {}", &plan - stages.data());
+  const Rank first = run.shape.mesh.firsts(detail::kAlike)[static_cast<std::size_t>(&plan - stages.data())];
+  const std::string place = run.shape.mesh.place(first, detail::kAlike);
+  const std::string who = place.empty()                ? "a rank"
+                          : place.starts_with("stage") ? "a rank of " + place
+                                                       : place;
   throw InputError(ExitCode::missing,
                    run.place.empty() ? "--memory-cap " + human_bytes(run.cap)
                                      : fmt::format("{} free on {}{}", human_bytes(run.cap), run.place, here),

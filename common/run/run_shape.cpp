@@ -60,11 +60,8 @@ std::vector<StrategyPlans> smaller_of(const AnyLesson& lesson, const Facts& fact
 // Those that divide more than this lesson.
 std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
   std::vector<StrategyPlans> after;
-  bool found = false;
-  for (const StrategyPlans& strategy : info.strategies) {
-    if (found && strategy.folder != info.name && strategy.advised) after.push_back(strategy);
-    found = found || strategy.folder == info.name;
-  }
+  for (const StrategyPlans& strategy : info.strategies)
+    if (strategy.folder > info.name && strategy.advised) after.push_back(strategy);
   return after;
 }
 

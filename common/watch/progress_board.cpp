@@ -170,12 +170,9 @@ int ProgressBoard::last_unit() const { return header().units - 1; }
 void ProgressBoard::set_mesh(const Mesh& mesh) { mesh_ = mesh; }
 
 std::string ProgressBoard::name_of(Rank rank) const {
-  std::string place;
-  int axes = 0;
-  for (const AxisName& of : kAxes)
-    if (mesh_.size(of.axis) > 1)
-      place += (axes++ > 0 ? ", " : "") + std::string(of.one) + " " + std::to_string(mesh_.at(of.axis, rank));
-  return std::to_string(to_int(rank)) + (axes > 1 ? " (" + place + ")" : "");
+  const std::string place = mesh_.place(rank);
+  const bool along_several = place.find(',') != std::string::npos;
+  return std::to_string(to_int(rank)) + (along_several ? " (" + place + ")" : "");
 }
 
 bool ProgressBoard::claim() {

@@ -48,7 +48,7 @@ void of_ranks(RunShape shape, Asked asked,
     const bool end = stage == 0 || stage + 1 == stages, first = shape.at(Axis::tensor) == 0;
     if (!every && (asked == Asked::some ? !first || !(end || stage == stages / 2) : !(end || first)))
       continue;
-    f(shape, every ? shape.mesh.size(Axis::data) : 0);
+    f(shape, every ? shape.mesh.group(rank, detail::kAlike).count : 0);
   }
 }
 

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
+#include "lessons/plans.h"
 #include "tests/config/doc_sections.h"
 
 namespace sc {
@@ -17,6 +20,15 @@ TEST(ConfigDocs, ThePageIsWhatTheTablesSay) {
       << "docs/config.md is not what the tables say. Write it again:\n"
          "  cmake --build build/cpu --target config_docs && build/cpu/tests/lessons/config_docs > "
          "docs/config.md";
+}
+
+TEST(ConfigDocs, EveryLessonWithAPlanIsInTheList) {
+  std::set<std::string> listed, planned;
+  for (const StrategyPlans& lesson : lesson_plans()) listed.insert(lesson.folder);
+  for (const auto& file : std::filesystem::recursive_directory_iterator("lessons"))
+    if (file.path().filename().string().ends_with("_plan.cpp"))
+      planned.insert(file.path().parent_path().filename().string());
+  EXPECT_EQ(listed, planned);
 }
 
 TEST(ConfigDocs, EveryFieldHasALineOfMeaning) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/run/run_shape.h"
 #include "lessons/07_pipeline/pipeline_plan.h"
+#include "lessons/11_combined/combined_plan.h"
 #include "lessons/plans.h"
 #include "tests/support/answers.h"
 #include "tests/watch/refusal.h"
@@ -171,8 +173,14 @@ TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
   run.mesh = [=](WorldSize ranks) { return PipelinePlans(options).mesh(ranks); };
   run.plans = [=](const RunShape& shape) { return std::vector{PipelinePlans(options).memory_plan(shape)}; };
   run.cap = run.plans(run.shape).at(0).total() - Bytes(1);
-  for (const Change& change : changes_that_fit(run))
-    EXPECT_EQ(change.what.find("-n"), std::string::npos) << change.what;
+  const std::function<Mesh(WorldSize)> named = [](WorldSize ranks) {
+    return mesh_of(CombinedOptions{.mesh = "2x1x1"}, ranks);  // refuses every other world
+  };
+  for (const auto& mesh : {run.mesh, named}) {
+    run.mesh = mesh;
+    for (const Change& change : changes_that_fit(run))
+      EXPECT_EQ(change.what.find("-n"), std::string::npos) << change.what;
+  }
 }
 
 // Stages that share a machine need their sum, not the largest as often as there are ranks.
