@@ -23,15 +23,13 @@ Pipeline::Pipeline(RunContext& context, const Options& options)
 Pipeline::Pipeline(RunContext& context, const Options& options, PipelineParts parts)
     : context_(context),
       share_(std::move(parts.share)),
+      replicas_(std::move(parts.replicas)),
+      ends_(std::move(parts.ends)),
       stage_(context, share_, parts.layers ? parts.layers(share_) : nullptr),
       options_(options),
       messages_(context, share_, stage_, options.sends == Sends::blocking),
       pace_(context.timeline, share_),
-      sums_(stage_.sums()),
-      replicas_(std::move(parts.replicas)),
-      ends_(std::move(parts.ends)),
-      reduced_(stage_.held().size()),
-      published_(stage_.held().size()) {
+      sums_(stage_.sums()) {
   publish_params();
   context.timeline.keep_recent(kMeasuredSteps);
   stage_.warm_up(context.shape.workload.batch);

@@ -83,11 +83,11 @@ std::vector<StateSlice> WeightVersions::state() const {
 std::vector<InFlight> WeightVersions::in_flight() {
   std::vector<InFlight> tensors;
   for (const auto& [id, slot] : slots_.alive()) {
-    if (slot.grad_in < 0) continue;
+    if (slot.grad_of_output == kNoBuffer) continue;
     const std::int64_t behind = windows_ * endless_.microbatches - id.first;
     tensors.push_back({fmt::format("stage {}, gradient of the output of the micro-batch {} back",
                                    endless_.share.stage, behind),
-                       stage_.grad(slot.grad_in)});
+                       stage_.grad(slot.grad_of_output)});
   }
   return tensors;
 }
@@ -155,7 +155,7 @@ std::vector<WeightVersions::Done> WeightVersions::follow_the_list() {
     for (const Action& action : endless_.windows.window(endless_.share.stage, t)) {
       last.push_back({action, slots_.next(action)});
       if (action.kind != Kind::step) continue;
-      tags_[last.back().slot.weights_out] = action.version;
+      tags_[last.back().slot.next_weights] = action.version;
       ++updates_;
     }
   }

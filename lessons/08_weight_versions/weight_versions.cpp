@@ -1,5 +1,3 @@
-#include "weight_versions.h"
-
 #include <ATen/ops/sqrt.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -10,6 +8,7 @@
 #include "common/optim/lr_schedule.h"
 #include "common/pipeline/measured.h"
 #include "versions_read.h"
+#include "weight_versions.h"
 
 namespace sc {
 
@@ -42,7 +41,6 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
         messages_.send_activation(a, slot);
         break;
       case Kind::receive_gradient:
-        messages_.wait_gradient_sent(slot.grad_in);
         messages_.receive_gradient(a, slot);
         break;
       case Kind::backward:
@@ -103,7 +101,7 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
     stage_.head(micro_batches[i].targets, loss_scale_, slot, write, sums_[updates_]);
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    if (unit == part.first) messages_.wait_gradient_sent(slot.grad_out);
+    if (unit == part.first) messages_.wait_gradient_sent(slot.grad_of_input);
     stage_.backward(unit, slot, write, {});
   }
   if (!share.first) return;
@@ -131,7 +129,7 @@ void WeightVersions::update(const Action& action, const Slot& slot) {
   at::Tensor lr = context_.scalars.lr;
   lr.fill_(learning_rate_of(updates_));
   step(slot);
-  tags_[slot.weights_out] = static_cast<int>(++updates_);
+  tags_[slot.next_weights] = static_cast<int>(++updates_);
 }
 
 void WeightVersions::sum_over_stages(std::int64_t update) {
@@ -167,7 +165,7 @@ void WeightVersions::norm_and_clip(std::int64_t update) {
 // rounded result anyway; in fp32 the weights are copied first.
 void WeightVersions::step(const Slot& slot) {
   const Workload& w = context_.shape.workload;
-  stage_.move_newest(slot.weights_out);
+  stage_.move_newest(slot.next_weights);
   for (Stage::Held& held : stage_.held()) {
     OwnedSlice& s = held.own;
     adamw_step(hyper_of(w.optim), context_.scalars,

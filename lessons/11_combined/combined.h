@@ -25,7 +25,6 @@ class Combined final : TensorGroup, public Pipeline {
   Combined(RunContext& context, const Options& options);
 
  private:
-  [[nodiscard]] int completed_by(const Stage::Held& held) const override;
   void wait_reduced() override;
   [[nodiscard]] bool squares(const Stage::Held& held) const override;
   bool compare_copies(std::int64_t step) override;

@@ -24,7 +24,7 @@ class TensorStage final : public Layers {
   [[nodiscard]] at::Tensor& gradient(int of_pool) override {
     return buffers_.grad_x[static_cast<std::size_t>(of_pool)];
   }
-  [[nodiscard]] at::Tensor sums() const override { return sums_; }
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return *last_; }
 
  private:
