@@ -15,20 +15,24 @@ struct Endless {
   ///           with activations=recompute.
   Endless(const RunShape& shape, const VersionOptions& options);
 
+  VersionOptions options;
   std::int64_t microbatches;    // M, of one step
   std::int64_t update_every;    // micro-batches
   std::int64_t updates_a_step;  // M / update_every
   pipedream::Windows windows;
-  Share share;              // its schedule: four windows and the rest
-  std::int64_t norm_lag;    // updates: whose norm clips this one
-  std::int64_t result_lag;  // windows, after which every stage knows what a step came to
+  Share share;              // its schedule is four windows and the rest
+  std::int64_t norm_lag;    // an update is clipped by the norm of the one so many updates before it
+  std::int64_t result_lag;  // so many windows after a step's own every stage knows what the step came to
 
-  static constexpr std::int64_t kNorm = 4, kResult = 5;  // of a step's numbers: four sums, and a norm
+  static constexpr std::int64_t kNorm = 4, kResult = 5;  // a step's numbers: four sums, and a norm
   [[nodiscard]] Steps steps() const { return {share.schedule, &windows}; }
-  /// Made by a stage when so many windows are done.
+  /// How many updates the stage has made when so many windows are done.
   [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;
   /// The first stage's backward needs tokens that the loader has overwritten by then.
   [[nodiscard]] bool keeps_tokens() const { return share.first && !share.last; }
 };
+
+/// What LateSums takes from the ledger.
+void plan_late_sums(const Endless& endless, MemoryPlan& plan);
 
 }  // namespace sc

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace sc {
@@ -12,9 +11,7 @@ namespace sc {
 template <class T>
 class Ring {
  public:
-  Ring() = default;
   explicit Ring(std::int64_t size) : items_(static_cast<std::size_t>(size)) {}
-  explicit Ring(std::vector<T> items) : items_(std::move(items)) {}
 
   [[nodiscard]] T& operator[](std::int64_t number) {
     const auto size = static_cast<std::int64_t>(items_.size());

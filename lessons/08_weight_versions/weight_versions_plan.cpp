@@ -28,9 +28,6 @@ FieldTable<VersionOptions> WeightVersionsPlans::table() const {
             choice_or_integer<std::int64_t>(
                 {{"auto", 0}}, 1, [](std::int64_t n) { return n; }, [](std::int64_t n) { return n; }),
             &Options::update_every);
-  table.add({"clip_norm", "",
-             "whose norm clips an update: that of the newest one that all stages have made by then"},
-            choice<ClipNorm>({{"lagged", ClipNorm::lagged}}), &Options::clip_norm);
   add_stage_fields(table, "stage");
   return table;
 }
@@ -40,13 +37,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const Endless endless(shape, options_);
   plan_stage(shape, endless.share, plan);
-  // Of each update that no norm clips yet, sums of this stage and of all, and the sums that clip; of each
-  // step whose result is not there yet, its numbers.
-  const Formula sums = 8 * (Formula("norm_lag", endless.norm_lag) + 1) + 4,
-                results = Endless::kResult * (Formula("result_lag", endless.result_lag) + 2);
-  plan.add({Purpose::workspace, "sums and results in flight", sums + results, DType::f64});
+  plan_late_sums(endless, plan);
   plan.add({Purpose::workspace, "divisor", {}, DType::f32});
-  plan.add({Purpose::workspace, "results_host", results, DType::f64, Place::pinned});
   const BatchConfig& batch = shape.workload.batch;
   const Formula stages("S", shape.mesh.size(Axis::stages)), rows("B", batch.micro),
       length("T", batch.sequence);

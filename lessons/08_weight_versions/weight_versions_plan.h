@@ -9,13 +9,9 @@
 
 namespace sc {
 
-/// Which update's norm clips an update; lagged: the newest that every stage has made.
-enum class ClipNorm { lagged };
-
 struct VersionOptions {
   pipedream::VersionRule versions = pipedream::VersionRule::stash;
-  std::int64_t update_every = 0;  // micro-batches; 0: auto, 1 or with two_buffers M
-  ClipNorm clip_norm = ClipNorm::lagged;
+  std::int64_t update_every = 0;   // micro-batches; 0: auto, 1 or with two_buffers M
   std::string split = "balanced";  // these five as in lesson 07
   std::string profile_in = "none";
   std::string costs = "none";
