@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/strategy/owned_slice.h"
-#include "tensor_layers.h"
+#include "tensor_lane.h"
 #include "tensor_parallel_plan.h"
 
 namespace sc {
@@ -23,22 +23,27 @@ class TensorParallel : public Strategy {
   void after_step(std::int64_t step) override;
   [[nodiscard]] std::int64_t replica_checks() const override { return replica_checks_; }
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
-  [[nodiscard]] std::vector<StateSlice> state() const override {
-    return state_of(layers_.last_local(), slices_);
-  }
-  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
+  [[nodiscard]] std::vector<StateSlice> state() const override { return state_of(last_local(), slices_); }
+  [[nodiscard]] const ParamLayout& layout() const override { return parts_.layout(); }
 
  private:
+  // Micro-batch i of `batches` is computed in lane i. write: of the first one; the others are added.
   void forward(std::span<const Batch> batches);
+  void embed(std::span<const Batch> batches);
+  void forward_block(int unit, bool two);
+  void head(std::span<const Batch> batches, Write write);
+  void backward_block(int unit, Write write);
+  void embed_backward(std::span<const Batch> batches, Write write);
   void sum_replicated();
   void global_norm();
   void step_slice(OwnedSlice& slice);
+  [[nodiscard]] StateSlice last_local() const;
 
   RunContext& context_;
-  Options options_;
-  ParamLayout layout_;
-  PartSizes sizes_;
-  TensorLayers layers_;
+  const Options options_;
+  const GptParts parts_;
+  std::vector<ActivationSet> activations_;   // by lane
+  std::vector<TensorLane> lanes_;            // one, or two that take turns; they refer to what is above
   at::Tensor sums_;                          // [4] fp64: loss, tokens, sum of squares, overflow flag
   std::vector<UnitTensors> params_, grads_;  // by unit: what is cut (sharded), and what each rank has (whole)
   at::Tensor replicated_grads_;              // all units' whole segments, one after another

@@ -28,17 +28,17 @@ void TensorStage::forward(const StageVectors& v, int position, const at::Tensor&
   begin(v, part, slot);
   if (share_.embeds(position)) {
     lane_.embed(tokens);
-    lane_.advance(part.first, Half::attention);
+    lane_.end_embedding();
   } else {
     lane_.enter(part.first);
   }
   for (int unit = part.first; unit <= part.last(); ++unit) {
-    lane_.first(unit, Half::attention);
-    lane_.second(unit, Half::attention);
-    lane_.advance(unit, Half::mlp);
-    lane_.first(unit, Half::mlp);
-    lane_.second(unit, Half::mlp);
-    unit < part.last() ? lane_.advance(unit + 1, Half::attention) : lane_.complete(unit);
+    lane_.first_product(unit, Half::attention);
+    lane_.second_product(unit, Half::attention);
+    lane_.end_attention(unit);
+    lane_.first_product(unit, Half::mlp);
+    lane_.second_product(unit, Half::mlp);
+    unit < part.last() ? lane_.end_block(unit) : lane_.end_last_block(unit);
   }
 }
 
