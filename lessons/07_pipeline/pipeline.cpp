@@ -51,10 +51,10 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
         break;
       case Kind::stash:
       case Kind::drop:
-        break;  // of schedules without a flush, which this lesson refuses
+        break;  // only schedules without a flush have these, which this lesson refuses
     }
   }
-  messages_.wait_sent();  // nothing of a step outlives it: one graph can hold it
+  messages_.wait_sent();  // no message outlives its step, so that one graph can hold a step
   return {sums_, context_.scalars.grad_norm};
 }
 
@@ -164,7 +164,7 @@ void Pipeline::after_step(std::int64_t step) {
 }
 
 // [anchor: verify-copies]
-// The replicas of this stage, and the two copies of wte, are equal to the bit.
+// The replicas of this stage must be equal to the bit, and so must the two copies of wte.
 bool Pipeline::compare_copies(std::int64_t step) {
   for (const Stage::Held& held : stage_.held()) {
     if (replicas_)

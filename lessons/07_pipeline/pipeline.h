@@ -14,13 +14,13 @@
 
 namespace sc {
 
-/// What a pipeline is made of.
+/// What a pipeline is built from.
 struct PipelineParts {
   Share share;
-  /// The ranks of this stage, and the two that hold the tied matrix; null where this rank is in no such
-  /// group.
+  /// The replicas of this stage, and the two stages that hold the tied matrix; null where this rank is in no
+  /// such group.
   std::unique_ptr<Communicator> replicas = {}, ends = {};
-  /// Makes the stage's layers; empty: whole matrices on one rank (gpt_layers).
+  /// Makes the stage's layers. Where it is empty the stage has whole matrices (gpt_layers).
   std::function<std::unique_ptr<Layers>(const Share&)> layers = {};
 };
 /// A share with the groups that its rank is in. Collective.
@@ -57,7 +57,8 @@ class Pipeline : public Strategy {
 
   RunContext& context_;
   const Share share_;
-  const std::unique_ptr<Communicator> replicas_, ends_;  // or null; the stage's tickets are theirs
+  /// Or null, as in PipelineParts. The stage's tickets belong to these groups, which outlive it.
+  const std::unique_ptr<Communicator> replicas_, ends_;
   Stage stage_;
 
  private:

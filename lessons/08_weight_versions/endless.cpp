@@ -36,7 +36,7 @@ void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& opt
         "activations=keep or recompute_gelu, or versions=stash");
 }
 
-// What M micro-batches, S stages and the rule leave.
+// How often a stage updates: as asked for, if M micro-batches, S stages and the rule allow it.
 std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
   const std::int64_t M = micro_batches_of(shape), S = shape.mesh.size(Axis::stages);
   if (M < S)
@@ -103,8 +103,8 @@ std::int64_t Endless::updates_after(int stage, std::int64_t done) const {
   return updates;
 }
 
-// Of each update that no norm clips yet, sums of all stages and of this one, and the sums that clip; of each
-// step whose result is not there yet, its numbers.
+// Each update whose norm has not clipped one yet has sums of all stages and of this one; besides there are
+// the sums that clip. Each step whose result is not there yet has its numbers, on the device and on the host.
 void plan_late_sums(const Endless& endless, MemoryPlan& plan) {
   const Formula sums = 8 * (Formula("norm_lag", endless.norm_lag) + 1) + 4,
                 results = Endless::kResult * (Formula("result_lag", endless.result_lag) + 2);

@@ -1,7 +1,7 @@
-// What is on its way when a step of lesson 08 ends: for a checkpoint, and from one. A stage holds
+// Saves what is on its way when a step of lesson 08 ends, and goes on with it. A stage then holds
 // micro-batches between forward and backward, older versions of its weights for them, gradients of an update
-// that is not complete, the gradient that the next stage has sent, and sums that stages behind it have yet to
-// add to.
+// that is not complete, the gradient that the next stage has sent, and sums to which earlier stages have yet
+// to add.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kName = "weight_versions";
 
-// What has to be the same for what is in flight to have a meaning.
+// What is in flight has a meaning only for a run in which all of this is the same.
 std::string layout_of(const Endless& endless, const BatchConfig& batch) {
   std::string blocks;
   for (const Part& part : endless.share.parts) blocks += fmt::format(" {}", part.blocks);
@@ -41,7 +41,7 @@ void fill_row(at::Tensor row, const std::vector<double>& numbers) {
   for (std::size_t i = 0; i < numbers.size(); ++i) row[static_cast<std::int64_t>(i)].fill_(numbers[i]);
 }
 
-// A null is NaN, which JSON has no number for.
+// NaN is null in JSON, which has no number for it.
 SavedSums::Rows rows_of(const json& saved) {
   SavedSums::Rows rows;
   for (const json& row : saved) {
@@ -70,8 +70,8 @@ std::vector<StateSlice> WeightVersions::state() const {
   return state;
 }
 
-// Gradients that the next stage has sent, whose backward of a micro-batch is in an earlier step than this
-// stage's.
+// The next stage's backward of a micro-batch may be in an earlier step than this stage's, which has its
+// gradient then.
 std::vector<InFlight> WeightVersions::in_flight() {
   std::vector<InFlight> tensors;
   for (const auto& [id, slot] : slots_.alive()) {
@@ -107,7 +107,7 @@ std::string WeightVersions::pending() {
 
 SavedSums LateSums::saved(std::int64_t windows, std::int64_t updates) {
   SavedSums saved;
-  const std::int64_t common = endless_.updates_after(0, windows);  // updates that all stages have made
+  const std::int64_t common = endless_.updates_after(0, windows);  // all stages have made so many updates
   for (std::int64_t u = common; u < updates; ++u) saved.own.push_back(row_of(updates_[u].own));
   for (std::int64_t u = std::max<std::int64_t>(0, common - endless_.norm_lag); u < common; ++u) {
     if (!endless_.share.first) break;
@@ -120,8 +120,8 @@ SavedSums LateSums::saved(std::int64_t windows, std::int64_t updates) {
 }
 
 // [anchor: on-its-way-again]
-// Which buffer holds what follows from the list. Its content is restored, and what no checkpoint holds,
-// activations, is computed again: forward with the version that the micro-batch had.
+// The list says which buffer holds what. Buffers are restored, but for activations, which no checkpoint
+// holds: those are computed again, by a forward with the version that the micro-batch had.
 bool WeightVersions::resume(const ResumeFrom& from) {
   const json pending = json::parse(from.pending);
   const auto own = pending.find(kName);
@@ -130,7 +130,7 @@ bool WeightVersions::resume(const ResumeFrom& from) {
     from.restore();
     return pending.empty();
   }
-  // From window kSteady on all are alike: a pipeline that has run for long is as one that has run for a few.
+  // From window kSteady on all windows are alike, so that a few of them stand for however many there were.
   const auto since = own->at("since").get<std::int64_t>();
   if (since < 0 || since >= context_.first_step) throw std::out_of_range("since");
   windows_ = std::min<std::int64_t>(context_.first_step - since,
@@ -141,13 +141,13 @@ bool WeightVersions::resume(const ResumeFrom& from) {
   const auto stage = static_cast<std::size_t>(share_.stage);
   sums_.restore({rows_of(own->at("sums")), rows_of(own->at("own").at(stage)), rows_of(own->at("results"))},
                 windows_, updates_);
-  at::Tensor made = context_.scalars.step;  // as the manifest has it, of stage 0
+  at::Tensor made = context_.scalars.step;  // stage 0's number of updates, from the manifest
   made.add_(updates_ - endless_.updates_after(0, windows_));
   forward_again(last_window, from.last_batches());
   return true;
 }
 
-// The buffers that the windows behind us have taken, without executing them.
+// Takes the buffers that the windows so far have taken, without executing them. Returns the last window.
 std::vector<WeightVersions::Done> WeightVersions::follow_the_list() {
   std::vector<Done> last;
   for (std::int64_t t = 0; t < windows_; ++t) {

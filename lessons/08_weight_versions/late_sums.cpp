@@ -27,7 +27,7 @@ LateSums::LateSums(RunContext& context, const Endless& endless)
 
 const at::Tensor& LateSums::leave(std::int64_t update) {
   Update& u = updates_[update];
-  clip_by_.copy_(u.sums);  // before other stages' are added: whether this stage's gradient is finite
+  clip_by_.copy_(u.sums);  // its flag says whether this stage's gradient is finite
   u.own.copy_(u.sums);
   u.summed = everyone_->all_reduce(u.sums, {OpPurpose::sums});
   const std::int64_t known = update - endless_.norm_lag;
@@ -36,7 +36,7 @@ const at::Tensor& LateSums::leave(std::int64_t update) {
   at::Tensor& sums = updates_[known].sums;
   clip_by_[kSquares].copy_(sums[kSquares]);
   clip_by_[kNonFinite].add_(sums[kNonFinite]);
-  sums.zero_();  // for the update after this one
+  sums.zero_();  // the next update adds up here
   return clip_by_;
 }
 
@@ -53,8 +53,8 @@ void LateSums::note(std::int64_t update) {
   noted_ = update + 1;
 }
 
-// While a run trains, the step's updates have been noted by now: a later one's norm was asked for. At its end
-// they are waited for.
+// While a run trains, all updates of this step have been noted by now, since their norms have clipped others.
+// At a run's end they are waited for here.
 void LateSums::send_result(std::int64_t step) {
   while (noted_ < (step + 1) * endless_.updates_a_step) note(noted_);
   Result& r = results_[step];

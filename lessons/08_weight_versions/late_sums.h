@@ -11,12 +11,12 @@
 
 namespace sc {
 
-/// Numbers as a checkpoint has them, a row for each update or step in ascending order.
+/// The numbers of updates and steps as a checkpoint has them, a row for each in ascending order.
 struct SavedSums {
   using Rows = std::vector<std::vector<double>>;
-  Rows of_all;   // of updates that all stages have made, and whose norm still clips one
+  Rows of_all;   // updates that all stages have made, and whose norm still clips one
   Rows own;      // this stage's part of updates that it has made and stage 0 has not
-  Rows results;  // of the last step that is complete, and of those that are not
+  Rows results;  // the last step that is complete, and the steps that are not
 };
 
 class LateSums {
@@ -58,8 +58,9 @@ class LateSums {
 
   RunContext& context_;
   const Endless& endless_;
-  std::unique_ptr<Communicator> everyone_;  // all stages, for sums alone: each is at another update
-  at::Tensor clip_by_;                      // [4] fp64
+  /// All stages, for these sums alone: each stage is at another update.
+  std::unique_ptr<Communicator> everyone_;
+  at::Tensor clip_by_;  // [4] fp64
   Ring<Update> updates_;
   Ring<Result> results_;
   std::int64_t noted_ = 0;  // so many updates have been added to their steps' results

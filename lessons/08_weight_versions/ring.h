@@ -1,5 +1,4 @@
-// What is in flight, by a number that only grows (an update, a step, a micro-batch): of the last `size` of
-// them.
+// Items by a number that only grows (an update, a step, a micro-batch): the last `size` of them are there.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which versions micro-batches were computed with, and when: for the report at a run's end.
+// For the report at a run's end: which versions micro-batches were computed with, and when.
 #include "versions_read.h"
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace sc {
 
 std::vector<VersionsRead> gather_versions(const VersionsRead& mine, Communicator& comm) {
-  using Row = std::array<std::int64_t, 3>;  // whether backward's, updates, micro-batches
+  using Row = std::array<std::int64_t, 3>;  // 1 for backward, else 0; updates behind; micro-batches
   std::vector<Row> rows;
   for (const auto& [updates, microbatches] : mine.forward) rows.push_back({0, updates, microbatches});
   for (const auto& [updates, microbatches] : mine.backward) rows.push_back({1, updates, microbatches});

@@ -42,7 +42,7 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
       case Kind::backward:
       case Kind::backward_input:
       case Kind::backward_weights:
-        backward(a, slot, micro_batches);  // a whole one: no version rule's list has halves
+        backward(a, slot, micro_batches);  // always a whole one: lists without a flush have no halves
         break;
       case Kind::send_gradient:
         messages_.send_gradient(a, slot);
@@ -92,7 +92,7 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   messages_.wait_gradient(slot);
   const auto timed = pace_.turn(a);
   if (share_.has_head(position)) {
-    // It has just been forward with this micro-batch: its targets are there.
+    // The last stage has just been forward with this micro-batch: its targets are still there.
     const std::size_t i = in_window(a);
     if (first) set_scale(micro_batches.subspan(i, static_cast<std::size_t>(endless_.update_every)));
     stage_.head(micro_batches[i].targets, scale_, slot, write, sums_[updates_]);
@@ -103,7 +103,7 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
     stage_.backward(unit, slot, write, {});
   }
   if (share_.embeds(position)) {
-    // The loader has overwritten the tokens of a step before.
+    // Tokens of an earlier step have been kept, since the loader has overwritten them.
     const at::Tensor& tokens = kept.tokens.defined() ? kept.tokens : micro_batches[in_window(a)].tokens;
     stage_.embed_backward(tokens, slot, write);
   }
@@ -150,7 +150,7 @@ void WeightVersions::global_norm() {
                        context_.scalars);
 }
 
-// Warm-up and decay count updates.
+// The learning rate's warm-up and decay count updates, not steps.
 double WeightVersions::learning_rate_of(std::int64_t update) const {
   const Workload& w = context_.shape.workload;
   return learning_rate(w.optim, since_ * endless_.updates_a_step + update, w.steps * endless_.updates_a_step);

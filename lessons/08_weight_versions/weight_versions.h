@@ -23,14 +23,14 @@ class WeightVersions final : public Strategy {
   using Options = Plans::Options;
 
   WeightVersions(RunContext& context, const Options& options);
-  /// Forwards of its micro-batches, and the updates that have come due meanwhile. The result is an earlier
-  /// step's.
+  /// Computes the forwards of these micro-batches, and the backwards and updates that have come due. The
+  /// result is an earlier step's.
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// Messages have arrived. Micro-batches stay on their way through the stages.
+  /// Waits until messages have arrived. Micro-batches stay on their way through the stages.
   void quiet() override { messages_.wait_received(); }
-  /// Ends what is in the pipeline, with the updates it makes.
+  /// Computes what is in the pipeline to its end, with the updates that it makes.
   std::vector<StepResult> drain() override;
-  /// With the newest weights, wherever they are. After drain().
+  /// Computes with the newest weights, in whichever buffer they are. Only after drain().
   void forward_loss(const Batch& batch, at::Tensor& sums) override {
     stage_.load_params(newest_buffer());
     messages_.forward_loss(batch, sums);
@@ -60,7 +60,7 @@ class WeightVersions final : public Strategy {
   [[nodiscard]] std::size_t in_window(const Action& a) const {
     return static_cast<std::size_t>(a.microbatch - windows_ * endless_.microbatches);
   }
-  // in_flight.cpp
+  /// An action of the list that a resumed run counts as done, with its buffers (in_flight.cpp).
   struct Done {
     Action action;
     Slot slot;
@@ -69,9 +69,9 @@ class WeightVersions final : public Strategy {
   void forward_again(const std::vector<Done>& last_window, std::span<const Batch> micro_batches);
   [[nodiscard]] bool on_its_way(int stage, int microbatch) const;
 
-  /// What a micro-batch between its forward and its backward is known by.
+  /// A micro-batch between its forward and its backward.
   struct MicroBatch {
-    int version = 0;         // of the weights that its forward has read
+    int version = 0;         // the weights that its forward has read
     at::Tensor tokens = {};  // [B, T] int64; undefined where backward finds them in its own step's batches
   };
   struct Versions {
@@ -87,8 +87,8 @@ class WeightVersions final : public Strategy {
   Pace pace_;
   SlotWalk slots_;
   LateSums sums_;
-  at::Tensor scale_;  // [] fp32: 1 / targets of an update
-  Ring<MicroBatch> alive_;
+  at::Tensor scale_;        // [] fp32: 1 / targets of an update
+  Ring<MicroBatch> alive_;  // by micro-batch of the run
   Versions versions_;
   /// The run's step that is window 0. A resumed run counts as if it had done the last few windows itself.
   std::int64_t since_;

@@ -48,8 +48,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Of a window in the steady state; the second one has the same operations already: as many forwards as
-// backwards, an all-reduce an update, and a step's numbers to the host.
+// A window in the steady state has as many forwards as backwards, an all-reduce for each update, and a copy
+// of a step's numbers to the host. The second window has the same operations already.
 CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Endless endless(shape, options_);
@@ -67,7 +67,8 @@ Contents WeightVersionsPlans::contents(const RunShape& shape) const {
 
 namespace {
 
-// Older versions, what an update is being added up in, and the gradient that has arrived.
+// What a checkpoint holds in the middle: older versions, the gradient that an update is being added up in,
+// and the gradient that the next stage has sent.
 Bytes bytes_in_flight(const Endless& endless, const Workload& w) {
   const Share& share = endless.share;
   Bytes bytes = (share.slots.pools.weights - 1) * bytes_of(share.elements, w.precision.dtype);
@@ -84,7 +85,7 @@ Facts WeightVersionsPlans::facts(const RunShape& shape) const {
   return {
       .links = {.message_ms = options_.link_ms},
       .updates_a_step = endless.updates_a_step,
-      .planned_from = 1,  // the first step has fewer backwards
+      .planned_from = 1,  // the first step has fewer backwards than the plan says
       .pending = bytes_in_flight(endless, shape.workload),
       .no_graph =
           "micro-batches of one step end in the next one, and every update has a learning rate of its own",

@@ -13,13 +13,13 @@ TensorLane::TensorLane(const GptParts& parts, Communicator& group, Activations a
       work_(std::move(work)) {}
 
 // [anchor: gather-tokens]
-// Every rank's tokens to all; where each has all of them (tokens=whole), nothing travels.
+// Every rank's tokens go to all. Where each has all of them (tokens=whole) nothing travels.
 Ticket TensorLane::gather(GatheredRows& rows, const What& what) {
   return parts_->sizes().split() ? group_->all_gather(rows.own, rows.all, what) : Ticket();
 }
 
 // [anchor: sum-to-my-tokens]
-// Every rank has a summand of every token; of the sum each needs its own tokens, or all (tokens=whole).
+// Every rank has a summand of every token. It needs the sum of its own tokens, or of all (tokens=whole).
 void TensorLane::sum_partial(const What& what) {
   sum_ = parts_->sizes().split() ? group_->reduce_scatter(work_.partial, work_.sum, what)
                                  : group_->all_reduce(work_.partial, what);
@@ -96,8 +96,8 @@ void TensorLane::enter_head() {
 }
 
 // [anchor: logits-are-never-gathered]
-// A row's softmax needs its largest logit and the sum of all exponentials: two numbers of each rank, instead
-// of all logits.
+// A row's softmax needs its largest logit and the sum of all exponentials: each rank sends two numbers
+// instead of all its logits.
 at::Tensor TensorLane::statistics(Range rows) {
   const std::int64_t size = rows.size(), ranks = parts_->sizes().ranks;
   at::Tensor logits = work_.logits.narrow(0, 0, size), mine = work_.statistics.narrow(0, 0, size),
@@ -108,7 +108,7 @@ at::Tensor TensorLane::statistics(Range rows) {
   return all.view({ranks, size, 2});
 }
 
-// Chunk by chunk of the tokens, as many rows of logits as work_ has.
+// Logits exist for one chunk of tokens at a time.
 void TensorLane::head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums) {
   const PartSizes& s = parts_->sizes();
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
@@ -149,7 +149,7 @@ void TensorLane::backward_to_norm(int unit, Half half) {
     parts_->norm(unit, half, params_[unit], saved(unit));
     gather_norm(unit, half);
   }
-  gradient_.wait();  // issued one half ago
+  gradient_.wait();  // it has been on its way since the half before
   parts_->backward_to_norm(unit, half, params_[unit], saved(unit), work_.gradients[newest_].all, work_.grads,
                            work_.partial);
   sum_partial({OpPurpose::activation_gradients, unit});
@@ -181,7 +181,7 @@ void TensorLane::recompute(int unit) {
   first_product(unit, Half::attention);
   second_product(unit, Half::attention);
   end_attention(unit);
-  first_product(unit, Half::mlp);  // what follows is the block's output, which nobody needs
+  first_product(unit, Half::mlp);  // the second product would make the block's output, which nobody needs
 }
 
 void TensorLane::embed_backward(const at::Tensor& tokens, Write wte, Write wpe) {

@@ -27,11 +27,11 @@ class TensorLane {
     base_ = last + 1 - static_cast<int>(of.x.size());
   }
 
-  /// Forward begins with the embedding, whose sum is on its way, or with a block's input that is there.
+  /// From tokens to a summand of their embedding, whose sum is on its way.
   void embed(const at::Tensor& tokens);
-  /// The sum is the first block's input, with the positions; that block is entered.
+  /// From that sum, and the positions, to the first block's input; and enters that block.
   void end_embedding();
-  /// The norm of a block's input is on its way to all.
+  /// From a block's input that is there to its norm, which is on its way to all.
   void enter(int unit);
   /// From the norm of all tokens to this rank's heads, or its columns of the MLP.
   void first_product(int unit, Half half);
@@ -94,7 +94,7 @@ class TensorLane {
   ActivationSet* of_ = nullptr;
   int first_ = 1, base_ = 1;       // the first block, and the one whose output is of_->x[0]
   std::size_t newest_ = 0;         // of work_.gradients: the one that backward has come to
-  Ticket norms_, sum_, gradient_;  // on their way
+  Ticket norms_, sum_, gradient_;  // of the messages on their way
   std::span<const UnitTensors> params_, grads_;
 };
 

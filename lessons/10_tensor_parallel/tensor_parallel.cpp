@@ -8,7 +8,7 @@
 namespace sc {
 namespace {
 
-// "forward of block 7's attention", for whoever says where a rank hangs.
+// Where a rank is, for the message of a hang: "forward of block 7's attention".
 std::string in_words(const char* pass, int unit, Half half) {
   return std::string(pass) + " of block " + std::to_string(unit) + "'s " +
          (half == Half::attention ? "attention" : "MLP");
@@ -114,7 +114,7 @@ void TensorParallel::embed_backward(std::span<const Batch> batches, Write write)
   }
 }
 
-// The gradient of the first block's input, of this rank's tokens.
+// Of the last micro-batch: the gradient of the first block's input, for this rank's tokens.
 StateSlice TensorParallel::last_local() const {
   const at::Tensor values = lanes_.back().newest().view({-1});
   return {Purpose::workspace, 0, Segment::sharded, {0, values.numel()}, in_tensor(values)};
@@ -161,7 +161,8 @@ void TensorParallel::after_step(std::int64_t step) {
   hashes_[units].fill_(static_cast<std::int64_t>(tokens));
   context_.comm.all_gather(hashes_, hashes_of_all_, {OpPurpose::hashes}).wait();
   const at::Tensor of_all = hashes_of_all_.view({-1, units + 1});
-  for (int unit = units; unit >= 0; --unit) {  // other rows make other parameters: they come first
+  // Other rows make other parameters, so the tokens' hash, which is the last, is compared first.
+  for (int unit = units; unit >= 0; --unit) {
     const int odd = first_different(of_all.select(1, unit).contiguous());
     if (odd < 0) continue;
     const std::string who = "step " + std::to_string(step) + ": rank " + std::to_string(odd);

@@ -20,7 +20,7 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
   const at::Tensor params = buffers.zeros("params_part"), grads = buffers.zeros("grads_part");
   const OptimizerState state(buffers, "part");
   // [anchor: cut-and-replicated]
-  // What is cut lies in front, what every rank has behind it: whatever needs a sum over ranks is in one
+  // What is cut lies in front of what every rank has. So the gradients that need a sum over ranks are one
   // piece.
   params_ = unit_views_of_both(layout(), params);
   grads_ = unit_views_of_both(layout(), grads);

@@ -16,16 +16,16 @@ void Combined::wait_reduced() {
 }
 
 // [anchor: one-norm-over-the-mesh]
-// Each rank squares its slice of its part; what every tensor rank has, the first of them; the tied copy, the
-// first stage.
+// Each rank squares its slice of its part. What every tensor rank has is squared by the first of them, and
+// the tied matrix on the first stage.
 bool Combined::squares(const Stage::Held& held) const {
   const bool counted_here = held.segment == Segment::sharded || context_.shape.at(Axis::tensor) == 0;
   return counted_here && Pipeline::squares(held);
 }
 
 // [anchor: verify-copies]
-// Along each axis what is held twice is equal to the bit: a data group's vectors and both copies of wte, as
-// in lesson 07, and what every tensor rank has.
+// What is held twice must be equal to the bit along each axis: a data group's vectors and both copies of wte,
+// as in lesson 07, and what every tensor rank has.
 bool Combined::compare_copies(std::int64_t step) {
   const bool among_stages = Pipeline::compare_copies(step);
   if (!tensor_) return among_stages;
