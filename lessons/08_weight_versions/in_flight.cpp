@@ -16,7 +16,6 @@ namespace sc {
 
 using nlohmann::json;
 using pipedream::Kind;
-using pipedream::VersionRule;
 
 namespace {
 

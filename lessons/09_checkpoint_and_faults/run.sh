@@ -19,7 +19,7 @@ flock -n 8 || (($? != 1)) ||
   die "$exit_usage" "$story" "another process plays the story there" "wait until it has ended"
 rm -rf "$story"
 mkdir -p "$story"
-# run NAME LESSON RANKS FLAG...: trains. What it prints goes to story/NAME.txt, with record and weights beside it;
+# run NAME LESSON RANKS FLAG...: trains. Its output goes to story/NAME.txt, record and weights beside it;
 # the lines that the story is about are shown here, too.
 run() {
   local name=$1 of=$2 ranks=$3 status=0

@@ -17,31 +17,32 @@ TensorParallel::TensorParallel(RunContext& context, const Options& options)
   }
   sums_ = context.ledger.zeros(step_sums());
   PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
+  const ParamLayout& layout = parts_.layout();
   const at::Tensor params = buffers.zeros("params_part"), grads = buffers.zeros("grads_part");
   const OptimizerState state(buffers, "part");
   // [anchor: cut-and-replicated]
   // What is cut lies in front of what every rank has. So the gradients that need a sum over ranks are one
   // piece.
-  params_ = unit_views_of_both(layout(), params);
-  grads_ = unit_views_of_both(layout(), grads);
+  params_ = unit_views_of_both(layout, params);
+  grads_ = unit_views_of_both(layout, grads);
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].use(params_, grads_);
-    lanes_[i].begin(activations_[i], 1, layout().num_blocks());
+    lanes_[i].begin(activations_[i], 1, layout.num_blocks());
   }
-  replicated_grads_ = whole_segments(layout(), grads);
-  for (int unit = 0; unit < layout().num_units(); ++unit) {
+  replicated_grads_ = whole_segments(layout, grads);
+  for (int unit = 0; unit < layout.num_units(); ++unit) {
     for (const Segment segment : {Segment::sharded, Segment::whole}) {
-      OwnedSlice s{.unit = unit, .segment = segment, .range = {0, layout().unit(unit).size(segment)}};
+      OwnedSlice s{.unit = unit, .segment = segment, .range = {0, layout.unit(unit).size(segment)}};
       if (s.empty()) continue;
       s.params = params_[unit].segment(segment);
       s.grads = grads_[unit].segment(segment);
       // Each rank makes its part of the whole model's first weights, and equal copies of the rest.
-      take_over(context, layout(), state, s);
+      take_over(context, layout, state, s);
       slices_.push_back(std::move(s));
     }
   }
   const at::Tensor hashes = buffers.zeros("replica hashes");
-  const std::int64_t own = layout().num_units() + 1;
+  const std::int64_t own = layout.num_units() + 1;
   hashes_ = hashes.narrow(0, 0, own);
   hashes_of_all_ = hashes.narrow(0, own, hashes.numel() - own);
 }
