@@ -176,9 +176,10 @@ def places_in(folder, files=None):
         if room == "docs" or room == "lessons" and "exercise" in rest:
             continue
         lesson = room == "lessons" and inner[:2].isdigit()
+        beside = f"lessons/{inner}/" if rest else "lessons/"
         names = {
             "common": ["common/", f"common/{inner}/"],
-            "lessons": ["lessons 00 to 11", inner] if lesson else [f"lessons/{inner}/" if rest else "lessons/"],
+            "lessons": ["lessons 00 to 11", inner] if lesson else [beside],
             "tests": ["tests, C++"],
         }.get(room, [f"{room}/"])
         for name in names + (["product, C++"] if room != "tests" else []):
