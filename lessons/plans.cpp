@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "00_one_device/one_device_plan.h"
 #include "01_data_parallel/data_parallel_plan.h"
 #include "02_zero1/zero1_plan.h"
 #include "03_zero2/zero2_plan.h"
@@ -14,6 +13,7 @@
 #include "08_weight_versions/weight_versions_plan.h"
 #include "10_tensor_parallel/tensor_parallel_plan.h"
 #include "11_combined/combined_plan.h"
+#include "reference/reference_plan.h"
 
 namespace sc {
 namespace {

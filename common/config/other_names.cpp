@@ -121,6 +121,7 @@ constexpr auto kOlder = std::to_array<Name>({
     {"data.validation_batches",
      "data.validation_rows: the old number times batch.micro, so that batch.micro no longer changes the "
      "rows"},
+    {"clip_norm", "leave it out: a norm that an update does not wait for is the only one that clips it"},
 });
 
 // 0: it is none, or more than that.

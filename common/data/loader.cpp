@@ -64,13 +64,17 @@ void Loader::prefetch(std::int64_t step) {
   if (staging_.defined()) fill_train(step);
 }
 
-std::span<const Batch> Loader::train(std::int64_t step) {
+std::span<const Batch> Loader::train(std::int64_t step, const LossFactor& factor) {
   const std::int64_t count = micro_batch_run(sampler_.micro_batches(), share_.rank, share_.ranks).size;
   const bool prefetched = staging_.defined() && filled_step_ == step;
   if (!prefetched) fill_train(step);
   send(step, count);
-  scale_.fill_(1.0 / static_cast<double>(filled_targets_));
-  for (std::size_t m = 0; m < filled_with_loss_.size(); ++m) batches_[m].with_loss = filled_with_loss_[m];
+  scale_.fill_(factor.factor / static_cast<double>(filled_targets_));
+  if (factor.loss_scale.defined()) scale_.mul_(factor.loss_scale);
+  for (std::size_t m = 0; m < filled_with_loss_.size(); ++m) {
+    batches_[m].with_loss = filled_with_loss_[m];
+    batches_[m].loss_factor = factor.factor;
+  }
   return std::span<const Batch>(batches_).first(static_cast<std::size_t>(count));
 }
 

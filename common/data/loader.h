@@ -35,8 +35,8 @@ class Loader {
   Loader(const Sampler& sampler, Ledger& ledger, DataShare share);
 
   /// This rank's micro-batches of a step, in ascending order: [rank x A, (rank + 1) x A) with A =
-  /// accumulation.
-  std::span<const Batch> train(std::int64_t step);
+  /// accumulation. Their losses are multiplied by `factor`, too.
+  std::span<const Batch> train(std::int64_t step, const LossFactor& factor = {});
   /// Gathers a step's tokens in host memory ahead of train(step), while a GPU is busy. Nothing to do on a
   /// CPU.
   void prefetch(std::int64_t step);

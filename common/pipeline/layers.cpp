@@ -42,7 +42,7 @@ class GptLayers final : public Layers {
     BlockSaved& kept = saved(unit, slot);
     const int nth = share_.part_of(unit).last() - unit;
     BlockGrads& left =
-        slot.pending < 0
+        slot.pending == kNoBuffer
             ? buffers_.ws.grads
             : buffers_.pending[static_cast<std::size_t>(slot.pending * share_.most_blocks + nth)];
     if (halves.inputs) {
@@ -70,12 +70,12 @@ class GptLayers final : public Layers {
   }
 
   at::Tensor& input(const Slot& slot) override {
-    if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
-    return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
+    if (slot.input_in_set == kNoBuffer) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
+    return buffers_.sets[static_cast<std::size_t>(slot.input_in_set)].x.back();
   }
   [[nodiscard]] at::Tensor& output(const Slot& slot) override { return set(slot).x.back(); }
   [[nodiscard]] at::Tensor& gradient(int of_pool) override { return slab(share_.grad_slab(of_pool)); }
-  [[nodiscard]] at::Tensor sums() const override { return buffers_.sums; }
+  [[nodiscard]] at::Tensor& sums() override { return buffers_.sums; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return last_grad_; }
 
  private:
@@ -95,14 +95,14 @@ class GptLayers final : public Layers {
   // it stays for the weights' half.
   at::Tensor& grad_of_output(int unit, const Slot& slot) {
     const int nth = share_.part_of(unit).last() - unit;
-    if (nth == 0 && slot.grad_in >= 0) return gradient(slot.grad_in);
-    return slab(slot.pending < 0 ? nth % 2 : share_.pending_slab(slot.pending, nth));
+    if (nth == 0 && slot.grad_of_output != kNoBuffer) return gradient(slot.grad_of_output);
+    return slab(slot.pending == kNoBuffer ? nth % 2 : share_.pending_slab(slot.pending, nth));
   }
 
   at::Tensor& grad_of_input(int unit, const Slot& slot) {
     const Part& part = share_.part_of(unit);
     if (unit > part.first) return grad_of_output(unit - 1, slot);
-    return slot.grad_out >= 0 ? gradient(slot.grad_out) : slab(part.blocks % 2);
+    return slot.grad_of_input != kNoBuffer ? gradient(slot.grad_of_input) : slab(part.blocks % 2);
   }
 
   const Share& share_;

@@ -47,7 +47,8 @@ class Layers {
   [[nodiscard]] virtual at::Tensor& input(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& output(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& gradient(int of_pool) = 0;
-  [[nodiscard]] virtual at::Tensor sums() const = 0;
+  /// [4] fp64, see common/optim/grad_norm.h: where losses and tokens may be added up.
+  [[nodiscard]] virtual at::Tensor& sums() = 0;
   /// Of the input of the block that backward came to last.
   [[nodiscard]] virtual const at::Tensor& last_gradient() const = 0;
 };

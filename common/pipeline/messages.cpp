@@ -23,25 +23,26 @@ void Messages::send_activation(const Action& action, const Slot& slot) {
 }
 
 void Messages::receive_gradient(const Action& action, const Slot& slot) {
-  received_grad_[slot.grad_in] = receive(stage_.grad(slot.grad_in), action);
+  wait_gradient_sent(slot.grad_of_output);
+  received_grad_[slot.grad_of_output] = receive(stage_.grad(slot.grad_of_output), action);
 }
 
 void Messages::send_gradient(const Action& action, const Slot& slot) {
-  sent_grad_[slot.grad_out] = send(stage_.grad(slot.grad_out), action);
+  sent_grad_[slot.grad_of_input] = send(stage_.grad(slot.grad_of_input), action);
 }
 
 void Messages::wait_activation(const Slot& slot) {
-  if (slot.input >= 0) received_x_[slot.input].wait();
+  if (slot.input != kNoBuffer) received_x_[slot.input].wait();
 }
 
 void Messages::wait_gradient(const Slot& slot) {
-  if (slot.grad_in >= 0) received_grad_[slot.grad_in].wait();
+  if (slot.grad_of_output != kNoBuffer) received_grad_[slot.grad_of_output].wait();
 }
 
 void Messages::wait_activation_sent(const Slot& slot) { sent_x_[slot.set].wait(); }
 
 void Messages::wait_gradient_sent(int buffer) {
-  if (buffer >= 0) sent_grad_[buffer].wait();
+  if (buffer != kNoBuffer) sent_grad_[buffer].wait();
 }
 
 void Messages::wait_received() {
@@ -74,7 +75,7 @@ void Messages::forward_loss(const Batch& batch, at::Tensor& sums) {
     const int position = chunk * stages + share_.stage;
     const bool alone = stages == 1;
     Slot slot{.set = alone ? chunk : 0, .input = 0};
-    if (alone && position > 0) slot.from_set = chunk - 1;
+    if (alone && position > 0) slot.input_in_set = chunk - 1;
     if (!alone && position > 0)
       context_.comm
           .recv(stage_.input(slot), rank_of_stage((position - 1) % stages),

@@ -11,33 +11,35 @@ namespace sc {
 
 class Messages {
  public:
-  /// blocking: a send returns when its receive has begun.
+  /// With `blocking` a send returns when its receive has begun.
   Messages(RunContext& context, const Share& share, Stage& stage, bool blocking = false);
 
   void receive_activation(const pipedream::Action& action, const Slot& slot);
   void send_activation(const pipedream::Action& action, const Slot& slot);
+  /// Waits for what was sent from its buffer before: gradients come and go in one pool.
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
-  /// What forward, or backward, reads has arrived. Where it comes from this stage, there is nothing to wait
-  /// for.
+  /// Waits for the input that forward reads, and for the gradient that backward reads. What comes from this
+  /// stage itself is there already.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// What was sent last from the buffer that forward will write has left; of a gradient's buffer (-1: none).
+  /// Waits until the last message from the set that forward will write has left; and from a gradient's
+  /// buffer, which kNoBuffer is not.
   void wait_activation_sent(const Slot& slot);
   void wait_gradient_sent(int buffer);
-  /// All that has been asked for has arrived; everything sent has left.
+  /// Waits for every receive that has been posted, and for every send.
   void wait_received();
   void wait_sent();
 
-  /// Evaluation: a forward of all stages, one batch after the other, with the parameters that the stage has
-  /// loaded.
+  /// A forward of an evaluation through all stages, with the parameters that each stage has loaded. One batch
+  /// at a time.
   void forward_loss(const Batch& batch, at::Tensor& sums);
 
  private:
   Ticket send(const at::Tensor& t, const pipedream::Action& action);
   Ticket receive(at::Tensor& t, const pipedream::Action& action);
-  /// Of this replica, and of this tensor rank.
+  /// The rank that has this one's replica and tensor rank on another stage.
   [[nodiscard]] Rank rank_of_stage(int stage) const {
     return context_.shape.mesh.moved(context_.shape.rank, Axis::stages, stage);
   }
@@ -46,8 +48,8 @@ class Messages {
   const Share& share_;
   Stage& stage_;
   const bool blocking_;
-  std::vector<Ticket> received_x_, received_grad_;  // by input; by gradient of the pool
-  std::vector<Ticket> sent_x_, sent_grad_;          // by set; by gradient of the pool
+  std::vector<Ticket> received_x_, received_grad_;  // by buffer of the pools `inputs` and `grads`
+  std::vector<Ticket> sent_x_, sent_grad_;          // by buffer of the pools `sets` and `grads`
 };
 
 }  // namespace sc

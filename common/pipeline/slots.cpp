@@ -16,7 +16,7 @@ int Pool::take() {
 }
 
 void Pool::give(int buffer) {
-  if (buffer >= 0) taken_[static_cast<std::size_t>(buffer)] = false;
+  if (buffer != kNoBuffer) taken_[static_cast<std::size_t>(buffer)] = false;
 }
 
 Slot SlotWalk::next(const Action& a) {
@@ -30,10 +30,10 @@ Slot SlotWalk::next(const Action& a) {
     case Kind::forward:
       alive.set = sets_.take();
       if (schedule_.position(a) == 0) alive.input = inputs_.take();
-      if (alive.input < 0) alive.from_set = alive_.at({a.microbatch, a.chunk - 1}).set;
+      if (alive.input == kNoBuffer) alive.input_in_set = alive_.at({a.microbatch, a.chunk - 1}).set;
       break;
     case Kind::receive_gradient:
-      alive.grad_in = grads_.take();
+      alive.grad_of_output = grads_.take();
       break;
     case Kind::backward:
     case Kind::backward_input:
@@ -45,7 +45,7 @@ Slot SlotWalk::next(const Action& a) {
     }
     case Kind::send_gradient: {
       const Slot used = alive;
-      grads_.give(std::exchange(alive.grad_out, -1));
+      grads_.give(std::exchange(alive.grad_of_input, kNoBuffer));
       forget(key_of(a));
       return used;
     }
@@ -57,7 +57,7 @@ Slot SlotWalk::next(const Action& a) {
 
 Slot SlotWalk::of_versions(const Action& a) {
   const int newest = weights_.at(newest_);
-  Slot slot{.weights = newest, .weights_out = newest};
+  Slot slot{.weights = newest, .next_weights = newest};
   if (a.kind == Kind::stash) stashed_ = true;
   if (a.kind == Kind::drop) {
     const auto dropped = weights_.extract(a.version);
@@ -65,48 +65,49 @@ Slot SlotWalk::of_versions(const Action& a) {
   }
   if (a.kind != Kind::step) return slot;
   if (stashed_) {
-    slot.weights_out = versions_.take();
+    slot.next_weights = versions_.take();
   } else {
     weights_.erase(newest_);
   }
   stashed_ = false;
-  weights_[newest_ = a.version] = slot.weights_out;
+  weights_[newest_ = a.version] = slot.next_weights;
   return slot;
 }
 
 Slot SlotWalk::begin_backward(const Action& a, Slot& alive) {
   const int position = schedule_.position(a);
-  if (alive.grad_in < 0 && position + 1 < schedule_.positions())
-    alive.grad_in = std::exchange(alive_.at({a.microbatch, a.chunk + 1}).grad_out, -1);
+  if (alive.grad_of_output == kNoBuffer && position + 1 < schedule_.positions())
+    alive.grad_of_output = std::exchange(alive_.at({a.microbatch, a.chunk + 1}).grad_of_input, kNoBuffer);
   forget({a.microbatch, a.chunk + 1});
-  if (position > 0) alive.grad_out = grads_.take();
+  if (position > 0) alive.grad_of_input = grads_.take();
   if (a.kind == Kind::backward_input) alive.pending = pending_.take();
   const Slot used = alive;
   if (a.kind == Kind::backward) end_backward(key_of(a), alive);
   return used;
 }
 
-// What the microbatch leaves behind is its outgoing gradient alone, and its set where the next chunk, on the
-// same stage, still reads its input there.
+// What the micro-batch leaves behind is the gradient of its input alone, and its set where the next chunk, on
+// the same stage, still reads its input there.
 void SlotWalk::end_backward(const Key& key, Slot& alive) {
   const auto next = alive_.find({key.first, key.second + 1});
-  if (next != alive_.end() && next->second.set >= 0 && next->second.from_set == alive.set) {
+  if (next != alive_.end() && next->second.set != kNoBuffer && next->second.input_in_set == alive.set) {
     left_[next->first] = alive.set;
   } else {
     sets_.give(alive.set);
   }
   if (const auto left = left_.extract(key); !left.empty()) sets_.give(left.mapped());
   inputs_.give(alive.input);
-  grads_.give(alive.grad_in);
+  grads_.give(alive.grad_of_output);
   pending_.give(alive.pending);
-  alive = {.grad_out = alive.grad_out};
+  alive = {.grad_of_input = alive.grad_of_input};
   forget(key);
 }
 
 // A list may be endless: what holds nothing any more is no longer known.
 void SlotWalk::forget(const Key& key) {
   const auto found = alive_.find(key);
-  if (found != alive_.end() && found->second.grad_out < 0 && found->second.set < 0) alive_.erase(found);
+  if (found == alive_.end()) return;
+  if (found->second.grad_of_input == kNoBuffer && found->second.set == kNoBuffer) alive_.erase(found);
 }
 
 Slots assign_slots(const pipedream::Schedule& schedule, int stage) {

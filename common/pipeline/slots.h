@@ -9,17 +9,25 @@
 
 namespace sc {
 
-/// The buffers of one action; -1: none.
+/// A buffer is a number within the pool of its kind.
+inline constexpr int kNoBuffer = -1;
+
+/// The buffers that one action uses: of a micro-batch in a part (the blocks of a chunk), or of a step.
 struct Slot {
-  int set = -1;    // what forward keeps for backward: every block's output, and what it saved
-  int input = -1;  // the first block's input, received or embedded
-  int from_set =
-      -1;  // instead of it: the set whose last output it is (two chunks on one stage, without a message)
-  int grad_in = -1;     // the gradient of the last block's output; none where the head makes it
-  int grad_out = -1;    // the gradient of the first block's input; none where the embedding takes it
-  int pending = -1;     // what backward_input leaves for backward_weights
-  int weights = 0;      // the buffer of the version that is read; of a step: that it begins with
-  int weights_out = 0;  // of a step: the buffer of the version that it makes; may be the same
+  /// Every block's output, and what forward saved for backward.
+  int set = kNoBuffer;
+  /// The first block's input, received or embedded. Where the chunk before is on the same stage nothing is
+  /// received: the input is the last output in that chunk's set.
+  int input = kNoBuffer, input_in_set = kNoBuffer;
+  /// The gradient of the last block's output; none where the head makes it.
+  int grad_of_output = kNoBuffer;
+  /// The gradient of the first block's input; none where the embedding takes it.
+  int grad_of_input = kNoBuffer;
+  /// What backward_input leaves for backward_weights.
+  int pending = kNoBuffer;
+  /// The version of the weights that is read; a step begins with it, and writes to next_weights, which may be
+  /// the same buffer.
+  int weights = 0, next_weights = 0;
   bool operator==(const Slot&) const = default;
 };
 
@@ -29,11 +37,12 @@ struct Pools {
   bool operator==(const Pools&) const = default;
 };
 
-/// Buffers of one kind: the lowest free one, or one more.
+/// Buffers of one kind.
 class Pool {
  public:
+  /// The lowest one that is free, or one more.
   int take();
-  /// Of -1: nothing.
+  /// The buffer is free again; kNoBuffer has no effect.
   void give(int buffer);
   [[nodiscard]] int size() const { return static_cast<int>(taken_.size()); }
 
@@ -41,26 +50,27 @@ class Pool {
   std::vector<bool> taken_;
 };
 
-/// For any list that pipedream::check passes, whoever wrote it, however long: action by action, in the list's
-/// order.
-///   input     from the post of its receive (or the forward that embeds it) to the end of that microbatch's
-///             backward, which reads it again
-///   set       from forward to the end of backward; where the next chunk is on the same stage, of its as well
-///   grad_in   from the post of its receive to the end of backward
-///   grad_out  from backward to the send that takes it away, or to the backward that reads it on the same
-///             stage
-///   weights   a step writes where the newest version is, unless that one is stashed: then to a free buffer.
-///             What is dropped is free
+/// Walks any list that pipedream::check passes, whoever wrote it, however long: action by action, in the
+/// list's order. How long a buffer is taken:
+///   input           from the post of its receive (or the forward that embeds it) to the end of that
+///                   micro-batch's backward, which reads it again
+///   set             from forward to the end of backward; where the next chunk is on the same stage and reads
+///                   its input there, to the end of that chunk's backward
+///   grad_of_output  from the post of its receive to the end of backward
+///   grad_of_input   from backward to the send that takes it away, or to the backward that reads it on the
+///                   same stage
+///   weights         a step writes where the newest version is, unless that one is stashed: then to a free
+///                   buffer. A version that is dropped leaves its buffer free
 class SlotWalk {
  public:
-  /// schedule: its stages and chunks count; it need not be the one whose actions come.
+  /// Of `schedule` the numbers of stages and chunks count; the actions may be another list's.
   explicit SlotWalk(const pipedream::Schedule& schedule) : schedule_(schedule) {
     weights_[0] = versions_.take();
   }
   Slot next(const pipedream::Action& action);
-  /// What is between forward (or the post of its receive) and the end of backward, by micro-batch and chunk.
+  /// By micro-batch and chunk, those between forward (or the post of a receive) and the end of backward.
   [[nodiscard]] const std::map<std::pair<int, int>, Slot>& alive() const { return alive_; }
-  /// Versions that are there: their buffers.
+  /// The buffer of every version that is kept.
   [[nodiscard]] const std::map<int, int>& versions() const { return weights_; }
   [[nodiscard]] Pools pools() const {
     return {sets_.size(), inputs_.size(), grads_.size(), pending_.size(), versions_.size()};
@@ -77,14 +87,14 @@ class SlotWalk {
   const pipedream::Schedule& schedule_;
   Pool sets_, inputs_, grads_, pending_, versions_;
   std::map<Key, Slot> alive_;
-  std::map<Key, int> left_;     // the set of the chunk before, which has ended
-  std::map<int, int> weights_;  // by version that is there: its buffer
+  std::map<Key, int> left_;     // the set in which this one reads its input, where its own chunk has ended
+  std::map<int, int> weights_;  // the buffer of every version that is kept
   int newest_ = 0;
   bool stashed_ = false;  // the newest version is kept beyond the next step
 };
 
 struct Slots {
-  std::vector<Slot> of;  // of every action
+  std::vector<Slot> of;  // by action of the list
   Pools pools;
 };
 

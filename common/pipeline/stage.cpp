@@ -21,6 +21,11 @@ void Stage::move_newest(int to) {
   }
 }
 
+std::span<Stage::Held> Stage::completed_by(int unit) {
+  const auto by = [this](const Held& held) { return held.copy ? share_.layout.last_unit() : held.unit; };
+  return std::ranges::equal_range(held_, unit, {}, by);
+}
+
 std::vector<OwnedSlice> Stage::slices() const {
   std::vector<OwnedSlice> slices;
   for (const Held& held : held_) slices.push_back(held.own);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,25 +41,29 @@ class Stage {
   [[nodiscard]] at::Tensor& input(const Slot& slot) { return layers_->input(slot); }
   [[nodiscard]] at::Tensor& output(const Slot& slot) { return layers_->output(slot); }
   [[nodiscard]] at::Tensor& grad(int of_pool) { return layers_->gradient(of_pool); }
-  [[nodiscard]] at::Tensor sums() const { return layers_->sums(); }
+  [[nodiscard]] at::Tensor& sums() { return layers_->sums(); }
 
   [[nodiscard]] StateSlice last_local() const;
-  /// What all replicas of this stage have of a unit.
+  /// A segment of a unit's vectors, as all replicas of this stage have it.
   struct Held {
     int unit = 0;
     Segment segment = Segment::sharded;
     bool copy = false;                               // of unit 0, for the head
-    at::Tensor params = {}, grads = {};              // the whole segment
+    at::Tensor params = {}, grads = {};              // all of the segment
     at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
     OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
+    Ticket reduced = {}, published = {};             // the gradient's sum and the parameters, on their way
     /// It begins with the embedding's matrix.
     [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
   /// Units in order, then the tied copy. Parameters are those of the newest version.
   [[nodiscard]] std::vector<Held>& held() { return held_; }
+  /// Those whose gradients are complete with a micro-batch's backward of this unit: the unit's own and, with
+  /// the head, the tied copy.
+  [[nodiscard]] std::span<Held> completed_by(int unit);
   /// The whole segments' gradients of all units, in one piece: what every tensor rank has.
   [[nodiscard]] at::Tensor& whole_grads() { return whole_grads_; }
-  /// The newest version of the parameters goes on in the buffer `to` (Slot::weights_out), where a step then
+  /// The newest version of the parameters goes on in the buffer `to` (Slot::next_weights), where a step then
   /// writes it. Without a master, whose rounding a step writes, it is copied there first.
   void move_newest(int to);
   [[nodiscard]] std::vector<OwnedSlice> slices() const;

@@ -70,8 +70,8 @@ void Stage::warm_up(const BatchConfig& b) {
   for (int position = share_.stage; position < share_.schedule.positions(); position += stages) {
     const Part& part = share_.part(position);
     Slot slot{.set = 0, .input = 0};
-    if (!share_.has_head(position)) slot.grad_in = 0;
-    if (!share_.embeds(position)) slot.grad_out = pools.grads - 1;
+    if (!share_.has_head(position)) slot.grad_of_output = 0;
+    if (!share_.embeds(position)) slot.grad_of_input = pools.grads - 1;
     if (pools.pending > 0) slot.pending = 0;
     forward(position, tokens, slot);
     for (const Write write : {Write::overwrite, Write::accumulate}) {
@@ -79,9 +79,9 @@ void Stage::warm_up(const BatchConfig& b) {
       const auto blocks = [&](Halves halves) {
         for (int unit = part.last(); unit >= part.first; --unit) backward(unit, slot, write, halves);
       };
-      blocks({.weights = slot.pending < 0});
+      blocks({.weights = slot.pending == kNoBuffer});
       if (share_.embeds(position)) embed_backward(tokens, slot, write);
-      if (slot.pending >= 0) blocks({.inputs = false});
+      if (slot.pending != kNoBuffer) blocks({.inputs = false});
     }
   }
 }

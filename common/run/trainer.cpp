@@ -147,9 +147,9 @@ void Trainer::train() {
   const std::int64_t steps = shape_.workload.steps;
   for (std::int64_t step = job_.first_step; step < steps; ++step) {
     observer_.begin(step);
-    const std::span<const Batch> batches = loader_.train(step);
+    const std::span<const Batch> batches = loader_.train(step, loss_factor(step));
     scalars_.lr.fill_(learning_rate(shape_.workload.optim, step, steps));
-    prepare(batches, step);
+    fault_.at_step(job_.launch.rank, step);  // may not return
     const StepResult result = enqueue(batches, step);
     if (step + 1 < steps) loader_.prefetch(step + 1);                            // while the GPU computes
     if (const StepRecord* done = observer_.record(result)) skip_or_stop(*done);  // waits for the step

@@ -42,7 +42,7 @@ class Trainer {
   [[nodiscard]] RunRecord record_of_start() const;
   void announce() const;
   void train();
-  void prepare(std::span<const Batch> batches, std::int64_t step);
+  [[nodiscard]] LossFactor loss_factor(std::int64_t step) const;
   StepResult enqueue(std::span<const Batch> batches, std::int64_t step);
   StepResult replayed(std::span<const Batch> batches, std::int64_t step);
   void skip_or_stop(const StepRecord& step);

@@ -12,13 +12,10 @@ Trainer::~Trainer() {
   if (on_.gpu != nullptr) on_.gpu->drop_graph();
 }
 
-// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May
-// not return.
-void Trainer::prepare(std::span<const Batch> batches, std::int64_t step) {
-  fault_.at_step(job_.launch.rank, step);
-  at::Tensor scale = batches[0].scale;  // of all micro-batches
-  if (scalars_.loss_scale.defined()) scale.mul_(scalars_.loss_scale);
-  if (poisons(fault_, shape_, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
+LossFactor Trainer::loss_factor(std::int64_t step) const {
+  const bool poisoned = poisons(fault_, shape_, step);
+  return {.factor = poisoned ? std::numeric_limits<double>::quiet_NaN() : 1,
+          .loss_scale = scalars_.loss_scale};
 }
 
 // Enqueues the step; nothing has been waited for.

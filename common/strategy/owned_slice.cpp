@@ -37,6 +37,12 @@ void take_over(const RunContext& context, const ParamLayout& layout, const Optim
   if (has_master) slice.params.copy_(slice.master);
 }
 
+void adamw_step(const RunContext& context, const ParamLayout& layout, OwnedSlice& s) {
+  const Workload& w = context.shape.workload;
+  adamw_step(hyper_of(w.optim), context.scalars, layout.decay_ranges(s.unit, s.segment, s.range), s.grads,
+             s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
+}
+
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices) {
   std::vector<at::Tensor> grads;
   for (const OwnedSlice& slice : slices)

@@ -47,6 +47,9 @@ struct OptimizerState {
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
+/// AdamW on a slice, with the scalars of the run's step.
+void adamw_step(const RunContext& context, const ParamLayout& layout, OwnedSlice& slice);
+
 /// Makes what these ranks gather, or sum too, where the backend has windows for it.  Collective, with equal
 /// sizes.
 inline MakeMemory window_of(Communicator& ranks, WindowUse use = WindowUse::gathers) {

@@ -28,7 +28,7 @@ NAMES = {"attention": ("q, k, v, heads", "c_proj"), "MLP": ("c_fc, GELU", "c_pro
 
 
 def forward_half(step, half, sum_issued):
-    """As TensorLayers::forward_block has it: finish what came before and the norm, gather, two products, sum. Returns when the sum is there."""
+    """As TensorParallel::forward_block has it: finish what came before and the norm, gather, two products, sum. Returns when the sum is there."""
     step.wait(sum_issued)
     step.compute("norm", -1, NORM)
     step.wait(step.send("norms", -1, MESSAGE))

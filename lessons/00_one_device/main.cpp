@@ -1,7 +1,8 @@
 #include "common/run/run_lesson.h"
 #include "lessons/plans.h"
-#include "reference_order.h"
+#include "lessons/reference/reference_order.h"
 
+// ReferenceOrder is OneDevice, unless a flag asks for the order in which a later lesson adds.
 int main(int argc, char** argv) {
   return sc::run_lesson<sc::ReferenceOrder>(
       {.name = "00_one_device",

@@ -44,6 +44,7 @@ void OneDevice::global_norm() {
 }
 
 // [anchor: update]
+// AdamW, from the gradient, two moments and (in 16 bits) the fp32 master.
 void OneDevice::step_unit(int unit) {
   const auto mark = context_.timeline.mark(Pass::update, unit);
   OwnedSlice& s = slices_[unit];

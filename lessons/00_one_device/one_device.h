@@ -10,8 +10,8 @@ namespace sc {
 
 class OneDevice : public Strategy {
  public:
-  /// ranks: the world whose slices padding makes room for. plan: what it holds, and what else a derived class
-  /// takes.
+  /// Vectors are padded so that `ranks` ranks could cut them into slices. `plan` has what plan_one_device
+  /// says, and what a derived class takes.
   OneDevice(RunContext& context, WorldSize ranks, const MemoryPlan& plan);
   StepResult train_step(std::span<const Batch> micro_batches) override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
@@ -31,7 +31,7 @@ class OneDevice : public Strategy {
   ParamLayout layout_;
   Passes passes_;
   at::Tensor sums_;         // [4] fp64: loss, tokens, sum of squares, overflow flag
-  at::Tensor grads_arena_;  // all units' gradients, one after another; behind them what a derived class adds
+  at::Tensor grads_arena_;  // all units' gradients, one after another, and what a derived class puts behind
   std::vector<UnitTensors> params_full_, grads_full_;  // by unit: views of arenas
   std::vector<OwnedSlice> slices_;                     // by unit: all of it, with its optimizer state
 };

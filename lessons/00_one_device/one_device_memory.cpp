@@ -1,6 +1,6 @@
 // What lesson 00 takes from the ledger, as one_device_plan.cpp says.
 #include "common/model/unit_views.h"
-#include "reference_order.h"
+#include "one_device.h"
 
 namespace sc {
 
@@ -16,8 +16,7 @@ OneDevice::OneDevice(RunContext& context, WorldSize ranks, const MemoryPlan& pla
   params_full_ = unit_views(layout_, buffers_.zeros("params_full"));
   grads_arena_ = buffers_.zeros("grads_full");
   grads_full_ = unit_views(layout_, grads_arena_);
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
-  // moments.
+  // AdamW steps an fp32 master where parameters have 16 bits, else the parameters, and keeps two moments.
   const OptimizerState state(buffers_, "full");
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s = whole_unit(layout_, unit);
@@ -26,69 +25,6 @@ OneDevice::OneDevice(RunContext& context, WorldSize ranks, const MemoryPlan& pla
     take_over(context, layout_, state, s);
     slices_.push_back(std::move(s));
   }
-}
-
-ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
-    : OneDevice(context, ranks_of(order), Plans(order).memory_plan(context.shape)),
-      order_(order),
-      rank_sums_(buffers_.zeros("rank_sums").view({-1, 4}).unbind()) {
-  const std::int64_t psi = layout_.arena_size().value();
-  for (const at::Tensor& both : grads_arena_.view({gradients_held(order), -1}).unbind()) {
-    const at::Tensor head = both.narrow(0, psi, both.numel() - psi);
-    gradients_.push_back(make_gradient(both.narrow(0, 0, psi), head.numel() > 0 ? head : at::Tensor()));
-  }
-  if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order, buffers_);
-}
-
-TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)
-    : layout(layout_of_part(context.shape, order, rank)),
-      gpt(context.shape, layout, PartSizes(context.shape, layout, order.tokens)),
-      buffers(shape_of_parts(context.shape), gpt.sizes(), /*kept=*/false, context.ledger) {
-  MemoryPlan plan;
-  plan_part(context.shape, order, rank, plan);
-  PlannedBuffers planned(context.ledger, plan);
-  params_arena = planned.zeros("params_part");
-  params = unit_views_of_both(layout, params_arena);
-  for (const at::Tensor& arena : planned.all_zeros("grads_part")) {
-    // What is as long as all units holds their gradient; what lies behind it is the head's own.
-    if (arena.numel() < params_arena.numel()) {
-      gradients.back().head_arena = arena;
-    } else {
-      gradients.push_back({arena, {}, unit_views_of_both(layout, arena)});
-    }
-  }
-}
-
-BlockSaved& TensorOrder::Part::saved(int unit) {
-  const auto block = static_cast<std::size_t>(unit - 1);
-  buffers.saved[block].x = block == 0 ? buffers.input : buffers.x[block - 1];
-  return buffers.saved[block];
-}
-
-TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
-                         PlannedBuffers& buffers)
-    : whole_(whole), order_(order) {
-  const std::int64_t t = order.tensor_ranks;
-  const at::Tensor sums = buffers.zeros("part_sums").view({t, -1, 4}),
-                   waiting = buffers.zeros("part_waiting");
-  for (int rank = 0; rank < t; ++rank) {
-    Part& part = parts_.emplace_back(context, order, rank);
-    part.sums = sums.select(0, rank).unbind();
-    if (waiting.defined()) part.waiting = waiting.view({t, -1, part.gpt.sizes().d}).select(0, rank);
-  }
-  const PartSizes& s = parts_[0].gpt.sizes();
-  split_ = s.split();
-  total_ = buffers.zeros("total_of_parts").view({s.N, s.d});
-  if (split_) total_of_whole_ = buffers.zeros("total_of_whole").view(at::kFloat);
-}
-
-// head_matrix() finds wte's matrix at the beginning of unit 0's vector, so that a vector of the matrix alone
-// will do.
-ReferenceOrder::Gradient ReferenceOrder::make_gradient(const at::Tensor& arena,
-                                                       const at::Tensor& head_arena) const {
-  Gradient g{arena, head_arena, unit_views(layout_, arena), unit_views(layout_, arena)};
-  if (head_arena.defined()) g.head[0] = {head_arena, {}};
-  return g;
 }
 
 }  // namespace sc

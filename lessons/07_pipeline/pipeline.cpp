@@ -9,9 +9,16 @@ using pipedream::Action;
 using pipedream::Kind;
 
 // [anchor: perform]
-// One optimizer step: this stage's list, as pipedream proved it. A receive is posted and does not block:
-// whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for it, be it
-// for a receive.
+// One optimizer step: this stage's list, as pipedream proved it. 1F1B is such a list; on stage 0 of four,
+// with six micro-batches (F forward, B backward, SA sends an activation, RG receives a gradient):
+//   F0 SA0  F1 SA1  F2 SA2  RG0   as many forwards as stages follow: the first gradient comes back then
+//   F3 SA3  B0   RG1              a backward after each forward, so that no more than four micro-batches
+//   F4 SA4  B1   RG2              are kept
+//   F5 SA5  RG3  B2
+//   RG4 B3  RG5  B4  B5           the backwards that are left
+//   step@1                        weights of this stage are updated, once all stages know the norm
+// A receive is posted and does not block: whoever needs the value waits for it. Nor does a send: whoever
+// writes to its buffer again waits for it.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t i = 0; i < share_.actions().size(); ++i) {
@@ -29,7 +36,6 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
         messages_.send_activation(a, slot);
         break;
       case Kind::receive_gradient:
-        messages_.wait_gradient_sent(slot.grad_in);
         messages_.receive_gradient(a, slot);
         break;
       case Kind::backward:
@@ -41,17 +47,14 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
         messages_.send_gradient(a, slot);
         break;
       case Kind::step:
-        wait_reduced();
-        add_tied();
-        global_norm();
-        step(a);
+        update(a);
         break;
       case Kind::stash:
       case Kind::drop:
-        break;  // of schedules without a flush, which this lesson refuses
+        break;  // only schedules without a flush have these, which this lesson refuses
     }
   }
-  messages_.wait_sent();  // nothing of a step outlives it: one graph can hold it
+  messages_.wait_sent();  // no message outlives its step, so that one graph can hold a step
   return {sums_, context_.scalars.grad_norm};
 }
 
@@ -63,8 +66,8 @@ void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
 }
 
 // [anchor: backward]
-// Last block first. A gradient of weights is the sum over the step's micro-batches, of a chunk in ascending
-// order: with the last one it is complete, and leaves while the blocks before it compute.
+// Last block first. A gradient of weights is the sum over the step's micro-batches, in ascending order: with
+// the last of them it is complete, and leaves while the blocks before it compute.
 void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
   const int position = share_.schedule.position(a);
   const Part& part = share_.part(position);
@@ -78,8 +81,8 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
     if (last) reduce_grads(share_.layout.last_unit());
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    if (halves.inputs && unit == part.first)
-      messages_.wait_gradient_sent(slot.grad_out);  // this one's goes there
+    // The first block writes where the gradient for the stage before is sent from.
+    if (halves.inputs && unit == part.first) messages_.wait_gradient_sent(slot.grad_of_input);
     stage_.backward(unit, slot, write, halves);
     if (halves.weights && last) reduce_grads(unit);
   }
@@ -90,28 +93,35 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
 }
 
 // [anchor: reduce-over-replicas]
-// Each unit leaves after its last micro-batch, as in lesson 01, but over the ranks of this stage alone; where
-// states are cut, as in lesson 02: to the replica that owns the slice.
+// Each unit leaves after its last micro-batch, as in lesson 01, but over the ranks of this stage alone. What
+// every tensor rank has (lesson 11's whole segments) is complete later.
 void Pipeline::reduce_grads(int unit) {
-  if (!replicas_) return;
-  std::vector<Stage::Held>& held = stage_.held();
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    Stage::Held& h = held[i];
-    if (completed_by(h) != unit) continue;
-    const What what{OpPurpose::gradients, h.unit};
-    reduced_[i] = options_.states == ReplicaStates::whole
-                      ? replicas_->all_reduce(h.grads, what)
-                      : replicas_->reduce_scatter(h.grads, h.grads_slice, what);
-  }
+  for (Stage::Held& held : stage_.completed_by(unit))
+    if (held.segment == Segment::sharded) reduce(held);
 }
 
-// The copy of wte is complete when the head is.
-int Pipeline::completed_by(const Stage::Held& held) const {
-  return held.copy ? share_.layout.last_unit() : held.unit;
+// Where replicas cut the states, the sum goes to the replica that owns the slice, as in lesson 02.
+void Pipeline::reduce(Stage::Held& held) {
+  if (!replicas_) return;
+  const What what{OpPurpose::gradients, held.unit};
+  held.reduced = options_.states == ReplicaStates::whole
+                     ? replicas_->all_reduce(held.grads, what)
+                     : replicas_->reduce_scatter(held.grads, held.grads_slice, what);
 }
 
 void Pipeline::wait_reduced() {
-  for (Ticket& ticket : reduced_) ticket.wait();
+  for (Stage::Held& held : stage_.held()) held.reduced.wait();
+}
+
+// Both ends step the tied matrix: the same numbers in, the same bits out.
+void Pipeline::update(const Action& a) {
+  wait_reduced();
+  add_tied();
+  global_norm();
+  const auto timed = pace_.turn(a);
+  for (Stage::Held& held : stage_.held())
+    if (!held.own.empty()) adamw_step(context_, share_.layout, held.own);
+  publish_params();
 }
 
 // [anchor: tied-on-both-ends]
@@ -124,13 +134,14 @@ void Pipeline::add_tied() {
 }
 
 // [anchor: one-norm-over-stages]
-// The only place where the stages wait for each other as a whole. The tied copy's square counts on the first
-// stage only; each replica squares its slice.
+// The only place where all stages wait for each other. The tied copy's square counts on the first stage only;
+// each replica squares its slice.
 void Pipeline::global_norm() {
   std::vector<at::Tensor> mine;
-  for (const Stage::Held& h : stage_.held()) {
-    if (squares(h))
-      mine.push_back(slice_of_rank(share_.layout, h.unit, Rank{share_.replica}, h.segment).of_unit(h.grads));
+  for (const Stage::Held& held : stage_.held()) {
+    if (!squares(held)) continue;
+    const Rank replica{share_.replica};
+    mine.push_back(slice_of_rank(share_.layout, held.unit, replica, held.segment).of_unit(held.grads));
   }
   add_sums_of_squares(mine, sums_);
   finish_sums(sums_);
@@ -138,38 +149,22 @@ void Pipeline::global_norm() {
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
-// The tied copies too: the same numbers in, the same bits out.
-void Pipeline::step(const Action& action) {
-  const auto timed = pace_.turn(action);
-  for (Stage::Held& h : stage_.held())
-    if (!h.own.empty()) step_unit(h.own);
-  publish_params();
-}
-
-void Pipeline::step_unit(OwnedSlice& s) {
-  const Workload& w = context_.shape.workload;
-  adamw_step(hyper_of(w.optim), context_.scalars, share_.layout.decay_ranges(s.unit, s.segment, s.range),
-             s.grads, s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
-}
-
 // Lesson 02's publish, between the replicas of one stage. Every replica has every slice when the step ends.
 void Pipeline::publish_params() {
   if (share_.shards == 1) return;
-  for (std::size_t i = 0; i < published_.size(); ++i) {
-    Stage::Held& h = stage_.held()[i];
-    published_[i] = replicas_->all_gather(h.params_slice, h.params, {OpPurpose::parameters, h.unit});
-  }
-  for (Ticket& ticket : published_) ticket.wait();
+  for (Stage::Held& held : stage_.held())
+    held.published =
+        replicas_->all_gather(held.params_slice, held.params, {OpPurpose::parameters, held.unit});
+  for (Stage::Held& held : stage_.held()) held.published.wait();
 }
 
 void Pipeline::after_step(std::int64_t step) {
   pace_.check(step);
-  if (!verifies_after(step, options_.verify_replicas)) return;
-  if (compare_copies(step)) ++replica_checks_;
+  if (verifies_after(step, options_.verify_replicas) && compare_copies(step)) ++replica_checks_;
 }
 
 // [anchor: verify-copies]
-// The replicas of this stage, and the two copies of wte, are equal to the bit.
+// The replicas of this stage must be equal to the bit, and so must the two copies of wte.
 bool Pipeline::compare_copies(std::int64_t step) {
   for (const Stage::Held& held : stage_.held()) {
     if (replicas_)
@@ -180,11 +175,10 @@ bool Pipeline::compare_copies(std::int64_t step) {
 }
 
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {
-  const StageOptions options = stage_options(options_);
   pipedream::Family family{};
   const bool known = pipedream::family_from_name(options_.schedule, family);
   Timetable table = timetable_of({.share = share_,
-                                  .options = options,
+                                  .options = stage_options(options_),
                                   .steps = {share_.schedule},
                                   .last_alone = context_.shape.device == DeviceKind::cuda,
                                   .family = known ? std::optional(family) : std::nullopt},

@@ -14,14 +14,16 @@
 
 namespace sc {
 
-/// What a pipeline is made of.
+/// What a pipeline is built from.
 struct PipelineParts {
   Share share;
-  // Of this stage; with the tied matrix's other copy. Or null.
+  /// The replicas of this stage, and the two stages that hold the tied matrix; null where this rank is in no
+  /// such group.
   std::unique_ptr<Communicator> replicas = {}, ends = {};
-  std::function<std::unique_ptr<Layers>(const Share&)> layers = {};  // empty: whole ones, GptLayers
+  /// Makes the stage's layers. Where it is empty the stage has whole matrices (gpt_layers).
+  std::function<std::unique_ptr<Layers>(const Share&)> layers = {};
 };
-/// With the groups that this share's rank is in. Collective.
+/// A share with the groups that its rank is in. Collective.
 PipelineParts parts_of(const RunContext& context, Share share);
 
 class Pipeline : public Strategy {
@@ -42,37 +44,36 @@ class Pipeline : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return share_.layout; }
 
  protected:
-  /// For a lesson that adds an axis to stages and replicas, and changes what follows.
+  /// For a lesson that adds an axis to stages and replicas (11), which replaces the virtual functions below.
   Pipeline(RunContext& context, const Options& options, PipelineParts parts);
-  void reduce_grads(int unit);
-  /// The unit with whose last backward a gradient is complete.
-  [[nodiscard]] virtual int completed_by(const Stage::Held& held) const;
-  /// All that leaves of a step's gradients has left, and its sums are there.
+  /// The sum of a complete gradient over this stage's replicas is on its way from here on.
+  void reduce(Stage::Held& held);
+  /// Every gradient that left has arrived, and so every sum over replicas is there.
   virtual void wait_reduced();
-  /// Whether the norm counts this rank's slice of it.
+  /// Whether this rank's slice of it counts in the norm.
   [[nodiscard]] virtual bool squares(const Stage::Held& held) const { return !held.copy; }
-  /// Whether this rank has anything that another one has, too.
+  /// Compares what other ranks hold as well. False: there is nothing of that kind.
   virtual bool compare_copies(std::int64_t step);
 
   RunContext& context_;
   const Share share_;
+  /// Or null, as in PipelineParts. The stage's tickets belong to these groups, which outlive it.
+  const std::unique_ptr<Communicator> replicas_, ends_;
   Stage stage_;
 
  private:
   void forward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
   void backward(const pipedream::Action& a, const Slot& slot, const Batch& batch);
+  void reduce_grads(int unit);
+  void update(const pipedream::Action& a);
   void add_tied();
   void global_norm();
-  void step(const pipedream::Action& action);
-  void step_unit(OwnedSlice& slice);
   void publish_params();
 
   Options options_;
   Messages messages_;
   Pace pace_;
   at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
-  const std::unique_ptr<Communicator> replicas_, ends_;  // or null
-  std::vector<Ticket> reduced_, published_;              // by what the stage holds
   std::int64_t replica_checks_ = 0;
 };
 

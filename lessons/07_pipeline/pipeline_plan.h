@@ -1,4 +1,4 @@
-// What lesson 07 holds and sends, known before a run; and its settings. No torch.
+// What lesson 07 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,28 @@
 
 namespace sc {
 
-/// States of parameters that a stage's replicas share: all of them on each, or lesson 02's slices.
+/// What each replica of a stage keeps of the optimizer's states: all of them, or lesson 02's slice.
 enum class ReplicaStates { whole, sharded };
-/// A send returns at once, or when its receive has begun.
+/// When a send returns: at once, or as soon as its receive has begun.
 enum class Sends { posted, blocking };
 
 struct PipelineOptions {
   std::string schedule = "1f1b";  // naive, gpipe, 1f1b, interleaved, zb_h1, or file:PATH
-  std::int64_t chunks = 1;        // model chunks a stage; interleaved alone means 2
-  std::int64_t warmup = 0;        // 1f1b: more forwards before the first backward, but for the last stage
+  std::int64_t chunks = 1;        // parts of the model on each stage; 1 means 2 where it is interleaved
+  std::int64_t warmup = 0;        // 1f1b: extra forwards before the first backward, not on the last stage
   std::int64_t replicas = 1;      // ranks that share a stage's micro-batches
   ReplicaStates states = ReplicaStates::whole;
-  std::string split = "balanced";   // balanced, uniform, or blocks of each position: 7,7,7,3
-  std::string profile_in = "none";  // pipedream's profile of the layers, for a balanced split
-  std::string costs = "none";       // pipedream's costs, from which a step's time is predicted
-  std::string pace = "none";        // pipedream's costs, which every action takes
-  double link_ms = 0;               // messages arrive so much later
+  std::string split = "balanced";   // balanced, uniform, or the blocks of each position, as 7,7,7,3
+  std::string profile_in = "none";  // a file with pipedream's profile of the layers, for a balanced split
+  std::string costs = "none";       // a file with pipedream's costs, which predict a step's time
+  std::string pace = "none";        // a file with pipedream's costs, which every action then takes
+  double link_ms = 0;               // every message arrives so much later
   Sends sends = Sends::posted;
-  bool unchecked = false;             // a list that deadlocks runs, to see it hang
-  std::int64_t verify_replicas = 50;  // every k steps all copies of a stage are compared; 0 = never
+  bool unchecked = false;             // runs a list in which pipedream found a deadlock, to see it hang
+  std::int64_t verify_replicas = 50;  // all copies of a stage are compared every so many steps; 0: never
 };
 
-/// Keys of what a generated list depends on beside its schedule: lesson 11 has them, too.
+/// The keys that a generated list depends on besides its schedule. Lesson 11 has them, too.
 template <class Options>
 void add_list_fields(FieldTable<Options>& table) {
   table.add({"chunks", "", "model chunks a stage, for interleaved and zb_h1; interleaved alone means 2"},

@@ -1,4 +1,4 @@
-// Which list a stage executes, and that it can be executed.
+// Finds the list that a stage executes, and proves that it can be executed.
 #include <spdlog/fmt/fmt.h>
 
 #include <tuple>
@@ -57,8 +57,7 @@ pipedream::Schedule from_file(const PipelineOptions& options, int stages, int mi
   return schedule;
 }
 
-// What executing a list asks for beyond pipedream's rules: the step, in which all stages meet, comes once and
-// at the end.
+// The step, in which all stages meet, has to come once and at the end; pipedream's rules allow more.
 void require_one_step(const pipedream::Schedule& schedule, const std::string& name) {
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<pipedream::Action>& actions = schedule.actions[static_cast<std::size_t>(stage)];
@@ -89,8 +88,8 @@ pipedream::Schedule proven(const PipelineOptions& options, int stages, int micro
   });
 }
 
-// The plan of a large mesh asks for one list once for each of its ranks: the newest is kept. A file may
-// change.
+// The plan of a large mesh asks for the same list once for each of its ranks, so the newest one is kept. What
+// is in a file may have changed, and is read again.
 pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int microbatches) {
   if (options.schedule.starts_with(kFile)) return proven(options, stages, microbatches);
   thread_local std::tuple<std::string, std::int64_t, std::int64_t, int, int> key;
@@ -103,8 +102,8 @@ pipedream::Schedule schedule_of(const PipelineOptions& options, int stages, int 
 }  // namespace
 
 Share share_of(const RunShape& shape, const PipelineOptions& options) {
-  if (shape.mesh.size(Axis::stages) >
-      shape.workload.model.layers)  // refused before a schedule of that many is proven
+  // More stages than blocks are refused before a schedule of that many is proven.
+  if (shape.mesh.size(Axis::stages) > shape.workload.model.layers)
     cut_blocks(shape.workload, static_cast<int>(shape.mesh.size(Axis::stages)), options.split,
                options.profile_in);
   Share share(shape, stage_options(options),

@@ -36,7 +36,7 @@ void refuse_what_has_no_meaning(const RunShape& shape, const VersionOptions& opt
         "activations=keep or recompute_gelu, or versions=stash");
 }
 
-// What M micro-batches, S stages and the rule leave.
+// How often a stage updates: as asked for, if M micro-batches, S stages and the rule allow it.
 std::int64_t update_every_of(const RunShape& shape, const VersionOptions& options) {
   const std::int64_t M = micro_batches_of(shape), S = shape.mesh.size(Axis::stages);
   if (M < S)
@@ -85,15 +85,14 @@ const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
 // Stage 0 makes an update S - 1 micro-batches later than the last stage: so many updates (rounded up) the
 // norm must lag, or somebody waits. What a step came to is known when stage 0 has made its last update, and
 // its norm.
-Endless::Endless(const RunShape& shape, const VersionOptions& options)
-    : microbatches(micro_batches_of(checked(shape, options))),
+Endless::Endless(const RunShape& shape, const VersionOptions& of)
+    : options(of),
+      microbatches(micro_batches_of(checked(shape, options))),
       update_every(update_every_of(shape, options)),
       updates_a_step(microbatches / update_every),
       windows(windows_of(shape, options, update_every)),
       share(shape, stage_options(options), windows.proven()),
-      norm_lag(options.clip_norm == ClipNorm::lagged
-                   ? ceil_div(shape.mesh.size(Axis::stages) - 1, update_every)
-                   : 0),
+      norm_lag(ceil_div(shape.mesh.size(Axis::stages) - 1, update_every)),
       result_lag(ceil_div(2 * norm_lag * update_every, microbatches)) {}
 
 std::int64_t Endless::updates_after(int stage, std::int64_t done) const {
@@ -102,6 +101,15 @@ std::int64_t Endless::updates_after(int stage, std::int64_t done) const {
   for (std::int64_t t = 0; t < first; ++t)
     updates += std::ranges::count(windows.window(stage, t), pipedream::Kind::step, &pipedream::Action::kind);
   return updates;
+}
+
+// Each update whose norm has not clipped one yet has sums of all stages and of this one; besides there are
+// the sums that clip. Each step whose result is not there yet has its numbers, on the device and on the host.
+void plan_late_sums(const Endless& endless, MemoryPlan& plan) {
+  const Formula sums = 8 * (Formula("norm_lag", endless.norm_lag) + 1) + 4,
+                results = Endless::kResult * (Formula("result_lag", endless.result_lag) + 2);
+  plan.add({Purpose::workspace, "sums and results in flight", sums + results, DType::f64});
+  plan.add({Purpose::workspace, "results_host", results, DType::f64, Place::pinned});
 }
 
 }  // namespace sc

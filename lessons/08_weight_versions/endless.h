@@ -1,5 +1,5 @@
-// What a run without a flush is made of, from the shape and the settings alone: its schedule in windows, and
-// how far results lag behind. No torch.
+// A run without a flush, as shape and settings alone determine it: its schedule in windows, and how far
+// results lag behind. No torch.
 #pragma once
 
 #include "common/pipeline/share.h"
@@ -15,20 +15,26 @@ struct Endless {
   ///           with activations=recompute.
   Endless(const RunShape& shape, const VersionOptions& options);
 
-  std::int64_t microbatches;    // M, of one step
-  std::int64_t update_every;    // micro-batches
+  VersionOptions options;
+  std::int64_t microbatches;    // M of one step
+  std::int64_t update_every;    // so many micro-batches
   std::int64_t updates_a_step;  // M / update_every
   pipedream::Windows windows;
-  Share share;              // its schedule: four windows and the rest
-  std::int64_t norm_lag;    // updates: whose norm clips this one
-  std::int64_t result_lag;  // windows, after which every stage knows what a step came to
+  Share share;              // its schedule is four windows and the rest
+  std::int64_t norm_lag;    // an update is clipped by the norm of the one so many updates before it
+  std::int64_t result_lag;  // so many windows after a step's own every stage knows what the step came to
 
-  static constexpr std::int64_t kNorm = 4, kResult = 5;  // of a step's numbers: four sums, and a norm
+  /// A step has kResult numbers: four sums, and at kNorm the norm of its last update.
+  static constexpr std::int64_t kNorm = 4, kResult = 5;
   [[nodiscard]] Steps steps() const { return {share.schedule, &windows}; }
-  /// Made by a stage when so many windows are done.
+  /// How many updates the stage has made when so many windows are done.
   [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;
-  /// The first stage's backward needs tokens that the loader has overwritten by then.
+  /// Whether tokens are kept: the first of several stages needs them in a backward before which the loader
+  /// has overwritten them.
   [[nodiscard]] bool keeps_tokens() const { return share.first && !share.last; }
 };
+
+/// Adds what LateSums takes from the ledger.
+void plan_late_sums(const Endless& endless, MemoryPlan& plan);
 
 }  // namespace sc

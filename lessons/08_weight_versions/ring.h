@@ -1,10 +1,8 @@
-// What is in flight, by a number that only grows (an update, a step, a micro-batch): of the last `size` of
-// them.
+// Items by a number that only grows (an update, a step, a micro-batch): the last `size` of them are there.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace sc {
@@ -12,9 +10,7 @@ namespace sc {
 template <class T>
 class Ring {
  public:
-  Ring() = default;
   explicit Ring(std::int64_t size) : items_(static_cast<std::size_t>(size)) {}
-  explicit Ring(std::vector<T> items) : items_(std::move(items)) {}
 
   [[nodiscard]] T& operator[](std::int64_t number) {
     const auto size = static_cast<std::int64_t>(items_.size());

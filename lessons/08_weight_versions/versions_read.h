@@ -1,4 +1,4 @@
-// Which versions micro-batches were computed with, from all ranks.
+// Collects from all ranks which versions their micro-batches were computed with.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace sc {
 
-/// By rank, on rank 0. Collective.
+/// What every rank has counted, by rank, on rank 0; empty on the others. Collective.
 std::vector<VersionsRead> gather_versions(const VersionsRead& mine, Communicator& comm);
 
 }  // namespace sc

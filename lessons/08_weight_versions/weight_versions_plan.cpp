@@ -28,9 +28,6 @@ FieldTable<VersionOptions> WeightVersionsPlans::table() const {
             choice_or_integer<std::int64_t>(
                 {{"auto", 0}}, 1, [](std::int64_t n) { return n; }, [](std::int64_t n) { return n; }),
             &Options::update_every);
-  table.add({"clip_norm", "",
-             "whose norm clips an update: that of the newest one that all stages have made by then"},
-            choice<ClipNorm>({{"lagged", ClipNorm::lagged}}), &Options::clip_norm);
   add_stage_fields(table, "stage");
   return table;
 }
@@ -40,13 +37,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   const Endless endless(shape, options_);
   plan_stage(shape, endless.share, plan);
-  // Of each update that no norm clips yet, sums of this stage and of all, and the sums that clip; of each
-  // step whose result is not there yet, its numbers.
-  const Formula sums = 8 * (Formula("norm_lag", endless.norm_lag) + 1) + 4,
-                results = Endless::kResult * (Formula("result_lag", endless.result_lag) + 2);
-  plan.add({Purpose::workspace, "sums and results in flight", sums + results, DType::f64});
+  plan_late_sums(endless, plan);
   plan.add({Purpose::workspace, "divisor", {}, DType::f32});
-  plan.add({Purpose::workspace, "results_host", results, DType::f64, Place::pinned});
   const BatchConfig& batch = shape.workload.batch;
   const Formula stages("S", shape.mesh.size(Axis::stages)), rows("B", batch.micro),
       length("T", batch.sequence);
@@ -56,8 +48,8 @@ MemoryPlan WeightVersionsPlans::memory_plan(const RunShape& shape) const {
   return plan;
 }
 
-// Of a window in the steady state; the second one has the same operations already: as many forwards as
-// backwards, an all-reduce an update, and a step's numbers to the host.
+// A window in the steady state has as many forwards as backwards, an all-reduce for each update, and a copy
+// of a step's numbers to the host. The second window has the same operations already.
 CommPlan WeightVersionsPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const Endless endless(shape, options_);
@@ -75,7 +67,8 @@ Contents WeightVersionsPlans::contents(const RunShape& shape) const {
 
 namespace {
 
-// Older versions, what an update is being added up in, and the gradient that has arrived.
+// What a checkpoint holds in the middle: older versions, the gradient that an update is being added up in,
+// and the gradient that the next stage has sent.
 Bytes bytes_in_flight(const Endless& endless, const Workload& w) {
   const Share& share = endless.share;
   Bytes bytes = (share.slots.pools.weights - 1) * bytes_of(share.elements, w.precision.dtype);
@@ -92,7 +85,7 @@ Facts WeightVersionsPlans::facts(const RunShape& shape) const {
   return {
       .links = {.message_ms = options_.link_ms},
       .updates_a_step = endless.updates_a_step,
-      .planned_from = 1,  // the first step has fewer backwards
+      .planned_from = 1,  // the first step has fewer backwards than the plan says
       .pending = bytes_in_flight(endless, shape.workload),
       .no_graph =
           "micro-batches of one step end in the next one, and every update has a learning rate of its own",

@@ -1,4 +1,4 @@
-// What lesson 08 holds and sends, known before a run; and its settings. No torch.
+// What lesson 08 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,11 @@
 
 namespace sc {
 
-/// Which update's norm clips an update; lagged: the newest that every stage has made.
-enum class ClipNorm { lagged };
-
 struct VersionOptions {
   pipedream::VersionRule versions = pipedream::VersionRule::stash;
-  std::int64_t update_every = 0;  // micro-batches; 0: auto, 1 or with two_buffers M
-  ClipNorm clip_norm = ClipNorm::lagged;
-  std::string split = "balanced";  // these five as in lesson 07
+  std::int64_t update_every = 0;  // micro-batches between updates; 0: 1, with two_buffers all of a step
+  // The others are lesson 07's.
+  std::string split = "balanced";
   std::string profile_in = "none";
   std::string costs = "none";
   std::string pace = "none";

@@ -13,13 +13,13 @@ TensorLane::TensorLane(const GptParts& parts, Communicator& group, Activations a
       work_(std::move(work)) {}
 
 // [anchor: gather-tokens]
-// Every rank's tokens to all; where each has all of them (tokens=whole), nothing travels.
+// Every rank's tokens go to all. Where each has all of them (tokens=whole) nothing travels.
 Ticket TensorLane::gather(GatheredRows& rows, const What& what) {
   return parts_->sizes().split() ? group_->all_gather(rows.own, rows.all, what) : Ticket();
 }
 
 // [anchor: sum-to-my-tokens]
-// Every rank has a summand of every token; of the sum each needs its own tokens, or all (tokens=whole).
+// Every rank has a summand of every token. It needs the sum of its own tokens, or of all (tokens=whole).
 void TensorLane::sum_partial(const What& what) {
   sum_ = parts_->sizes().split() ? group_->reduce_scatter(work_.partial, work_.sum, what)
                                  : group_->all_reduce(work_.partial, what);
@@ -49,38 +49,41 @@ void TensorLane::embed(const at::Tensor& tokens) {
   sum_partial({OpPurpose::activations, 0});
 }
 
+void TensorLane::end_embedding() {
+  sum_.wait();
+  parts_->positions(params_[0], work_.sum, x(0));
+  enter(first_);
+}
+
 void TensorLane::enter(int unit) {
   parts_->norm(unit, Half::attention, params_[unit], saved(unit));
   gather_norm(unit, Half::attention);
 }
 
-void TensorLane::first(int unit, Half half) {
+void TensorLane::first_product(int unit, Half half) {
   norms_.wait();
   parts_->first_product(unit, half, params_[unit], saved(unit).norm(half).rows.all, saved(unit), gelu(unit));
 }
-void TensorLane::second(int unit, Half half) {
+void TensorLane::second_product(int unit, Half half) {
   parts_->second_product(unit, half, params_[unit], saved(unit), gelu(unit), work_.partial);
   sum_partial({OpPurpose::activations, unit});
 }
 
-void TensorLane::advance(int unit, Half half) {
-  if (half == Half::attention && unit == first_) {
-    sum_.wait();
-    parts_->positions(params_[0], work_.sum, x(0));
-    return enter(unit);
-  }
-  BlockNorm& norm = unit == parts_->layout().last_unit() ? work_.head : saved(unit).norm(half);
-  if (half == Half::mlp) {
-    sum_.wait();
-    BlockSaved& s = saved(unit);
-    parts_->add_norm(unit, Half::attention, params_, s.x, work_.sum, s.mid, &norm);
-  } else {
-    end_of_block(unit - 1, &norm);
-  }
-  norms_ = gather(norm.rows, {OpPurpose::activations, unit});
+void TensorLane::end_attention(int unit) {
+  sum_.wait();
+  BlockSaved& s = saved(unit);
+  parts_->add_norm(unit, Half::attention, params_, s.x, work_.sum, s.mid, &s.norm(Half::mlp));
+  gather_norm(unit, Half::mlp);
 }
 
-void TensorLane::end_of_block(int unit, BlockNorm* norm_behind) {
+void TensorLane::end_block(int unit) {
+  const int next = unit + 1;
+  BlockNorm& norm = next == parts_->layout().last_unit() ? work_.head : saved(next).norm(Half::attention);
+  add_mlp(unit, &norm);
+  norms_ = gather(norm.rows, {OpPurpose::activations, next});
+}
+
+void TensorLane::add_mlp(int unit, BlockNorm* norm_behind) {
   sum_.wait();
   parts_->add_norm(unit, Half::mlp, params_, saved(unit).mid, work_.sum, x(unit), norm_behind);
 }
@@ -93,8 +96,8 @@ void TensorLane::enter_head() {
 }
 
 // [anchor: logits-are-never-gathered]
-// A row's softmax needs its largest logit and the sum of all exponentials: two numbers of each rank, instead
-// of all logits.
+// A row's softmax needs its largest logit and the sum of all exponentials: each rank sends two numbers
+// instead of all its logits.
 at::Tensor TensorLane::statistics(Range rows) {
   const std::int64_t size = rows.size(), ranks = parts_->sizes().ranks;
   at::Tensor logits = work_.logits.narrow(0, 0, size), mine = work_.statistics.narrow(0, 0, size),
@@ -105,7 +108,7 @@ at::Tensor TensorLane::statistics(Range rows) {
   return all.view({ranks, size, 2});
 }
 
-// scale undefined: the loss alone.
+// Logits exist for one chunk of tokens at a time.
 void TensorLane::head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums) {
   const PartSizes& s = parts_->sizes();
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
@@ -141,12 +144,12 @@ void TensorLane::take_gradient(const at::Tensor& rows, int unit) {
 }
 
 void TensorLane::backward_to_norm(int unit, Half half) {
-  // Forward has kept norms of all tokens, or its second time has just gathered them.
+  // Norms of all tokens are there where forward has kept them, or where recompute() has just gathered them.
   if (!kept_ && !(activations_ == Activations::recompute && half == Half::mlp)) {
-    parts_->norm(unit, half, params_[unit], saved(unit));  // again
+    parts_->norm(unit, half, params_[unit], saved(unit));
     gather_norm(unit, half);
   }
-  gradient_.wait();  // issued one half ago
+  gradient_.wait();  // it has been on its way since the half before
   parts_->backward_to_norm(unit, half, params_[unit], saved(unit), work_.gradients[newest_].all, work_.grads,
                            work_.partial);
   sum_partial({OpPurpose::activation_gradients, unit});
@@ -175,10 +178,10 @@ void TensorLane::recompute(int unit) {
   if (activations_ == Activations::recompute_gelu) parts_->gelu_again(saved(unit), gelu(unit));
   if (activations_ != Activations::recompute) return;
   enter(unit);
-  first(unit, Half::attention);
-  second(unit, Half::attention);
-  advance(unit, Half::mlp);
-  first(unit, Half::mlp);  // what follows is the block's output, which nobody needs
+  first_product(unit, Half::attention);
+  second_product(unit, Half::attention);
+  end_attention(unit);
+  first_product(unit, Half::mlp);  // the second product would make the block's output, which nobody needs
 }
 
 void TensorLane::embed_backward(const at::Tensor& tokens, Write wte, Write wpe) {

@@ -1,5 +1,6 @@
 // One micro-batch on its way through the halves of blocks, where several ranks share every matrix, with the
-// messages between them.
+// messages between them. Every call computes from one message to the next: it waits for the one that it needs
+// and leaves the next one on its way.
 #pragma once
 
 #include <span>
@@ -12,57 +13,64 @@ namespace sc {
 
 class TensorLane {
  public:
-  /// group: the ranks that share the matrices. kept: norms of all tokens stay from forward for backward;
-  /// where tokens are whole they do.
+  /// `group` are the ranks that share the matrices. With `kept` norms of all tokens stay from forward for
+  /// backward; where every rank has all tokens anyway they do. `parts` and `group` outlive it.
   TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept, Workspace work);
-  /// By unit, what all other calls compute with.
+  /// All other calls compute with these vectors, by unit.
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {
     params_ = params, grads_ = grads;
   }
-  /// The following calls are about the micro-batch whose activations these are, and blocks first to last,
-  /// whose output is of.x.back().
+  /// The following calls are about the micro-batch whose activations these are, and about blocks `first` to
+  /// `last`, whose output is of.x.back().
   void begin(ActivationSet& of, int first, int last) {
     of_ = &of, first_ = first;
     base_ = last + 1 - static_cast<int>(of.x.size());
   }
 
-  /// Forward begins with the embedding's sum on its way to x[0], or with x[0]: then block `unit` is entered,
-  /// its norm on its way.
+  /// From tokens to a summand of their embedding, whose sum is on its way.
   void embed(const at::Tensor& tokens);
+  /// From that sum, and the positions, to the first block's input; and enters that block.
+  void end_embedding();
+  /// From a block's input that is there to its norm, which is on its way to all.
   void enter(int unit);
-  /// To my heads, or my columns of the MLP; then to a summand of all tokens, whose sum is on its way.
-  void first(int unit, Half half);
-  void second(int unit, Half half);
-  /// To the beginning of a half, or of the head: what came before it is complete, and its norm is on its way
-  /// to all.
-  void advance(int unit, Half half);
-  /// To the end of a block that nothing here follows.
-  void complete(int unit) { end_of_block(unit, nullptr); }
+  /// From the norm of all tokens to this rank's heads, or its columns of the MLP.
+  void first_product(int unit, Half half);
+  /// From there to a summand of all tokens, whose sum is on its way.
+  void second_product(int unit, Half half);
+  /// The sum is added to the block's input; the norm that the MLP begins with is on its way to all.
+  void end_attention(int unit);
+  /// The sum completes the block's output; the norm that the next block, or the head, begins with is on its
+  /// way to all.
+  void end_block(int unit);
+  /// The same where nothing follows on this rank: no norm.
+  void end_last_block(int unit) { add_mlp(unit, nullptr); }
 
-  /// Of the last block's output, where `advance` has not come to it; or again.
+  /// The norm of the last block's output is on its way to all: what end_block has done, and end_last_block
+  /// has not.
   void enter_head();
-  /// Loss and tokens onto `sums`; with `scale` the sum of the gradient behind ln_f is on its way. write: of
-  /// the first micro-batch.
+  /// Adds loss and tokens to `sums`. Where `scale` is defined the sum of the gradient of ln_f's output is on
+  /// its way.
   void head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums);
-  /// The gradient of the last block's output, on its way to all.
+  /// The gradient of the last block's output is on its way to all.
   void head_backward(Write write);
 
-  /// Backward of a half: norms of all tokens again, back to the summand of its norm's gradient; weights of
-  /// the second matrix; the norm's own; weights of the first matrix.
+  /// The gradient [n, d] of a block's output comes from elsewhere; it is on its way to all.
+  void take_gradient(const at::Tensor& rows, int unit);
+  /// What forward did not keep is computed again, with its messages.
+  void recompute(int unit);
+  /// From the gradient of a half's output to a summand of the gradient of its norm's output, whose sum is on
+  /// its way.
   void backward_to_norm(int unit, Half half);
   void second_weights(int unit, Half half, Write write);
-  ///   out  where the gradient of a block's input goes that is for elsewhere, [n, d]; null: on its way to all
+  /// From that sum to the gradient of the half's input, which is on its way to all; or, [n, d], goes to
+  /// `out`.
   void backward_of_norm(int unit, Half half, at::Tensor* out = nullptr);
   void first_weights(int unit, Half half, Write write);
   void vectors(int unit, Write write) { parts_->vectors(unit, work_.grads, grads_[unit], write); }
-  /// What forward did not keep: its products again, with their messages.
-  void recompute(int unit);
-  /// The gradient [n, d] of a block's output comes from elsewhere.
-  void take_gradient(const at::Tensor& rows, int unit);
-  /// wte: of a tied matrix onto the head's part.
+  /// Of a tied matrix the head's part of wte's gradient is there: `wte` accumulates then.
   void embed_backward(const at::Tensor& tokens, Write wte, Write wpe);
 
-  /// The gradient that backward has come to, of this rank's tokens.
+  /// [n, d], the gradient of this rank's tokens that backward has come to.
   [[nodiscard]] const at::Tensor& newest() const { return work_.gradients[newest_].own; }
 
  private:
@@ -75,18 +83,18 @@ class TensorLane {
   [[nodiscard]] at::Tensor& x(int unit) {
     return unit < first_ ? of_->input : of_->x[static_cast<std::size_t>(unit - base_)];
   }
-  void end_of_block(int unit, BlockNorm* norm_behind);
+  void add_mlp(int unit, BlockNorm* norm_behind);
   [[nodiscard]] at::Tensor statistics(Range rows);
 
   const GptParts* parts_;
   Communicator* group_;
   Activations activations_;
-  bool kept_;  // or whole
+  bool kept_;
   Workspace work_;
   ActivationSet* of_ = nullptr;
-  int first_ = 1, base_ = 1;       // the first block; the one of of_->x[0]
-  std::size_t newest_ = 0;         // of work_.gradients
-  Ticket norms_, sum_, gradient_;  // on their way
+  int first_ = 1, base_ = 1;       // the first block, and the one whose output is of_->x[0]
+  std::size_t newest_ = 0;         // of work_.gradients: the one that backward has come to
+  Ticket norms_, sum_, gradient_;  // of the messages on their way
   std::span<const UnitTensors> params_, grads_;
 };
 

@@ -1,22 +1,34 @@
 #include "tensor_parallel.h"
 
+#include <string>
+
 #include "common/base/check.h"
 #include "common/strategy/replica_hash.h"
 
 namespace sc {
+namespace {
 
-// One optimizer step. Every rank computes every micro-batch with its part of each matrix; the messages are in
-// TensorLayers.
+// Where a rank is, for the message of a hang: "forward of block 7's attention".
+std::string in_words(const char* pass, int unit, Half half) {
+  return std::string(pass) + " of block " + std::to_string(unit) + "'s " +
+         (half == Half::attention ? "attention" : "MLP");
+}
+
+Write write_of(std::size_t lane, Write write) { return lane == 0 ? write : Write::accumulate; }
+
+}  // namespace
+
+// One optimizer step. Every rank computes every micro-batch with its part of each matrix.
 StepResult TensorParallel::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   micro_batches_ = micro_batches;
-  const auto lanes = static_cast<std::size_t>(options_.lanes);  // micro-batches that take turns
-  for (std::size_t j = 0; j < micro_batches.size(); j += lanes) {
+  for (std::size_t j = 0; j < micro_batches.size(); j += lanes_.size()) {
+    const std::span<const Batch> batches = micro_batches.subspan(j, lanes_.size());
     const Write write = j == 0 ? Write::overwrite : Write::accumulate;
-    forward(micro_batches.subspan(j, lanes));
-    layers_.head(write, sums_);  // loss; gradients of x, the head's, ln_f's
-    for (int unit = layout_.num_blocks(); unit >= 1; --unit) layers_.backward_block(unit, write);
-    layers_.embed_backward(write);  // the tied head opened it, this completes it
+    forward(batches);
+    head(batches, write);  // loss; gradients of x, the head's, ln_f's
+    for (int unit = layout().num_blocks(); unit >= 1; --unit) backward_block(unit, write);
+    embed_backward(batches, write);  // the tied head opened it, this completes it
   }
   sum_replicated();
   global_norm();
@@ -25,13 +37,87 @@ StepResult TensorParallel::train_step(std::span<const Batch> micro_batches) {
 }
 
 void TensorParallel::forward(std::span<const Batch> batches) {
-  layers_.embed(batches);
-  for (int unit = 1; unit <= layout_.num_blocks(); ++unit) layers_.forward_block(unit);
+  embed(batches);
+  for (int unit = 1; unit <= layout().num_blocks(); ++unit) forward_block(unit, batches.size() > 1);
+}
+
+void TensorParallel::embed(std::span<const Batch> batches) {
+  for (std::size_t i = 0; i < batches.size(); ++i) context_.timeline.begin_micro_batch();
+  const auto mark = context_.timeline.mark(Pass::forward, 0);
+  context_.timeline.comes_to("forward of the embedding");
+  for (std::size_t i = 0; i < batches.size(); ++i) lanes_[i].embed(batches[i].tokens);
+  lanes_.front().end_embedding();
+}
+
+// [anchor: two-halves]
+// Attention and MLP have one form: two products, and a message before and behind them. A second micro-batch
+// is one call behind the first, so that one's messages travel during the other's products.
+void TensorParallel::forward_block(int unit, bool two) {
+  const auto mark = context_.timeline.mark(Pass::forward, unit);
+  TensorLane &one = lanes_.front(), &other = lanes_.back();
+  context_.timeline.comes_to(in_words("forward", unit, Half::attention));
+  one.first_product(unit, Half::attention);
+  if (two) unit == 1 ? other.end_embedding() : other.end_block(unit - 1);
+  one.second_product(unit, Half::attention);
+  if (two) other.first_product(unit, Half::attention);
+  one.end_attention(unit);
+  if (two) other.second_product(unit, Half::attention);
+  context_.timeline.comes_to(in_words("forward", unit, Half::mlp));
+  one.first_product(unit, Half::mlp);
+  if (two) other.end_attention(unit);
+  one.second_product(unit, Half::mlp);
+  if (two) other.first_product(unit, Half::mlp);
+  one.end_block(unit);
+  if (two) other.second_product(unit, Half::mlp);
+}
+
+void TensorParallel::head(std::span<const Batch> batches, Write write) {
+  const auto mark = context_.timeline.mark(Pass::head, layout().last_unit());
+  context_.timeline.comes_to("the head");
+  if (batches.size() > 1) lanes_.back().end_block(layout().num_blocks());
+  for (std::size_t i = 0; i < batches.size(); ++i)
+    lanes_[i].head(batches[i].targets, batches[i].scale, write_of(i, write), sums_);
+  for (std::size_t i = 0; i < batches.size(); ++i) lanes_[i].head_backward(write_of(i, write));
 }
 
 void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
   forward({&batch, 1});
-  layers_.head(Write::overwrite, sums, /*backward=*/false);
+  const auto mark = context_.timeline.mark(Pass::head, layout().last_unit());
+  lanes_.front().head(batch.targets, /*scale=*/{}, Write::overwrite, sums);
+}
+
+// [anchor: behind-the-weights]
+// Nobody waits for a gradient of weights, so messages travel during their products: the sum during the second
+// matrix's, the next half's gradient during the first one's. A second micro-batch's products hide more of
+// them.
+void TensorParallel::backward_block(int unit, Write write) {
+  const auto mark = context_.timeline.mark(Pass::backward, unit);
+  for (TensorLane& lane : lanes_) lane.recompute(unit);
+  for (const Half half : {Half::mlp, Half::attention}) {
+    context_.timeline.comes_to(in_words("backward", unit, half));
+    for (TensorLane& lane : lanes_) lane.backward_to_norm(unit, half);
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i].second_weights(unit, half, write_of(i, write));
+      lanes_[i].backward_of_norm(unit, half);
+    }
+    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].first_weights(unit, half, write_of(i, write));
+  }
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].vectors(unit, write_of(i, write));
+}
+
+void TensorParallel::embed_backward(std::span<const Batch> batches, Write write) {
+  const auto mark = context_.timeline.mark(Pass::embed_backward, 0);
+  context_.timeline.comes_to("backward of the embedding");
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const Write wte = layout().config().tied ? Write::accumulate : write_of(i, write);
+    lanes_[i].embed_backward(batches[i].tokens, wte, write_of(i, write));
+  }
+}
+
+// Of the last micro-batch: the gradient of the first block's input, for this rank's tokens.
+StateSlice TensorParallel::last_local() const {
+  const at::Tensor values = lanes_.back().newest().view({-1});
+  return {Purpose::workspace, 0, Segment::sharded, {0, values.numel()}, in_tensor(values)};
 }
 
 // [anchor: seen-by-parts]
@@ -40,7 +126,7 @@ void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
 // and a sum would count them t times.
 void TensorParallel::sum_replicated() {
   context_.timeline.comes_to("the sum of what every rank has");
-  if (sizes_.split()) context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();
+  if (parts_.sizes().split()) context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();
 }
 
 // [anchor: global-norm]
@@ -57,18 +143,16 @@ void TensorParallel::global_norm() {
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
-void TensorParallel::step_slice(OwnedSlice& s) {
-  const auto mark = context_.timeline.mark(Pass::update, s.unit);
-  const Workload& w = context_.shape.workload;
-  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(s.unit, s.segment, s.range), s.grads,
-             s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
+void TensorParallel::step_slice(OwnedSlice& slice) {
+  const auto mark = context_.timeline.mark(Pass::update, slice.unit);
+  adamw_step(context_, layout(), slice);
 }
 
 // [anchor: verify-replicas]
 // Two errors make no noise: copies that part, and ranks that read different rows.
 void TensorParallel::after_step(std::int64_t step) {
   if (!verifies_after(step, options_.verify_replicas)) return;
-  const int units = layout_.num_units();
+  const int units = layout().num_units();
   for (int unit = 0; unit < units; ++unit)
     if (params_[unit].whole.defined()) hashes_[unit].fill_(replica_hash(params_[unit].whole));
   std::uint64_t tokens = 0;
@@ -77,7 +161,8 @@ void TensorParallel::after_step(std::int64_t step) {
   hashes_[units].fill_(static_cast<std::int64_t>(tokens));
   context_.comm.all_gather(hashes_, hashes_of_all_, {OpPurpose::hashes}).wait();
   const at::Tensor of_all = hashes_of_all_.view({-1, units + 1});
-  for (int unit = units; unit >= 0; --unit) {  // other rows make other parameters: they come first
+  // Other rows make other parameters, so the tokens' hash, which is the last, is compared first.
+  for (int unit = units; unit >= 0; --unit) {
     const int odd = first_different(of_all.select(1, unit).contiguous());
     if (odd < 0) continue;
     const std::string who = "step " + std::to_string(step) + ": rank " + std::to_string(odd);

@@ -66,14 +66,15 @@ MemoryPlan TensorParallelPlans::memory_plan(const RunShape& shape) const {
   plan_optimizer_state(shape, psi, plan, "part");
   plan_part_buffers(shape, PartSizes(shape, layout, options_.tokens), options_.kept(), options_.lanes, plan);
   plan.add(step_sums());
-  // What every rank compares: a hash of each unit's replicated parameters, and one of the step's tokens.
+  // Ranks compare a hash of each unit's replicated parameters, and one of the step's tokens.
   plan.add({Purpose::workspace, "replica hashes", (layers + 3) * (1 + t), DType::i64});
   return plan;
 }
 
 // [anchor: ten-messages-a-block]
-// Forward of a block: before and behind each half. Backward: norms again, gradients behind each half.
-// Recomputed: both once more, and the MLP's are there for its weights.
+// A block's forward has a gather before each half and a sum behind it. Its backward gathers the norms again,
+// and has a sum and a gather of gradients behind each half. What is recomputed has forward's messages once
+// more, and so the MLP's norms are there for its weights.
 void plan_tensor_messages(const RunShape& shape, const PartSizes& s, const BlockRun& run, bool kept,
                           CommPlan& plan) {
   const WorldSize group{static_cast<int>(s.ranks)};
@@ -81,7 +82,7 @@ void plan_tensor_messages(const RunShape& shape, const PartSizes& s, const Block
   const auto add = [&](CommKind kind, OpPurpose purpose, int unit, std::int64_t times) {
     plan.add({kind, shape.workload.precision.dtype, Elements(s.N * s.d), group}, {purpose, unit}, M * times);
   };
-  // Tokens of all ranks, of each a run; where each has all there is nothing to gather.
+  // Where every rank has all tokens there is nothing to gather.
   const auto gathers = [&](OpPurpose purpose, int unit, std::int64_t times) {
     if (s.split()) add(CommKind::all_gather, purpose, unit, times);
   };
@@ -92,7 +93,7 @@ void plan_tensor_messages(const RunShape& shape, const PartSizes& s, const Block
   const int again = kept ? 0 : recompute ? 1 : 2, behind = run.last + 1;
   if (run.embeds) sums(OpPurpose::activations, 0, 1);
   for (int unit = run.first; unit <= run.last; ++unit) {
-    const bool leaves = unit == run.first && !run.embeds;  // its input's gradient
+    const bool leaves = unit == run.first && !run.embeds;  // its input's gradient goes to the stage before
     gathers(OpPurpose::activations, unit, (recompute ? 4 : 2) + again);
     gathers(OpPurpose::activation_gradients, unit, leaves ? 1 : 2);
     sums(OpPurpose::activations, unit, recompute ? 3 : 2);

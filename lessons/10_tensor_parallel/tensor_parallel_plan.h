@@ -1,4 +1,4 @@
-// What lesson 10 holds and sends, known before a run; and its settings. No torch.
+// What lesson 10 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include "common/model/part_plan.h"
@@ -6,26 +6,27 @@
 
 namespace sc {
 
+/// Where backward has the norms of all tokens from: gathered again, or kept from forward.
 enum class NormsForBackward { again, kept };
 
 struct TensorParallelOptions {
-  TokenShare tokens = TokenShare::split;  // of what lies between the halves of a block
-  NormsForBackward gathered =
-      NormsForBackward::again;  // norms of all tokens: gathered again, or kept from forward
-  std::int64_t lanes = 1;  // micro-batches that take turns: one's messages travel behind the other's products
-  std::int64_t verify_replicas = 50;  // every k steps the ranks compare what each has whole; 0 = never
+  TokenShare tokens = TokenShare::split;  // which tokens a rank has between the halves of a block
+  NormsForBackward gathered = NormsForBackward::again;
+  std::int64_t lanes = 1;  // micro-batches that take turns: one's messages travel during the other's products
+  std::int64_t verify_replicas = 50;  // ranks compare what each has whole every so many steps; 0: never
   [[nodiscard]] bool kept() const { return gathered == NormsForBackward::kept; }
 };
 
-/// All ranks share every matrix.
+/// The layout of this rank's part, where all ranks share every matrix.
 ParamLayout tensor_layout(const RunShape& shape);
 
-/// What a rank computes of each micro-batch: blocks, and the model's ends.
+/// What a rank computes of each micro-batch: blocks first to last, and perhaps the ends of the model.
 struct BlockRun {
   int first, last;
   bool embeds, head;
 };
-/// What a step's tokens make the ranks that share its matrices send. They are neighbours.
+/// Adds the messages of a step's forwards and backwards between the ranks that share matrices, which are
+/// neighbours.
 void plan_tensor_messages(const RunShape& shape, const PartSizes& sizes, const BlockRun& run, bool kept,
                           CommPlan& plan);
 

@@ -10,13 +10,14 @@
 
 namespace sc {
 
-/// Who shares a stage's matrices; null: nobody. A base, since it is there before the stage and outlives it.
+/// The ranks that share a stage's matrices; null where that is one rank. It is a base of Combined so that it
+/// is there before the stage and outlives it.
 struct TensorGroup {
   std::unique_ptr<Communicator> tensor_;
 };
 
-/// Lesson 07's step. Its replicas are a data group, who have the same part of each matrix; its ends are those
-/// of one part.
+/// Lesson 07's step. Its replicas are the ranks of a data group, which have the same part of each matrix; its
+/// two ends have the same part of the tied one.
 class Combined final : TensorGroup, public Pipeline {
  public:
   using Plans = CombinedPlans;
@@ -25,7 +26,6 @@ class Combined final : TensorGroup, public Pipeline {
   Combined(RunContext& context, const Options& options);
 
  private:
-  [[nodiscard]] int completed_by(const Stage::Held& held) const override;
   void wait_reduced() override;
   [[nodiscard]] bool squares(const Stage::Held& held) const override;
   bool compare_copies(std::int64_t step) override;

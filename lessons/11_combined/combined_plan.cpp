@@ -34,7 +34,7 @@ FieldTable<CombinedOptions> CombinedPlans::table() const {
   return table;
 }
 
-// Two GPUs of a host are nearest as tensor ranks; stages send the least.
+// Tensor ranks send the most, so they are neighbours on a host; stages send the least.
 Mesh mesh_of(const CombinedOptions& options, WorldSize world) {
   const std::int64_t n = to_int(world);
   if (options.mesh == "auto") {

@@ -1,4 +1,4 @@
-// What lesson 11 holds and sends, known before a run; and its settings. No torch.
+// What lesson 11 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include <string>
@@ -12,22 +12,23 @@ struct CombinedOptions {
   std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
-  std::int64_t warmup = 0;                        // lesson 07's
+  std::int64_t warmup = 0;
   ReplicaStates states = ReplicaStates::sharded;  // of the optimizer, in a data group
-  TokenShare tokens = TokenShare::split;  // of what lies between the halves of a block, in a tensor group
-  std::string split = "balanced";         // blocks of each position
-  std::int64_t verify_replicas = 50;      // every k steps copies are compared; 0 = never
+  TokenShare tokens = TokenShare::split;  // which tokens a tensor rank has between the halves of a block
+  std::string split = "balanced";
+  std::int64_t verify_replicas = 50;  // copies are compared every so many steps; 0: never
 };
 
-///   Errors  InputError 64: no mesh of three sizes, or of another world.
+/// The mesh that the option asks for.
+///   Errors  InputError 64: it does not have three sizes, or they are another world's.
 Mesh mesh_of(const CombinedOptions& options, WorldSize world);
-/// Lesson 07's of them.
+/// The same as lesson 07's options.
 PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options);
 /// This rank's share of a schedule that pipedream has proven, and its part of each matrix.
 ///   Errors  as lesson 07's share_of; InputError 64: backward in halves beside tensor ranks.
 Share share_of(const RunShape& shape, const CombinedOptions& options);
 PartSizes part_sizes_of(const RunShape& shape, const Share& share, const CombinedOptions& options);
-/// What plan_part_stage and TensorStage take for a share.
+/// The buffers of a stage whose matrices are shared: those of plan_part_stage and TensorStage.
 BufferShape part_stage_shape(const Share& share);
 
 class CombinedPlans final : public PlansWith<CombinedPlans, CombinedOptions> {

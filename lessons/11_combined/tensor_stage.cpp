@@ -28,17 +28,17 @@ void TensorStage::forward(const StageVectors& v, int position, const at::Tensor&
   begin(v, part, slot);
   if (share_.embeds(position)) {
     lane_.embed(tokens);
-    lane_.advance(part.first, Half::attention);
+    lane_.end_embedding();
   } else {
     lane_.enter(part.first);
   }
   for (int unit = part.first; unit <= part.last(); ++unit) {
-    lane_.first(unit, Half::attention);
-    lane_.second(unit, Half::attention);
-    lane_.advance(unit, Half::mlp);
-    lane_.first(unit, Half::mlp);
-    lane_.second(unit, Half::mlp);
-    unit < part.last() ? lane_.advance(unit + 1, Half::attention) : lane_.complete(unit);
+    lane_.first_product(unit, Half::attention);
+    lane_.second_product(unit, Half::attention);
+    lane_.end_attention(unit);
+    lane_.first_product(unit, Half::mlp);
+    lane_.second_product(unit, Half::mlp);
+    unit < part.last() ? lane_.end_block(unit) : lane_.end_last_block(unit);
   }
 }
 
@@ -62,31 +62,33 @@ void TensorStage::backward(const StageVectors& v, int unit, const Slot& slot, Wr
     throw std::logic_error("tensor ranks hide messages behind weights: backward is not halved");
   const Part& part = share_.part_of(unit);
   begin(v, part, slot);
-  if (unit == part.last() && slot.grad_in >= 0) lane_.take_gradient(gradient(slot.grad_in), unit + 1);
+  if (unit == part.last() && slot.grad_of_output != kNoBuffer)
+    lane_.take_gradient(gradient(slot.grad_of_output), unit + 1);
   lane_.recompute(unit);
-  const bool leaves = unit == part.first && slot.grad_out >= 0;  // for the stage before
+  const bool leaves = unit == part.first && slot.grad_of_input != kNoBuffer;  // for the stage before
   for (const Half half : {Half::mlp, Half::attention}) {
     lane_.backward_to_norm(unit, half);
     lane_.second_weights(unit, half, write);
     lane_.backward_of_norm(unit, half,
-                           leaves && half == Half::attention ? &gradient(slot.grad_out) : nullptr);
+                           leaves && half == Half::attention ? &gradient(slot.grad_of_input) : nullptr);
     lane_.first_weights(unit, half, write);
   }
   lane_.vectors(unit, write);
-  last_ = leaves ? &gradient(slot.grad_out) : &lane_.newest();
+  last_ = leaves ? &gradient(slot.grad_of_input) : &lane_.newest();
 }
 
 void TensorStage::embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
                                  Write write) {
   begin(v, share_.part_of(1), slot);
-  // The head's part of wte's gradient is on the last stage; with one stage it is here already.
+  // The head's part of wte's gradient is on the last stage. With one stage it is here already, and wte
+  // accumulates.
   const bool joint = share_.first && share_.last && share_.layout.config().tied;
   lane_.embed_backward(tokens, joint ? Write::accumulate : write, write);
 }
 
 at::Tensor& TensorStage::input(const Slot& slot) {
-  if (slot.from_set < 0) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
-  return buffers_.sets[static_cast<std::size_t>(slot.from_set)].x.back();
+  if (slot.input_in_set == kNoBuffer) return buffers_.inputs[static_cast<std::size_t>(slot.input)];
+  return buffers_.sets[static_cast<std::size_t>(slot.input_in_set)].x.back();
 }
 
 }  // namespace sc

@@ -8,12 +8,13 @@ namespace sc {
 
 class TensorStage final : public Layers {
  public:
-  /// group: the ranks that share this stage's matrices. Bytes: plan_part_stage of part_stage_shape(share).
+  /// `group` are the ranks that share this stage's matrices. Bytes: plan_part_stage of
+  /// part_stage_shape(share).
   TensorStage(const RunContext& context, Communicator& group, const Share& share, const PartSizes& sizes);
   void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) override;
   void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
             Write write, at::Tensor& sums) override;
-  /// Inputs and weights at once: a half's messages travel behind its weights.
+  /// Always computes both halves at once: messages travel during products of weights.
   void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) override;
   void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
                       Write write) override;
@@ -24,7 +25,7 @@ class TensorStage final : public Layers {
   [[nodiscard]] at::Tensor& gradient(int of_pool) override {
     return buffers_.grad_x[static_cast<std::size_t>(of_pool)];
   }
-  [[nodiscard]] at::Tensor sums() const override { return sums_; }
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return *last_; }
 
  private:
@@ -38,7 +39,7 @@ class TensorStage final : public Layers {
   ActivationBuffers buffers_;
   TensorLane lane_;
   at::Tensor sums_;         // [4] fp64
-  const at::Tensor* last_;  // the gradient that backward came to last
+  const at::Tensor* last_;  // the gradient that backward has come to
 };
 
 }  // namespace sc

@@ -2,8 +2,10 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
 
 #include "common/data/loader_plan.h"
@@ -67,6 +69,20 @@ TEST_F(LoaderTest, TargetsAreTheNextTokensAndScaleIsTheReciprocalOfTheirNumber) 
     EXPECT_TRUE(at::equal(batch.tokens.slice(1, 1), batch.targets.slice(1, 0, 15)));
     EXPECT_FLOAT_EQ(batch.scale.item<float>(), 1.0F / (12 * 16));
   }
+}
+
+// fp16's loss scale, and what --inject asks for; neither outlives its step.
+TEST_F(LoaderTest, TheLossIsMultipliedByWhatIsHandedIn) {
+  Loader loader(*sampler_, ledger_, {});
+  const auto scale_of = [&](std::int64_t step, const LossFactor& factor) {
+    return loader.train(step, factor)[0].scale.item<float>();
+  };
+  EXPECT_EQ(scale_of(0, {.loss_scale = at::full({}, 4096.0, at::kFloat)}), 4096.0F / (12 * 16));
+  EXPECT_TRUE(std::isnan(scale_of(1, {.factor = std::nan("")})));
+  for (const Batch& batch : loader.train(2, {.factor = std::nan("")}))
+    EXPECT_TRUE(std::isnan(batch.loss_factor));
+  EXPECT_EQ(scale_of(3, {}), 1.0F / (12 * 16));
+  EXPECT_EQ(loader.train(4)[0].loss_factor, 1);
 }
 
 TEST_F(LoaderTest, EvaluationIsTheSameOnAnyWorldAndEvenlyLong) {

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "common/optim/lr_schedule.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/exercise/convert.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
 #include "tests/exercises/world.h"

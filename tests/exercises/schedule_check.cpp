@@ -1,7 +1,7 @@
 #include <array>
 
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/07_pipeline/pipeline.h"
+#include "lessons/reference/reference_order.h"
 #include "pipedream/check.h"
 #include "pipedream/error.h"
 #include "pipedream/schedule_file.h"

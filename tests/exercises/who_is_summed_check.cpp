@@ -9,7 +9,7 @@
 #include "common/model/unit_views.h"
 #include "lessons/00_one_device/exercise/lent/tiny_gpt.h"
 #include "lessons/10_tensor_parallel/exercise/who_is_summed.h"
-#include "lessons/10_tensor_parallel/tensor_layers.h"
+#include "lessons/10_tensor_parallel/tensor_lane.h"
 #include "lessons/10_tensor_parallel/tensor_parallel_plan.h"
 #include "tests/exercises/check.h"
 #include "tests/exercises/tiny_data.h"
@@ -80,23 +80,35 @@ class TensorRank {
                .mesh = Mesh(comm.size(), {{Axis::tensor, to_int(comm.size())}}),
                .rank = comm.rank()},
         layout_(tensor_layout(shape_)),
-        layers_(context(comm), comm, layout_, PartSizes(shape_, layout_, tokens), {}) {
+        parts_(shape_, layout_, PartSizes(shape_, layout_, tokens)),
+        activations_(shape_, parts_.sizes(), /*kept=*/false, ledger_),
+        lane_(parts_, comm, shape_.workload.activations, /*kept=*/false, activations_) {
     const std::int64_t size = layout_.arena_size().value();
     params_ = at::zeros({size}, at::kFloat), grads_ = at::zeros({size}, at::kFloat);
     param_units_ = unit_views_of_both(layout_, params_), grad_units_ = unit_views_of_both(layout_, grads_);
     for (int unit = 0; unit < layout_.num_units(); ++unit)
       init_unit(layout_, unit, kSeed, param_units_[unit]);
-    layers_.use(param_units_, grad_units_);
+    lane_.use(param_units_, grad_units_);
+    lane_.begin(activations_, 1, layout_.num_blocks());
   }
   void backward(std::int64_t step) {
     Write write = Write::overwrite;
-    at::Tensor sums = layers_.sums();
+    at::Tensor sums = at::zeros({4}, at::kDouble);
     for (const Batch& batch : batches_of(step)) {
-      layers_.embed({&batch, 1});
-      for (int unit = 1; unit <= layout_.num_blocks(); ++unit) layers_.forward_block(unit);
-      layers_.head(write, sums);
-      for (int unit = layout_.num_blocks(); unit >= 1; --unit) layers_.backward_block(unit, write);
-      layers_.embed_backward(write);
+      lane_.embed(batch.tokens);
+      lane_.end_embedding();
+      for (int unit = 1; unit <= layout_.num_blocks(); ++unit) {
+        lane_.first_product(unit, Half::attention);
+        lane_.second_product(unit, Half::attention);
+        lane_.end_attention(unit);
+        lane_.first_product(unit, Half::mlp);
+        lane_.second_product(unit, Half::mlp);
+        lane_.end_block(unit);
+      }
+      lane_.head(batch.targets, batch.scale, write, sums);
+      lane_.head_backward(write);
+      for (int unit = layout_.num_blocks(); unit >= 1; --unit) backward_block(unit, write);
+      lane_.embed_backward(batch.tokens, Write::accumulate, write);
       write = Write::accumulate;
     }
   }
@@ -110,15 +122,23 @@ class TensorRank {
   }
 
  private:
-  RunContext context(Communicator& comm) { return {shape_, comm, ledger_, scalars_, *copies_, timeline_}; }
+  void backward_block(int unit, Write write) {
+    lane_.recompute(unit);
+    for (const Half half : {Half::mlp, Half::attention}) {
+      lane_.backward_to_norm(unit, half);
+      lane_.second_weights(unit, half, write);
+      lane_.backward_of_norm(unit, half);
+      lane_.first_weights(unit, half, write);
+    }
+    lane_.vectors(unit, write);
+  }
 
   RunShape shape_;
   Ledger ledger_{at::kCPU};
-  StepScalars scalars_;
-  std::unique_ptr<Copies> copies_ = make_host_copies();
-  Timeline timeline_;
   ParamLayout layout_;
-  TensorLayers layers_;
+  GptParts parts_;
+  PartBuffers activations_;
+  TensorLane lane_;
   at::Tensor params_, grads_;
   std::vector<UnitTensors> param_units_, grad_units_;
 };

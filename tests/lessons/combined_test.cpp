@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"
 

@@ -2,7 +2,7 @@
 // say.
 #include "lessons/01_data_parallel/data_parallel.h"
 
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/harness.h"
 #include "tests/support/pairwise.h"
 

@@ -1,9 +1,9 @@
 // Lesson 06 saved and evaluated between its steps, and resumed: the bits of a run that is left alone. A save
 // borrows a buffer of the window, into which the coming update's states have been read already.
 #include "common/watch/deadline.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/05_offload/offload.h"
 #include "lessons/06_infinity/infinity.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/saving.h"

@@ -3,8 +3,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/05_offload/offload.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/lessons/offload_support.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/answers.h"

@@ -1,7 +1,7 @@
 // What lessons 05 and 06 are compared with: lesson 00 in lesson 04's order of sums.
 #pragma once
 
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/harness.h"
 
 namespace sc::test {

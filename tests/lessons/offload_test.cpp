@@ -13,7 +13,7 @@
 
 #include "common/comm/forwarding_communicator.h"
 #include "common/model/unit_views.h"
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/lessons/offload_support.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"

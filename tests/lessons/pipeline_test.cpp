@@ -6,7 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/comm/late_messages.h"
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "pipedream/check.h"
 #include "pipedream/generate.h"
 #include "pipedream/messages.h"

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "common/model/cut_places.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/model/autograd_model.h"
 #include "tests/support/harness.h"
 

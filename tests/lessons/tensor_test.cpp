@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "common/strategy/weights.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/answers.h"
 #include "tests/support/fake_strategy.h"

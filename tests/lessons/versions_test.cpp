@@ -1,7 +1,7 @@
 // Lesson 08 against one process that keeps every version: the four rules of weight versions, to the bit.
 #include "common/pipeline/split.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/08_weight_versions/weight_versions.h"
+#include "lessons/reference/reference_order.h"
 #include "pipedream/schedule_file.h"
 #include "tests/lessons/versions_support.h"
 #include "tests/storage/temp_dir.h"

@@ -1,11 +1,11 @@
 // What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the
 // ZeRO paper's bytes.
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/plans.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/harness.h"
 #include "tests/support/model_states.h"
 

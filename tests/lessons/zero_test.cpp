@@ -3,11 +3,11 @@
 #include <ATen/ops/equal.h>
 
 #include "common/comm/forwarding_communicator.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
 #include "lessons/04_zero3/zero3.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/harness.h"
 #include "tests/support/pairwise.h"

@@ -57,7 +57,7 @@ TESTS = {
         for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")
     },
     **{f"common/strategy/holders.{end}": [SAVED] for end in ("cpp", "h")},
-    "common/strategy/owned_slice.cpp": [ZERO],
+    "common/strategy/owned_slice.cpp": [ZERO, PIPELINE],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/state_plan.cpp": [ZERO],
     "common/strategy/saved_state.cpp": [SAVED],
@@ -91,7 +91,7 @@ SOURCES_OF_HEADERS = {
     ],
     "lessons/08_weight_versions/ring.h": [
         f"lessons/08_weight_versions/{name}.cpp"
-        for name in ("weight_versions", "weight_versions_memory", "in_flight")
+        for name in ("weight_versions", "weight_versions_memory", "late_sums", "in_flight", "versions_read")
     ],
     "common/offload/update_clock.h": [
         "common/offload/update_scalars.cpp",

@@ -9,10 +9,10 @@
 
 #include "common/run/planning.h"
 #include "common/run/run_plans.h"
-#include "lessons/00_one_device/reference_order.h"
 #include "lessons/01_data_parallel/data_parallel_plan.h"
 #include "lessons/02_zero1/zero1_plan.h"
 #include "lessons/plans.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/answers.h"
 
 namespace sc {

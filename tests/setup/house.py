@@ -4,8 +4,8 @@
 usage: python3 -B tests/setup/house.py [COMMIT_BEFORE COMMIT_AFTER]
 
 Needs git, and clang-format-14 for two commits; builds nothing. Cells: "before / after / change", "-" where nothing is counted.
-Rows: lessons (*.cpp, *.h; no exercise/), common/ and its rooms (*.cu and *.cuh, too), choose, pipedream, all of that as product,
-tests, and Python.
+Rows: lessons (*.cpp, *.h; no exercise/), what they share (lessons/reference), common/ and its rooms (*.cu and *.cuh, too), choose,
+pipedream, all of that as product, tests, and Python.
   statements  C++: semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
               nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments. Python: by ast,
               without docstrings
@@ -176,9 +176,10 @@ def places_in(folder, files=None):
         if room == "docs" or room == "lessons" and "exercise" in rest:
             continue
         lesson = room == "lessons" and inner[:2].isdigit()
+        beside = f"lessons/{inner}/" if rest else "lessons/"
         names = {
             "common": ["common/", f"common/{inner}/"],
-            "lessons": ["lessons 00 to 11", inner] if lesson else ["lessons/choose/"],
+            "lessons": ["lessons 00 to 11", inner] if lesson else [beside],
             "tests": ["tests, C++"],
         }.get(room, [f"{room}/"])
         for name in names + (["product, C++"] if room != "tests" else []):

@@ -24,7 +24,7 @@ StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
   return {sums_, context_.scalars.grad_norm};
 }
 
-// An evaluation computes with what the last step, or a file, has left.
+// An evaluation computes with the parameters that the last step, or a file, has left.
 void ReferenceOrder::quiet() {
   if (parts_) parts_->cut(params_full_);
 }
@@ -34,7 +34,7 @@ void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
   parts_->forward_loss(batch, sums);
 }
 
-// OneDevice's loop, onto a gradient of its own.
+// OneDevice's loop over units, with the gradient that it writes to as an argument.
 void ReferenceOrder::forward_backward(const Batch& batch, Gradient& into, Write write, at::Tensor& sums) {
   forward(batch);
   passes_.head(batch, params_full_, into.head, write, sums);
@@ -90,7 +90,7 @@ void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) 
   }
 }
 
-// Every virtual rank squares its own slices, as real ones do; of groups, which have the same ones, the first.
+// Every virtual rank squares its own slices, as real ones do. Groups have the same slices: the first counts.
 void ReferenceOrder::global_norm() {
   sums_.zero_();
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {

@@ -20,7 +20,7 @@ void TensorOrder::cut(std::span<const UnitTensors> params) {
   }
 }
 
-// f(Range of the part's segment, of the whole unit's) for all that the part has in it.
+// Calls f(range of the part's segment, range of the whole unit's) for all that the part has in that segment.
 template <class F>
 void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, const F& f) const {
   for_each_place(part.layout, whole_, unit, segment, {0, part.layout.unit(unit).size(segment)},
@@ -31,8 +31,8 @@ void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, co
 
 // --- what would be messages --------------------------------------------------------------------------------
 
-// Each part's rows to the first part's, one behind the other; where every part has all tokens nobody needs
-// another's. What the products then read.
+// Copies each part's rows to the first part's, one behind the other, from where the products read them. Where
+// every part has all tokens nobody needs another's.
 template <class Rows>
 void TensorOrder::gather(const Rows& rows) {
   if (!split_) return;
@@ -101,7 +101,7 @@ void TensorOrder::forward_half(int unit, Half half) {
 
 // --- head --------------------------------------------------------------------------------------------------
 
-// scale undefined: the loss alone.
+// Where `scale` is undefined only the loss is computed.
 void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
   gather([](Part& part) -> GatheredRows& { return part.buffers.head.rows; });
   const PartSizes& s = parts_[0].gpt.sizes();
@@ -156,8 +156,8 @@ void TensorOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
 
 // --- backward ----------------------------------------------------------------------------------------------
 
-// Each virtual rank accumulates over its own micro-batches; then they are added in order. What every part has
-// is summed over the parts of each virtual rank before.
+// Each virtual rank accumulates over its own micro-batches; then the ranks are added in order. The gradients
+// of what every part has are summed over the parts of each virtual rank before that.
 void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
   const auto ranks = static_cast<std::size_t>(order_.virtual_ranks),
              lanes = static_cast<std::size_t>(order_.lanes);
@@ -181,7 +181,7 @@ void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
   }
 }
 
-// Of two lanes both heads come before both embeddings. write: of the first micro-batch.
+// With two lanes both heads come before both embeddings. `write` is the first micro-batch's.
 void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   const bool two = batches.size() > 1;
   backward(batches.front(), write);
@@ -193,7 +193,7 @@ void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   embed_backward(batches.back(), two ? Write::accumulate : write, /*waited=*/false);
 }
 
-// But for the embedding's.
+// All of backward but the embedding's.
 void TensorOrder::backward(const Batch& batch, Write write) {
   forward(batch);
   head(batch, batch.scale, write);
@@ -223,7 +223,7 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
   const auto gradient = [](Part& part) -> GatheredRows& { return part.gradient(); };
   const auto norms = [&](Part& part) -> GatheredRows& { return part.saved(unit).norm(half).rows; };
   if (split_)
-    for (Part& part : parts_) part.gpt.norm(unit, half, part.params[unit], part.saved(unit));  // again
+    for (Part& part : parts_) part.gpt.norm(unit, half, part.params[unit], part.saved(unit));
   gather(gradient);
   gather(norms);
   for (Part& part : parts_) {
@@ -244,7 +244,7 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
 
 // --- a step's end ------------------------------------------------------------------------------------------
 
-// What every part has, and of which each has seen its own tokens: summed in rank order, too.
+// The gradients of what every part has are of its own tokens alone: they are summed in rank order, too.
 void TensorOrder::add_replicated(std::size_t gradient) {
   if (!split_) return;
   const auto replicated = [&](Part& part) {
@@ -263,8 +263,8 @@ void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& s
     std::vector<at::Tensor> mine;
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
       for (const Segment segment : {Segment::sharded, Segment::whole}) {
-        const bool repeated =
-            segment == Segment::whole && &part != &parts_.front();  // every part has it: once
+        // What every part has counts once.
+        const bool repeated = segment == Segment::whole && &part != &parts_.front();
         if (repeated || part.layout.unit(unit).size(segment) == 0) continue;
         const at::Tensor& gradient = part.grads()[unit].segment(segment);
         mine.push_back(gradient);

@@ -9,32 +9,33 @@
 #include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
-#include "one_device_plan.h"
+#include "reference_plan.h"
 
 namespace sc {
 
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
-/// other: with their parts of the parameters, cut anew for every step, and gradients of their own, which are
-/// put together at its end. Virtual ranks have such a group each, one after the other.
+/// other. Each has its part of the parameters, cut anew for every step, and gradients of its own, which are
+/// put together at the step's end. Of several virtual ranks each has such a group, one after the other.
 class TensorOrder {
  public:
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
               PlannedBuffers& buffers);
 
-  /// The next calls compute with the parts of these parameters, by unit, as they are now.
+  /// Cuts these parameters, by unit, into the parts that the next calls compute with.
   void cut(std::span<const UnitTensors> params);
-  /// A step's gradients, losses and tokens, in the parts: each virtual rank has its run of the micro-batches.
+  /// Leaves a step's gradients, losses and tokens in the parts. Each virtual rank has a run of the
+  /// micro-batches.
   void forward_backward(std::span<const Batch> micro_batches);
-  /// Loss and tokens alone, onto `sums`.
+  /// Adds loss and tokens to `sums`.
   void forward_loss(const Batch& batch, at::Tensor& sums);
-  /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in
-  /// rank order.
+  /// Copies each tensor's gradient to where `grads` has it, and adds loss, tokens, squares and flag of all
+  /// parts to `sums` in rank order.
   void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
 
  private:
   struct Gradient {
-    at::Tensor arena, head_arena;   // head_arena [v d], undefined where the head's part of wte is joint
-    std::vector<UnitTensors> unit;  // what is cut, and what every part has
+    at::Tensor arena, head_arena;   // head_arena [v d]; undefined where the head's part of wte is joint
+    std::vector<UnitTensors> unit;  // by unit: what is cut (sharded), and what every part has (whole)
   };
   struct Part {
     Part(const RunContext& context, const ReduceOrder& order, int rank);
@@ -44,14 +45,14 @@ class TensorOrder {
     ParamLayout layout;
     GptParts gpt;
     PartBuffers buffers;
-    std::vector<at::Tensor> sums;  // [4] fp64, of each virtual rank
-    at::Tensor waiting;            // [n, d] of two lanes: the first one's gradient of its embedded tokens
+    std::vector<at::Tensor> sums;  // by virtual rank, [4] fp64
+    at::Tensor waiting;            // [n, d]: with two lanes the gradient of the first one's embedded tokens
     at::Tensor params_arena;
     std::vector<UnitTensors> params;  // by unit
-    std::vector<Gradient> gradients;  // [0] of the step; [1] of a later virtual rank
-    std::size_t into = 0;             // of those: what backward writes to
+    std::vector<Gradient> gradients;  // [0] is the step's, [1] that of a later virtual rank
+    std::size_t into = 0;             // the gradient that backward writes to
     [[nodiscard]] std::vector<UnitTensors>& grads() { return gradients[into].unit; }
-    std::size_t newest = 0;  // of buffers.gradients
+    std::size_t newest = 0;  // of buffers.gradients: the one that backward has come to
   };
   template <class F>
   void for_each_piece(const Part& part, int unit, Segment segment, const F& f) const;
@@ -74,12 +75,12 @@ class TensorOrder {
 
   ParamLayout whole_;
   ReduceOrder order_;
-  std::size_t rank_ = 0;  // virtual: the one that computes
-  bool split_ = false;
-  at::Tensor total_;           // [N, d] fp32: the sum of all parts' summands
-  at::Tensor total_of_whole_;  // of the gradients that every part has, fp32; undefined where all have seen
-                               // all tokens
-  std::deque<Part> parts_;     // by tensor rank
+  std::size_t rank_ = 0;  // the virtual rank that computes
+  bool split_ = false;    // whether each part has a run of the tokens only
+  at::Tensor total_;      // [N, d] fp32: the sum of all parts' summands
+  /// fp32, the sum of the gradients that every part has; undefined where all parts have seen all tokens.
+  at::Tensor total_of_whole_;
+  std::deque<Part> parts_;  // by tensor rank
 };
 
 }  // namespace sc

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "one_device.h"
-#include "one_device_plan.h"
+#include "lessons/00_one_device/one_device.h"
+#include "reference_plan.h"
 #include "tensor_order.h"
 
 namespace sc {
@@ -22,10 +22,10 @@ class ReferenceOrder final : public OneDevice {
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
 
  private:
-  /// One whole gradient; with tied_sum = split the head's part of wte is a vector of its own.
+  /// One whole gradient. With tied_sum=split the head's part of wte is a vector of its own.
   struct Gradient {
-    at::Tensor arena, head_arena;         // head_arena [V_pad d], undefined where it is joint
-    std::vector<UnitTensors> unit, head;  // head: where head() writes; unit's, but for a split wte
+    at::Tensor arena, head_arena;         // head_arena [V_pad d]; undefined with tied_sum=joint
+    std::vector<UnitTensors> unit, head;  // by unit; head() writes to `head`, which differs in a split wte
     void add(const Gradient& other);
   };
   Gradient make_gradient(const at::Tensor& arena, const at::Tensor& head_arena) const;
@@ -37,8 +37,8 @@ class ReferenceOrder final : public OneDevice {
 
   ReduceOrder order_;
   std::vector<Gradient> gradients_;     // [0] is OneDevice's, and ends up with the step's sum
-  std::vector<at::Tensor> rank_sums_;   // of each virtual rank: loss sum, tokens, sum of squares, flag
-  std::unique_ptr<TensorOrder> parts_;  // with tensor_ranks > 1
+  std::vector<at::Tensor> rank_sums_;   // by virtual rank, [4] fp64 as sums_
+  std::unique_ptr<TensorOrder> parts_;  // null unless tensor_ranks > 1
 };
 
 }  // namespace sc
