@@ -33,9 +33,8 @@ struct RunShape {
   DeviceKind device = DeviceKind::cpu;
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
-  int threads = 1;  // intra-op threads of a rank, on which attention's CPU scratch depends
-  bool cudnn_attention =
-      true;  // whether cuDNN has a kernel for this attention; a plan made without a GPU assumes it
+  int threads = 1;              // intra-op threads of a rank, on which attention's CPU scratch depends
+  bool cudnn_attention = true;  // cuDNN has a kernel for this attention; a plan without a GPU assumes it
 
   /// This rank's coordinate on the axis.
   [[nodiscard]] std::int64_t at(Axis axis) const { return mesh.at(axis, rank); }
