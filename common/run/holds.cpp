@@ -35,8 +35,8 @@ Path resumed_dir(const TrainJob& job) {
 void require_held(FileOps& ops, const Path& checkpoints) {
   const Path file = checkpoints / kLock;
   if (ops.kind(file) == PathKind::absent) return;
-  const std::optional<Holder> named = holder_of_text(read_file(ops, file));
-  if (!named || named == this_holder(std::getenv("STAGECRAFT_HOLDER"))) return;
+  const std::optional<LockOwner> named = lock_owner_of_text(read_file(ops, file));
+  if (!named || named == this_lock_owner(std::getenv("STAGECRAFT_HOLDER"))) return;
   throw InputError(
       ExitCode::cannot_write, file.string(),
       fmt::format("process {} on {} took this run for gone, and its place", named->pid, named->host),
@@ -44,7 +44,7 @@ void require_held(FileOps& ops, const Path& checkpoints) {
 }
 
 Holds::Holds(const TrainJob& job)
-    : ops_(posix_file_ops()), holder_(this_holder(std::getenv("STAGECRAFT_HOLDER"))) {
+    : ops_(posix_file_ops()), owner_(this_lock_owner(std::getenv("STAGECRAFT_HOLDER"))) {
   if (job.launch.rank != Rank{0}) return;
   const CheckpointFlags& asked = job.line.checkpoints;
   const Path dir = checkpoints_dir(job), from = asked.resume.empty() ? dir : resumed_dir(job);
@@ -64,16 +64,17 @@ Holds::Holds(const TrainJob& job)
 
 void Holds::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
                  const std::string& fix) {
-  Holder holder = holder_;
-  holder.mode = mode;
+  LockOwner owner = owner_;
+  owner.mode = mode;
   const auto warn = [this](const std::string& text) {
     if (std::exchange(warned_, text) != text) spdlog::warn(text);
   };
-  holds_.push_back(std::make_unique<Hold>(*ops_, Hold::Asked{lock_file, holder, where, what, fix, warn}));
+  holds_.push_back(
+      std::make_unique<RunLock>(*ops_, RunLock::Asked{lock_file, owner, where, what, fix, warn}));
 }
 
 void Holds::leave() {
-  if (holder_.pid == ::getpid()) holds_.clear();
+  if (owner_.pid == ::getpid()) holds_.clear();
 }
 
 }  // namespace sc::detail

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/run/train_job.h"
-#include "common/storage/hold.h"
+#include "common/storage/run_lock.h"
 
 namespace sc::detail {
 
@@ -23,9 +23,9 @@ class Holds {
             const std::string& fix);
 
   std::unique_ptr<FileOps> ops_;
-  Holder holder_;
+  LockOwner owner_;
   std::string warned_;
-  std::vector<std::unique_ptr<Hold>> holds_;
+  std::vector<std::unique_ptr<RunLock>> holds_;
 };
 
 /// On rank 0, before it writes there.

@@ -227,7 +227,7 @@ if ((alone == 0 && verbose)); then
   say "$line"
 fi
 
-# What a run writes it holds; between two attempts, when no program runs, this script is the holder (common/storage/hold.h).
+# What a run writes it holds; between two attempts, when no program runs, this script is the holder (common/storage/run_lock.h).
 if [[ -n $max_restarts ]]; then settings+=("STAGECRAFT_HOLDER=$$ $(started_at $$) $(uname -n)"); fi
 make_files_of_ranks
 export "${settings[@]}"

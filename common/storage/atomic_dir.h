@@ -7,7 +7,8 @@
 // writer of the same target removes what crashed attempts left and nothing else: what somebody else owns,
 // what is of another kind, and directories that hold more than such a writer puts there stay. Two writers of
 // one target do not disturb each other: the later commit wins. Where the file system has no locks what
-// crashed attempts left of a file stays, and of a directory goes: such a directory has one writer (hold.h).
+// crashed attempts left of a file stays, and of a directory goes: such a directory has one writer
+// (run_lock.h).
 #pragma once
 
 #include <functional>

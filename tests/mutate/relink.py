@@ -51,7 +51,7 @@ TESTS = {
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
-    "common/storage/hold.cpp": ["storage_hold_test"],
+    "common/storage/run_lock.cpp": ["storage_run_lock_test"],
     **{
         f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT]
         for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")

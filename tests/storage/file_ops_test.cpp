@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "common/storage/atomic_dir.h"
-#include "common/storage/hold.h"
 #include "common/storage/mapped_file.h"
+#include "common/storage/run_lock.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/file_ops_decorators.h"
 
@@ -221,10 +221,10 @@ TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   EXPECT_EQ(error_of([&] { atomic_write_file(*ops_, path, ""); }), refusal);
   EXPECT_EQ(error_of([&] { AtomicDir(*ops_, path, AtomicDir::Existing::refuse); }), refusal);
   const auto hold = [&](LockMode mode) {
-    Hold::Asked asked;
+    RunLock::Asked asked;
     asked.file = path / ".lock";
-    asked.holder.mode = mode;
-    const Hold held(*ops_, asked);
+    asked.owner.mode = mode;
+    const RunLock held(*ops_, asked);
   };
   EXPECT_EQ(error_of([&] { hold(LockMode::exclusive); }), refusal);
   EXPECT_EQ(error_of([&] { (void)ops_->free_space(path); }).substr(0, 17), "73|DIR/locked/x: ");
