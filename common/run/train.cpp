@@ -14,8 +14,8 @@
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/model/ops_cuda.h"
 #include "common/run/describe.h"
-#include "common/run/holds.h"
 #include "common/run/resume.h"
+#include "common/run/run_locks.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
 
@@ -85,7 +85,7 @@ int train(TrainJob job) {
     return 0;
   }
   const c10::InferenceMode inference;
-  Holds holds(job);
+  RunLocks locks(job);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = steps_with_times(job),
                        .gpu = {},
@@ -94,7 +94,7 @@ int train(TrainJob job) {
                        .link_ms = job.plans.facts.links.message_ms,
                        .last_unit = static_cast<int>(job.shape.workload.model.layers) + 1,
                        .mesh = job.shape.mesh,
-                       .leaving = [&holds] { holds.leave(); }};
+                       .leaving = [&locks] { locks.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
   const CommandLine& line = job.line;

@@ -7,7 +7,7 @@ namespace sc::detail {
 
 /// Trains, and returns 0, or ends the process with the code of what went wrong, reported once for all ranks.
 ///   Errors  InputError, before ranks meet: --eval-every without a text to evaluate on (exit 64), and those
-///           of Holds.
+///           of RunLocks.
 int train(TrainJob job);
 
 }  // namespace sc::detail

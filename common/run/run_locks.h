@@ -11,10 +11,10 @@ namespace sc::detail {
 
 /// On rank 0: the directory of checkpoints where it saves, exclusively; the one that it goes on from, shared;
 /// the file of --save. On other ranks nothing.
-class Holds {
+class RunLocks {
  public:
   ///   Errors  InputError: another run holds one of them (exit 64), or it cannot be written (exit 73).
-  explicit Holds(const TrainJob& job);
+  explicit RunLocks(const TrainJob& job);
   /// At the end of a process that runs no destructors. What run.sh starts again stays held by run.sh.
   void leave();
 
@@ -25,7 +25,7 @@ class Holds {
   std::unique_ptr<FileOps> ops_;
   LockOwner owner_;
   std::string warned_;
-  std::vector<std::unique_ptr<RunLock>> holds_;
+  std::vector<std::unique_ptr<RunLock>> locks_;
 };
 
 /// On rank 0, before it writes there.

@@ -1,4 +1,4 @@
-#include "common/run/holds.h"
+#include "common/run/run_locks.h"
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
@@ -43,7 +43,7 @@ void require_held(FileOps& ops, const Path& checkpoints) {
       "let that run end, or stop it");
 }
 
-Holds::Holds(const TrainJob& job)
+RunLocks::RunLocks(const TrainJob& job)
     : ops_(posix_file_ops()), owner_(this_lock_owner(std::getenv("STAGECRAFT_HOLDER"))) {
   if (job.launch.rank != Rank{0}) return;
   const CheckpointFlags& asked = job.line.checkpoints;
@@ -62,19 +62,19 @@ Holds::Holds(const TrainJob& job)
        "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
 }
 
-void Holds::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
-                 const std::string& fix) {
+void RunLocks::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
+                    const std::string& fix) {
   LockOwner owner = owner_;
   owner.mode = mode;
   const auto warn = [this](const std::string& text) {
     if (std::exchange(warned_, text) != text) spdlog::warn(text);
   };
-  holds_.push_back(
+  locks_.push_back(
       std::make_unique<RunLock>(*ops_, RunLock::Asked{lock_file, owner, where, what, fix, warn}));
 }
 
-void Holds::leave() {
-  if (owner_.pid == ::getpid()) holds_.clear();
+void RunLocks::leave() {
+  if (owner_.pid == ::getpid()) locks_.clear();
 }
 
 }  // namespace sc::detail
