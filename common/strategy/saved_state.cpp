@@ -12,7 +12,7 @@
 #include "common/base/finite.h"
 #include "common/comm/op_check.h"
 #include "common/memory/ledger.h"
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 
 namespace sc::detail {
 namespace {
@@ -70,9 +70,9 @@ SavedState::SavedState(Strategy& strategy, const ParamLayout& layout, Communicat
   const bool has_master =
       std::ranges::any_of(slices, [](const StateSlice& s) { return s.purpose == Purpose::master; });
   std::erase_if(slices, [&](const StateSlice& slice) { return !is_saved(slice, has_master); });
-  const Holders holders(slices, layout, comm);
+  const StatePlacement placement(slices, layout, comm);
   for (const StateSlice& slice : slices) {
-    for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
+    for (const Range& mine : placement.even_share(key_of(slice, layout), slice.range)) {
       for_each_tensor(layout.unit(slice.unit), slice.segment, mine,
                       [&](const ParamTensor& tensor, Range of_tensor, Range /*of_segment*/) {
                         for (auto& [entry, part] : entries_of(tensor, of_tensor)) {

@@ -56,7 +56,7 @@ TESTS = {
         f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT]
         for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")
     },
-    **{f"common/strategy/holders.{end}": [SAVED] for end in ("cpp", "h")},
+    **{f"common/strategy/state_placement.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/state_plan.cpp": [ZERO],
@@ -81,8 +81,8 @@ TESTS = {
     "lessons/08_weight_versions/ring.h": [VERSIONS],
 }
 SOURCES_OF_HEADERS = {
-    "common/strategy/holders.h": [
-        f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")
+    "common/strategy/state_placement.h": [
+        f"common/strategy/{name}.cpp" for name in ("saved_state", "state_placement", "weights")
     ],
     "common/watch/comm_op.h": [
         "common/watch/comm_op.cpp",

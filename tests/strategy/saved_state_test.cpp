@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "common/storage/checkpoint/generations.h"
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/04_zero3/zero3.h"
@@ -44,10 +44,10 @@ std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int
          std::vector<StateSlice> slices;
          for (const Range& range : held[static_cast<std::size_t>(to_int(comm.rank()))])
            slices.push_back(slice_of(range));
-         const Holders holders(slices, layout, comm);
+         const StatePlacement placement(slices, layout, comm);
          const std::lock_guard lock(mutex);
          for (const StateSlice& slice : slices) {
-           for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
+           for (const Range& mine : placement.even_share(key_of(slice, layout), slice.range)) {
              EXPECT_LE(slice.range.begin, mine.begin);
              EXPECT_LE(mine.end, slice.range.end);
              for (std::int64_t i = mine.begin; i < mine.end; ++i) {
@@ -62,7 +62,7 @@ std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int
   return saver;
 }
 
-TEST(Holders, EvenShareCoversEachElementOnce) {
+TEST(StatePlacement, EvenShareCoversEachElementOnce) {
   test::expect_each<std::vector<int>>({
       {savers_of({{{0, 3}}, {{3, 5}}}, 5), (std::vector<int>{0, 0, 0, 1, 1})},                  // Slices.
       {savers_of({{{0, 7}}, {{0, 7}}, {{0, 7}}}, 7), (std::vector<int>{0, 0, 1, 1, 2, 2, 2})},  // Replicas.

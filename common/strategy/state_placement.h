@@ -30,10 +30,10 @@ inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std:
 
 /// Known to all ranks alike. An element may lie on several of them (replicas, a tied matrix on both ends of a
 /// pipeline).
-class Holders {
+class StatePlacement {
  public:
   /// layout: of the slices.  Collective.
-  Holders(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
+  StatePlacement(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
 
   /// Whether every rank has all of it, so that nobody has to send anything.
   [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;
