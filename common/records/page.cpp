@@ -58,7 +58,7 @@ Json operations_of(const RankMarks& marks) {
 Json holds_of(const RankMarks& marks) {
   constexpr const char* kLetters[] = {"P", "G", "O", "A"};
   Json rows = Json::array();
-  for (const Holding& h : marks.holdings) {
+  for (const ContentChange& h : marks.content_changes) {
     Json row = {us(h.at), kLetters[static_cast<int>(h.what)], h.unit, name_of(h.extent)};
     if (h.copies != 1) row.push_back(h.copies);
     rows.push_back(std::move(row));

@@ -18,7 +18,7 @@ struct RankMarks {
   std::vector<Trace::Step> steps;
   std::vector<Timeline::Span> spans;
   std::vector<OpSpan> operations;  // of these steps
-  std::vector<Holding> holdings;
+  std::vector<ContentChange> content_changes;
 };
 
 /// A rank's part of a page, for rank 0: a JSON object.

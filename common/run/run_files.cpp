@@ -133,10 +133,10 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
     if (op.phase == Phase::train && job_.marks(op.step)) marks.operations.push_back(op);
   if (marked_.empty()) return marks;
   const GptConfig& model = job_.shape.workload.model;
-  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied,
-                       job_.shape.mesh.world() == WorldSize{1}};
-  marks.holdings = holdings_of(job_.plans.contents, held,
-                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  const ModelFacts facts{static_cast<int>(model.layers) + 1, model.tied,
+                         job_.shape.mesh.world() == WorldSize{1}};
+  marks.content_changes = content_changes_of(
+      job_.plans.contents, facts, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
 }
 

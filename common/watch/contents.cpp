@@ -21,7 +21,7 @@ struct Effect {
 
 class Effects {
  public:
-  Effects(const Contents& contents, const HeldModel& model, const Happened& happened)
+  Effects(const Contents& contents, const ModelFacts& model, const Happened& happened)
       : contents_(contents), last_unit_(model.last_unit), model_(model), happened_(happened) {
     for (const OpSpan& op : happened.operations)
       gathers_ |= op.op.purpose == OpPurpose::parameters && op.op.kind == CommKind::all_gather;
@@ -137,14 +137,14 @@ class Effects {
 
   const Contents& contents_;
   const int last_unit_;
-  const HeldModel& model_;
+  const ModelFacts& model_;
   const Happened& happened_;
   bool gathers_ = false;
   std::vector<Effect> all_;
 };
 
 // whole: what is there of all that a rank computes with.
-void apply(const Effect& effect, Extent whole, Holding& cell) {
+void apply(const Effect& effect, Extent whole, ContentChange& cell) {
   cell.at = effect.at;
   if (effect.extent) cell.extent = *effect.extent;
   if (effect.copies) cell.copies = *effect.copies;
@@ -160,12 +160,13 @@ std::string_view name_of(Extent extent) {
   return kNames[static_cast<int>(extent)];
 }
 
-std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& model, const Happened& happened) {
+std::vector<ContentChange> content_changes_of(const Contents& contents, const ModelFacts& model,
+                                              const Happened& happened) {
   if (!contents.unknown.empty()) return {};
   const Effects effects(contents, model, happened);
   const Extent slice = model.alone ? Extent::whole : Extent::slice,
                whole = contents.cut ? slice : Extent::whole;
-  std::map<std::pair<Content, int>, Holding> cells;
+  std::map<std::pair<Content, int>, ContentChange> cells;
   const auto rest = [&](Content what, int unit, Extent extent, int copies = 1) {
     const Extent there = extent == Extent::slice ? slice : extent;
     cells[{what, unit}] = {happened.begin, what, unit, there, copies};
@@ -177,8 +178,8 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
     const int sets = effects.sets_before(unit);
     rest(Content::activations, unit, sets > 0 ? whole : Extent::free, sets);
   }
-  std::vector<Holding> rows;
-  const auto add = [&rows](const Holding& cell) {
+  std::vector<ContentChange> rows;
+  const auto add = [&rows](const ContentChange& cell) {
     rows.push_back(cell);
     rows.back().copies = std::max(1, cell.copies);
   };
@@ -194,7 +195,7 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
   for (; effect != effects.all().end(); ++effect) {
     const auto found = cells.find({effect->what, effect->unit});
     if (found == cells.end()) continue;  // of a unit of another rank: the copy of a tied matrix
-    const Holding before = found->second;
+    const ContentChange before = found->second;
     apply(*effect, whole, found->second);
     if (found->second.extent != before.extent || found->second.copies != before.copies) add(found->second);
   }

@@ -42,13 +42,13 @@ struct Contents {
 };
 
 /// From `at` on.
-struct Holding {
+struct ContentChange {
   OpSpan::Clock::time_point at;
   Content what{};
   int unit = 0;
   Extent extent{};
   int copies = 1;  // sets of activations, versions of parameters
-  bool operator==(const Holding&) const = default;
+  bool operator==(const ContentChange&) const = default;
 };
 
 /// What is known of some steps, which follow each other, on one rank.
@@ -59,13 +59,14 @@ struct Happened {
   OpSpan::Clock::time_point begin;  // of the first step
 };
 
-struct HeldModel {
+struct ModelFacts {
   int last_unit = 0;
   bool tied = false;   // the head's matrix is unit 0's, so that the head writes unit 0's gradient
   bool alone = false;  // one rank: its slice is all there is
 };
 
 /// In the order of their times; the first ones, at `begin`, are what was there. Empty where nobody knows.
-std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& model, const Happened& happened);
+std::vector<ContentChange> content_changes_of(const Contents& contents, const ModelFacts& model,
+                                              const Happened& happened);
 
 }  // namespace sc
