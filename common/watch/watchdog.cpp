@@ -80,9 +80,8 @@ void Watchdog::run(const std::stop_token& stop) {
   while (!stop.stop_requested() && !expired_) {
     stopped.wait_for(lock, stop, interval_, [] { return false; });
     const auto now = std::chrono::steady_clock::now();
-    clock_ +=
-        // a larger gap means that this process was stopped, not the others
-        std::min<Duration>(now - before, 5 * interval_);
+    // A larger gap means that this process was stopped, not the others.
+    clock_ += std::min<Duration>(now - before, 5 * interval_);
     before = now;
     board_.heartbeat(rank_, moves_);
     look();

@@ -25,9 +25,8 @@ bool NcclOperation::ended() const noexcept {
 }
 
 GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
-  GpuMomentPtr began =
-      // The stream is idle while the host waits here, so the wait begins now.
-      mark(stream, *group_->moments);
+  // The stream is idle while the host waits here, so the wait begins now.
+  GpuMomentPtr began = mark(stream, *group_->moments);
   issue_.wait();
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
   // The channel is released here, because the record may call ended() after the communicator is gone. Copy
