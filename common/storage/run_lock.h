@@ -1,11 +1,12 @@
-// What one run at a time may write: a folder of checkpoints, a file of weights. No torch.
+//  Locks what only one run at a time may write: a directory of checkpoints, a file of weights. No torch.
 //
-// A hold is a locked file beside or inside it, in which the owner is named. The lock goes with the process
-// that has it, so what a killed run leaves is free. Where the file system has no locks the file itself is the
-// hold (made by O_EXCL), and counts as long as the process that it names lives.
+// The lock is a lock file next to the target or inside it, which names its owner. A kernel lock on that file
+// ends with the process, so whatever a killed run had is free again. On a file system without locks the file
+// itself is the lock (made by O_EXCL); it is valid while the process that it names lives.
 //
-// Locks may hold within a host alone. So a owner counts in the file, once a second, and of one on another
-// host it is watched for ten seconds whether it still does: no two clocks are compared.
+// Kernel locks may not reach other hosts. So an owner increments a counter in the file every second, and an
+// owner on another host is watched for ten seconds to see whether the counter moves; clocks are never
+// compared.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@
 
 namespace sc {
 
-/// A process, in a way that no later one shares.
+/// Identifies a process: no later process is equal to it.
 struct LockOwner {
   std::int64_t pid = 0;
   std::int64_t started = 0;  // clock ticks from its host's boot to its start (/proc/<pid>/stat)
@@ -28,31 +29,31 @@ struct LockOwner {
   bool operator==(const LockOwner&) const = default;
 };
 
-/// This process; or the one that starts runs in turn and holds what they write between them, too, if `named`
-/// ("pid started host", STAGECRAFT_HOLDER of launch.sh) is one.
+/// This process; or the launcher that `named` identifies ("pid started host", STAGECRAFT_HOLDER of
+/// launch.sh). The launcher starts runs in turn and keeps the lock between them.
 LockOwner this_lock_owner(const char* named);
 
-/// What a lock file says first. Nothing where it is empty or somebody else's.
+/// The text at the beginning of a lock file, and its reverse, which is empty for any other text.
 std::string text_of(const LockOwner& owner);
 std::optional<LockOwner> lock_owner_of_text(const std::string& text);
 
-/// Held until it is destroyed, or the process ends.
+/// A lock that is held until destruction or the end of the process.
 class RunLock {
  public:
   struct Asked {
-    Path file;          // the lock file; missing directories are made for an exclusive hold
-    LockOwner owner;    // with the mode
-    std::string where;  // of a refusal: the flag that asked for it
-    std::string what;   // "runs/x/checkpoints"
+    Path file;          // the lock file; missing directories are made for an exclusive lock
+    LockOwner owner;    // also says whether the lock is shared
+    std::string where;  // for errors: the flag that asked for it
+    std::string what;   // for errors: e.g. "runs/x/checkpoints"
     std::string fix;
     std::function<void(const std::string&)> warn;
     std::chrono::milliseconds beat{1000};
   };
-  /// Shared: several runs that only read may hold it together; where nobody could write the lock file there
-  /// is nothing to hold it against.
-  ///   Errors  InputError: exit 64, naming the process that holds it; exit 73 where it cannot be written.
+  /// Takes the lock. Several runs that only read may share it. If this user cannot write the lock file, a
+  /// shared lock needs none, because no other run of this user can write there either.
+  ///   Errors  InputError: exit 64, naming the process that holds it; exit 73 if it cannot be written.
   RunLock(FileOps& ops, Asked asked);
-  /// Removes the lock file, and the directory if this hold made it and nothing else is in it.
+  /// Removes the lock file, and the directory if this object made it and nothing else is in it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
