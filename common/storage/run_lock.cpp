@@ -17,10 +17,9 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// When it started, in ticks since the boot; nothing if no such process runs (or it only waits to be
-/// collected).
+/// When the process started, in clock ticks since boot; empty if no such process runs, or only a zombie.
 std::optional<std::int64_t> start_of(std::int64_t pid) {
-  constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the name, the second, may hold anything
+  constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the second, the name, may hold anything
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat, word;
   std::getline(file, stat);
@@ -76,9 +75,9 @@ class RunLock::Impl {
       made_dir_ = ops_.kind(dir, FileIntent::write) == PathKind::absent;
       make_dirs(ops_, dir);
     } else if (ops_.kind(dir) != PathKind::directory) {
-      return;  // nothing is there to be read
+      return;  // there is nothing to read
     }
-    // Somebody may be about to sign, or about to leave: what stands in the file is looked at for a moment.
+    // Another process may be about to sign the file or to remove it, so the file is examined for a moment.
     constexpr int kTries = 40;
     for (int i = 0; i < kTries; ++i) {
       if (take()) return;
@@ -93,7 +92,7 @@ class RunLock::Impl {
     try {
       if (held_) release();
       if (made_dir_ && ops_.list(parent_of(asked_.file)).empty()) ops_.remove(parent_of(asked_.file));
-    } catch (...) {  // what is left is nobody's as soon as this process has ended
+    } catch (...) {  // the file is nobody's as soon as this process has ended
     }
   }
 
@@ -101,7 +100,7 @@ class RunLock::Impl {
   Impl& operator=(const Impl&) = delete;
 
  private:
-  // One try. False: try again. Refuses where a living process is named.
+  // One attempt. False: try again. Refuses if the file names a living process.
   bool take() {
     const bool shared = asked_.owner.mode == LockMode::shared;
     bool made = false;
@@ -109,13 +108,13 @@ class RunLock::Impl {
       made = make_file();
     } catch (const InputError&) {
       if (!shared || ops_.kind_of_name(asked_.file, FileIntent::read) != PathKind::absent) throw;
-      return true;  // nobody like this user writes here
+      return true;  // no process of this user can write here
     }
     auto lock = try_lock_if_any(ops_, asked_.file, asked_.owner.mode);
     const std::optional<LockOwner> other = named();
     const bool another = other && !same_process(*other, asked_.owner);
     const bool excludes = another && !(shared && other->mode == LockMode::shared);
-    // Whoever starts runs in turn has no lock between them, but is named.
+    // A launcher that keeps the lock between runs has no kernel lock then, but its name is in the file.
     if (excludes && is_alive(*other)) refuse();
     if (lock && *lock == nullptr) return false;
     if (excludes && other->host != this_host() && !stands_still(*other)) refuse();
@@ -126,7 +125,7 @@ class RunLock::Impl {
     return true;
   }
 
-  // Whether it was not there before.
+  // Returns whether the file did not exist before.
   bool make_file() {
     if (ops_.create_new(asked_.file) != nullptr) return true;
     const PathKind kind = ops_.kind_of_name(asked_.file);
@@ -134,15 +133,15 @@ class RunLock::Impl {
     refuse_foreign();
   }
 
-  // The file is the hold: who made it has it, until the process that it names is gone.
+  // Without kernel locks the file is the lock: its maker has it until the process that it names is gone.
   bool take_without_locks(bool made, const std::optional<LockOwner>& other) {
     if (asked_.owner.mode == LockMode::shared) {
       if (made) ops_.remove(asked_.file);
       return true;
     }
-    if (!made && !other) return false;  // its maker is about to sign
+    if (!made && !other) return false;  // its maker is about to sign it
     if (!made && !same_process(*other, asked_.owner)) {
-      // Of two that find it dead one moves it away.
+      // If two processes find it dead, only one of them can rename it.
       const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.owner.pid);
       ops_.rename(asked_.file, dead);
       const bool is_it = lock_owner_of_text(read_file(ops_, dead)) == other;
@@ -170,7 +169,7 @@ class RunLock::Impl {
     return true;
   }
 
-  // The lock is on the file as it is, so it is written in place.
+  // Written in place, because the lock is on this very file.
   void sign() {
     try {
       const auto file = ops_.create(asked_.file);
@@ -179,33 +178,34 @@ class RunLock::Impl {
         for (std::int64_t i = 1; end.wait_for(asked_.beat) == std::future_status::timeout; ++i) beat(i);
       });
     } catch (const InputError&) {
-      if (asked_.owner.mode == LockMode::exclusive) throw;  // of one that only reads the lock is enough
+      if (asked_.owner.mode == LockMode::exclusive) throw;  // for a shared lock, the kernel lock is enough
     }
   }
 
-  // In place: nobody finds the file empty.
+  // Written in place, so that nobody finds the file empty.
   void beat(std::int64_t count) {
     try {
       if (named() == asked_.owner)
         ops_.open_write(asked_.file)
             ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.owner), count)), Bytes(0));
-    } catch (const InputError&) {  // perhaps the next time
+    } catch (const InputError&) {  // tried again at the next beat
     }
   }
 
   void release() {
-    // Of those that share it the last one removes it.
+    // The last of those that share it removes the file.
     if (asked_.owner.mode == LockMode::shared) {
       lock_.reset();
       lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
       if (lock_ == nullptr) return;
     } else if (named() != asked_.owner) {
-      return;  // without locks: taken over
+      return;  // somebody took the lock over, which can happen without kernel locks
     }
     ops_.remove(asked_.file);
   }
 
-  // Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
+  // The owner named in the file; empty if nobody has signed yet. Any other content was not written by a run,
+  // perhaps under another name (a hard link).
   [[nodiscard]] std::optional<LockOwner> named() const {
     constexpr std::size_t kMost = 1024;
     std::string text;

@@ -63,7 +63,7 @@ std::vector<Range> StatePlacement::lowest(const StateKey& key, Range range) cons
 
 // [anchor: an-even-share]
 std::vector<Range> StatePlacement::even_share(const StateKey& key, Range range) const {
-  std::set<std::int64_t> borders = {range.begin, range.end};  // between them the holders are the same
+  std::set<std::int64_t> borders = {range.begin, range.end};  // between two borders the holders are the same
   for (std::size_t rank = 0; rank < held_.size(); ++rank) {
     for (const Range& held : of(rank, key)) {
       for (const std::int64_t border : {held.begin, held.end})

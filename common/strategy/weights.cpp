@@ -18,7 +18,7 @@
 namespace sc::detail {
 namespace {
 
-/// What --save and --init are about.
+/// The slices that --save and --init work on.
 struct Weights {
   explicit Weights(Strategy& strategy) {
     for (StateSlice& slice : strategy.state()) {
@@ -29,8 +29,8 @@ struct Weights {
     }
   }
   std::vector<StateSlice> slices;
-  Purpose exact =
-      Purpose::parameters;  // which of them hold the exact values: the fp32 master where there is one
+  // The purpose with the exact values: the fp32 master if there is one.
+  Purpose exact = Purpose::parameters;
 };
 
 UnitTensors zeros_of(const ParamLayout& layout, int unit) {
@@ -39,13 +39,14 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-/// A strategy's vectors, and where what is in them lies in those of the whole model: the same place, unless
-/// tensor ranks have parts of matrices.
+/// Maps a strategy's vectors to those of the whole model: the places are the same, unless tensor ranks have
+/// parts of matrices.
 struct Cut {
   explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
 
   [[nodiscard]] bool is_cut() const { return here.cut().ranks > 1; }
-  /// Calls f(elements of `piece`, counted from its first, as many of a segment of the whole unit).
+  /// Calls f(elements of `piece`, the equally many elements of a segment of the whole unit) for each
+  /// contiguous part.
   template <class F>
   void for_each_piece_of(const StateSlice& slice, Range piece, const UnitTensors& of_whole,
                          const F& f) const {
@@ -75,15 +76,15 @@ void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const Unit
 void write_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
   if (!cut.is_cut())
     return slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
-  at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding is zero
+  at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding becomes zero
   cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& from) {
     values.narrow(0, here.begin, here.size()).copy_(from);
   });
   slice.write(piece, values);
 }
 
-// The unit's parameters on every rank. What not all ranks have is summed: exact, because one rank provides
-// each element, and the others have zeros there.
+// The unit's parameters on every rank. What not all ranks have is summed, which is exact: one rank provides
+// each element, and the others contribute zeros.
 UnitTensors whole_unit(const Weights& state, const StatePlacement& placement, const Cut& cut, int unit,
                        Communicator& comm) {
   UnitTensors whole = zeros_of(cut.whole, unit);
