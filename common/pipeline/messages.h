@@ -1,6 +1,6 @@
-// The messages between neighbouring stages: activations forward, gradients back. A receive is posted and does
-// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for
-// it.
+// The messages between neighbouring stages: activations forward, gradients back. A posted receive does not
+// block; the code that needs the value waits for it. A send does not block either; the code that reuses its
+// buffer waits for it.
 #pragma once
 
 #include <vector>
@@ -19,25 +19,24 @@ class Messages {
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
-  /// What forward, or backward, reads has arrived. Where it comes from this stage, there is nothing to wait
-  /// for.
+  /// Wait for the input of forward or backward. Values from this stage need no wait.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// What was sent last from the buffer that forward will write has left; of a gradient's buffer (-1: none).
+  /// Wait until the last send from the buffer that will be written has ended; for gradients `buffer` may be
+  /// -1 (none).
   void wait_activation_sent(const Slot& slot);
   void wait_gradient_sent(int buffer);
-  /// All that has been asked for has arrived; everything sent has left.
+  /// Wait for all receives, or for all sends, that have been posted.
   void wait_received();
   void wait_sent();
 
-  /// Evaluation: a forward of all stages, one batch after the other, with the parameters that the stage has
-  /// loaded.
+  /// Evaluation: one batch's forward through all stages, with the parameters that the stage has loaded.
   void forward_loss(const Batch& batch, at::Tensor& sums);
 
  private:
   Ticket send(const at::Tensor& t, const pipedream::Action& action);
   Ticket receive(at::Tensor& t, const pipedream::Action& action);
-  /// Of this replica, and of this tensor rank.
+  /// The rank of another stage with the same replica and tensor rank.
   [[nodiscard]] Rank rank_of_stage(int stage) const {
     return context_.shape.mesh.moved(context_.shape.rank, Axis::stages, stage);
   }

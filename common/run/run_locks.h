@@ -1,4 +1,4 @@
-// What a run writes, held against other runs for its life.
+// Locks what a run writes against other runs for its lifetime.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,15 @@
 
 namespace sc::detail {
 
-/// On rank 0: the directory of checkpoints where it saves, exclusively; the one that it goes on from, shared;
-/// the file of --save. On other ranks nothing.
+/// On rank 0: locks the directory of checkpoints in which it saves (exclusive), the one that it resumes from
+/// (shared), and the file of --save. Does nothing on other ranks.
 class RunLocks {
  public:
-  ///   Errors  InputError: another run holds one of them (exit 64), or it cannot be written (exit 73).
+  /// Takes the locks.
+  ///   Errors  InputError: another run has one of them (exit 64), or it cannot be written (exit 73).
   explicit RunLocks(const TrainJob& job);
-  /// At the end of a process that runs no destructors. What run.sh starts again stays held by run.sh.
+  /// Releases the locks at the end of a process that runs no destructors. If run.sh restarts the run, run.sh
+  /// keeps them.
   void leave();
 
  private:
@@ -28,8 +30,8 @@ class RunLocks {
   std::vector<std::unique_ptr<RunLock>> locks_;
 };
 
-/// On rank 0, before it writes there.
-///   Errors  InputError (exit 73): a run on another host took this one for gone.
+/// Checks on rank 0, before it writes there, that this run still has the lock.
+///   Errors  InputError (exit 73): a run on another host took this one for dead.
 void require_held(FileOps& ops, const Path& checkpoints);
 
 }  // namespace sc::detail

@@ -1,4 +1,4 @@
-//  Files and directories that are either complete or absent, whenever the program or the machine stops. No
+// Files and directories that are either complete or absent, whenever the program or the machine stops. No
 // torch.
 //
 // New content is written under a temporary name next to its target (".<name>.tmp-<k>"), flushed to the
@@ -44,7 +44,7 @@ void require_replaceable(FileOps& ops, const Path& path);
 using FileNames = bool (*)(std::string_view name);
 inline bool any_name(std::string_view) { return true; }
 
-///  One directory of files.
+/// One directory of files.
 ///   AtomicDir out(ops, "runs/x/step_100", AtomicDir::Existing::refuse);
 ///   out.write_file("record.json", [&](File& file) { file.append(...); });
 ///   out.commit();                                     // without it the destructor removes everything

@@ -1,4 +1,4 @@
-//  Locks what only one run at a time may write: a directory of checkpoints, a file of weights. No torch.
+// Locks what only one run at a time may write: a directory of checkpoints, a file of weights. No torch.
 //
 // The lock is a lock file next to the target or inside it, which names its owner. A kernel lock on that file
 // ends with the process, so whatever a killed run had is free again. On a file system without locks the file

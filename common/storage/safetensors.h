@@ -65,7 +65,7 @@ struct SafeTensorSpec {
   std::vector<std::int64_t> shape;
 };
 
-///  Writes a file piece by piece: the header first, then every tensor's bytes in the announced order, so that
+/// Writes a file piece by piece: the header first, then every tensor's bytes in the announced order, so that
 /// the model is never whole in memory. For a file that is complete or absent:
 ///   atomic_write_file(ops, path, [&](File& file) {
 ///     SafetensorsWriter out(file, specs);

@@ -1,4 +1,4 @@
-//  The first step of GPT-2's tokenizer: cuts text into pieces, within which tokens are then merged. No torch.
+// The first step of GPT-2's tokenizer: cuts text into pieces, within which tokens are then merged. No torch.
 //
 // A piece is the first of these that fits, as GPT-2 defines it by a regular expression:
 //   's 't 're 've 'm 'll 'd                        a contraction's end (lower case)

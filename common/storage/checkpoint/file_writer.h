@@ -1,4 +1,4 @@
-//  One rank's part of a checkpoint, written as a stream. No torch.
+// One rank's part of a checkpoint, written as a stream. No torch.
 //
 // The file is a safetensors file of one-dimensional tensors, named as in entry.h, with format, step and rank
 // in `__metadata__`.
@@ -48,7 +48,7 @@ Bytes bytes_needed(FileId id, std::span<const Entry> entries);
 /// space than `needed`, or too few free inodes for that many new files and directories.
 void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files = 0);
 
-///  Writes DIR/rank-NNNN.safetensors. DIR exists already; its owner gives it its final name later
+/// Writes DIR/rank-NNNN.safetensors. DIR exists already; its owner gives it its final name later
 /// (AtomicDir::path()).
 ///   FileWriter out(ops, dir, {.step = 400, .rank = 3}, entries);
 ///   for (size_t i = 0; i < entries.size(); ++i)

@@ -1,4 +1,4 @@
-//  A run's checkpoints: directories step-NNNNNN side by side. No torch.
+// A run's checkpoints: directories step-NNNNNN side by side. No torch.
 //
 // A directory with such a name is a whole checkpoint: it got the name in one step, after everything in it was
 // on the device (atomic_dir.h), and loses it in one step before anything in it is removed. No file says which

@@ -1,4 +1,4 @@
-//  One rank's file, read and checked block by block. Internal to checkpoints; no torch.
+// One rank's file, read and checked block by block. Internal to checkpoints; no torch.
 //
 // It is not mapped: then a file that somebody truncates meanwhile is an error like any other damage, and a
 // run takes an older checkpoint.
