@@ -1,4 +1,4 @@
-// How a step is executed: as the strategy says it, or captured once as a graph of the GPU and replayed.
+// How a step is executed: as the strategy's code, or captured once as a graph of the GPU and replayed.
 #include <limits>
 
 #include "common/comm/nccl/nccl_communicator.h"
@@ -7,16 +7,15 @@
 
 namespace sc::detail {
 
-// NCCL ends only when no graph holds its operations.
+// NCCL can only end after the graphs with its operations are gone.
 Trainer::~Trainer() {
   if (on_.gpu != nullptr) on_.gpu->drop_graph();
 }
 
-// What becomes of a step's scale before backward reads it: fp16's loss scale, and what --inject asks for. May
-// not return.
+// Changes a step's scale before backward reads it: fp16's loss scale, and --inject. May not return.
 void Trainer::prepare(std::span<const Batch> batches, std::int64_t step) {
   fault_.at_step(job_.launch.rank, step);
-  at::Tensor scale = batches[0].scale;  // of all micro-batches
+  at::Tensor scale = batches[0].scale;  // shared by all micro-batches
   if (scalars_.loss_scale.defined()) scale.mul_(scalars_.loss_scale);
   if (poisons(fault_, shape_, step)) scale.fill_(std::numeric_limits<float>::quiet_NaN());
 }
@@ -34,7 +33,7 @@ StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
 
 StepResult Trainer::replayed(std::span<const Batch> batches, std::int64_t step) {
   CommRecord& record = on_.world.comm().record();
-  // Marks are nodes of the graph: it is captured anew, without them.
+  // Marks are nodes of the graph, so it is captured again without them.
   if (on_.gpu->captured() && job_.marks(step - 1) && !job_.marks(step)) {
     on_.gpu->drop_graph();
     record.forget_captured();
