@@ -29,7 +29,6 @@ struct StateSlice {
   // parameters, master, momentum, variance; gradients: summed over ranks; workspace: the last local gradient
   // (of x before `unit`'s first block).
   Purpose purpose;
-  // last local gradient (of x before `unit`'s first block)
   int unit;
   Segment segment;
   Range range;  // the elements of the unit's segment that it holds
