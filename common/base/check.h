@@ -60,8 +60,8 @@ class DeviceError : public std::runtime_error {
 };
 
 /// Tells for one library's status type what success is and what a failure means. The specialisation stands
-/// next to the library's use (comm/mpi_check.h, comm/cuda_check.h) and has `static bool ok(Status)` and
-/// `static std::string text(Status)`.
+/// next to the library's use (comm/mpi/mpi_check.h, comm/nccl/cuda_check.h) and has `static bool ok(Status)`
+/// and `static std::string text(Status)`.
 template <class Status>
 struct StatusTraits;
 

@@ -2,8 +2,8 @@
 // torch.
 //   1024 bytes   256 x int32, little-endian: magic 20240520, version 1, count of tokens, zeros
 //   2 x count    uint16, little-endian: the tokens
-// A sidecar FILE.bin.json says how the tokens were made, with their checksum. Source:
-// github.com/karpathy/llm.c, dev/data/data_common.py (write_datafile) and llmc/dataloader.h.
+// A sidecar FILE.bin.json says how the tokens were made, with their checksum.
+// Source: github.com/karpathy/llm.c, dev/data/data_common.py (write_datafile) and llmc/dataloader.h.
 #pragma once
 
 #include <span>

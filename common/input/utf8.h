@@ -11,7 +11,8 @@ namespace sc {
 ///   complete    `code`, and the `length` of its bytes.
 ///   incomplete  all of the text (`length` bytes, at most 3) is the beginning of a character.
 ///   wrong       no character; `length` bytes (at least 1) are the longest beginning of one.
-/// Overlong forms, surrogates and code points past U+10FFFF are wrong.  Source: Unicode 16.0, table 3-7.
+/// Overlong forms, surrogates and code points past U+10FFFF are wrong.
+/// Source: Unicode 16.0, table 3-7.
 struct Utf8Char {
   enum class State : std::uint8_t { complete, incomplete, wrong };
   State state;

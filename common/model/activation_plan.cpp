@@ -12,8 +12,8 @@ namespace sc {
 namespace {
 
 // The buffers of one thread in ATen's CPU attention, which walks rows in pieces of q and columns in pieces of
-// kv. `reduced`: with a 16-bit dtype, bytes of scores stored once more in that dtype. Source:
-// ATen/native/cpu/FlashAttentionKernel.cpp.
+// kv. `reduced`: with a 16-bit dtype, bytes of scores stored once more in that dtype.
+// Source: ATen/native/cpu/FlashAttentionKernel.cpp.
 struct AttentionScratch {
   explicit AttentionScratch(const PartSizes& s) {
     const std::int64_t q = std::min<std::int64_t>(s.T >= 768 ? 256 : s.T >= 192 ? 64 : 32, s.T);

@@ -86,7 +86,8 @@ struct UnitLayout {
 /// The flat layout of a model for `world` slices, as ZeRO's flat buffers (arXiv:1910.02054 section 5). With a
 /// tensor cut it is the layout of one tensor rank: the sharded segment has what the rank has a part of (heads
 /// of attention, columns of the MLP, rows of the vocabulary), the whole segment what every tensor rank has
-/// (norms, the biases of c_proj, wpe). Cuts may be uneven. Source: arXiv:1909.08053 section 3.
+/// (norms, the biases of c_proj, wpe). Cuts may be uneven.
+/// Source: arXiv:1909.08053 section 3.
 class ParamLayout {
  public:
   /// Tensors with fewer than `persist_below` elements, without padding, go to the whole segment; 0: none do.

@@ -1,6 +1,7 @@
 // Named tensors in one file in Hugging Face's safetensors format: 8 bytes little-endian header length N, N
 // bytes of JSON, then the tensors' bytes without gaps. Little-endian machines only. No torch: tensors are
-// spans of bytes. Source: the format's description in the README of github.com/huggingface/safetensors.
+// spans of bytes.
+// Source: the format's description in the README of github.com/huggingface/safetensors.
 #pragma once
 
 #include <map>

@@ -7,8 +7,9 @@
 //   an optional blank, then anything but white space, letters and numbers
 //   white space, but not its last character if something follows
 //   white space
-// So a word carries the blank before it, and joined pieces are the text again. Source:
-// github.com/openai/gpt-2, src/encoder.py. Unicode 16.0, as tiktoken 0.14.0 (bpe/make_unicode_runs.py).
+// So a word carries the blank before it, and joined pieces are the text again.
+// Source: github.com/openai/gpt-2, src/encoder.py. Unicode 16.0, as tiktoken 0.14.0
+// (bpe/make_unicode_runs.py).
 #pragma once
 
 #include <cstddef>
