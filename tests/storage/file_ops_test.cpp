@@ -204,7 +204,7 @@ TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {
   EXPECT_NE(error.find("File name too long (ENAMETOOLONG)|give a shorter name"), std::string::npos) << error;
 }
 
-// Its names can be listed, and nothing of what they name can be known.
+// The directory's names can be listed, but nothing about what they name can be found out.
 TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   ops_->make_dir(dir_ / "locked");
   put("locked/x", "text");
@@ -235,7 +235,7 @@ TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   EXPECT_EQ(error_of([&] { (void)read_file(*ops_, path); }).substr(0, 3), "65|");
 }
 
-// What a crashed writer left there could not be found.
+// In such a directory a crashed writer's leftovers could not be found.
 TEST_F(FileOpsTest, AFolderThatMayNotBeListedCannotBeWritten) {
   ops_->make_dir(dir_ / "drop");
   ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);

@@ -1,4 +1,5 @@
-// Who holds a directory: one writer, several readers, the dead and the living, with and without locks.
+// Who may lock a directory: one writer, several readers, dead and living processes, with and without kernel
+// locks.
 #include "common/storage/run_lock.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// As launch.sh computes it, from /proc/<pid>/stat.
+/// The start time as launch.sh computes it, from /proc/<pid>/stat.
 std::int64_t start_of(std::int64_t pid) {
   const std::string stat = [&] {
     std::string text(4096, '\0');
@@ -89,7 +90,7 @@ class RunLockTest : public test::InTempDir {
   std::vector<std::string> warned_;
 };
 
-/// Of a file system whose locks hold within each host, as it looks from another one.
+/// A file system whose locks hold within each host, seen from another host.
 class OtherHost final : public HookedFileOps {
  public:
   using HookedFileOps::HookedFileOps;
@@ -238,7 +239,7 @@ TEST_F(RunLockTest, WithoutLocksTheFileIsTheLock) {
   EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
 }
 
-// Of another host neither the lock nor the process is seen, but whether the file changes.
+// Of a process on another host neither the lock nor the process can be seen, only whether the file changes.
 TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOLCK, .lasting = true});
   OtherHost locks(*ops_);
@@ -258,8 +259,8 @@ TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
     ops_->open_write(dir_ / "ck/.lock")->append(as_bytes("17\n"));
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), "no InputError") << "it was killed";
     EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
-    // It only stood still, and this one is taken for gone in its turn: perhaps just as it counts, so once
-    // more.
+    // The other process had only paused, and took this one for dead in turn. It may do so just as this one
+    // beats, so the test tries once more.
     bool stays = false;
     for (int i = 0; i < 3 && !stays; ++i) {
       sign(elsewhere);

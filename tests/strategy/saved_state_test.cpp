@@ -1,5 +1,5 @@
-// What strategies save, and what any of them takes over: state of one type on one world, loaded by another
-// type on another, equals to the bit; each element is saved once, padding never.
+// State of one type on one world, saved by a strategy and loaded by another type on another world, is equal
+// to the bit; each element is saved once, padding never.
 #include "common/strategy/saved_state.h"
 
 #include <ATen/ops/arange.h>
@@ -165,7 +165,7 @@ TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
   }
 }
 
-// Of a matrix of which some columns are here, a slice may begin and end in the middle of a row.
+// If a rank has some columns of a matrix, a slice may begin and end in the middle of a row.
 TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
   const GptConfig model = test::odd_workload().model;
   const ParamLayout layout(model, WorldSize{1});
@@ -346,7 +346,7 @@ TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
   EXPECT_GT(first.size(), 0U);
 }
 
-// What tensor ranks share is saved by one of them, and columns of a matrix as such.
+// One of the tensor ranks saves what all of them have, and columns of a matrix are saved as columns.
 TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
   Workload w = workload();
   w.model.heads = 5;
@@ -383,7 +383,7 @@ TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {
     }
   }
   EXPECT_EQ(static_cast<std::int64_t>(whole.size()), 3 * tensors) << "and nothing else";
-  // Of three ranks none saves what another one does, and the files are as long as all of it.
+  // None of the three ranks saves what another one saves, and the files together are as long as the state.
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   const Reader reader(*ops, dir / "04");
   std::int64_t elements = 0;

@@ -11,7 +11,7 @@ using At = OpSpan::Clock::time_point;
 
 At at(int us) { return At(std::chrono::microseconds(us)); }
 
-// Of one step that begins at 0.
+// The events of one step that begins at 0.
 struct Step {
   std::vector<Timeline::Span> spans;
   std::vector<Timeline::Change> changes;
