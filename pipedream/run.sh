@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the command `pipedream` when its sources have changed, and runs it. Needs a C++20 compiler, nlohmann-json and cxxopts, nothing
-# else of the project: no LibTorch, no MPI, no GPU.
+# Builds the command `pipedream` when its sources have changed, and runs it. Needs a C++20 compiler,
+# nlohmann-json and cxxopts, nothing else of the project: no LibTorch, no MPI, no GPU.
 #   usage  pipedream/run.sh simulate --schedule gpipe        (pipedream/run.sh --help)
 #   exit   the command's; 69 if the compiler or a header is missing
 set -euo pipefail
@@ -15,7 +15,7 @@ missing() {
   exit 69
 }
 
-# One object a source, only where it or any header is newer.
+# Compiles one object per source, only if the source or any header is newer.
 compile() {
   local source=$1 object
   object=$build/${source//\//_}.o
@@ -34,7 +34,7 @@ build_program() {
   fi
   mkdir -p "$build"
   exec 9>"$build/lock"
-  flock 9 || true # without locks two may build at once
+  flock 9 || true  # without locks two may build at the same time
   if up_to_date; then return 0; fi
   command -v "$compiler" >/dev/null || missing "the compiler $compiler" "apt-get install g++"
   printf '#include <cxxopts.hpp>\n#include <nlohmann/json.hpp>\n' | "$compiler" -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
@@ -47,7 +47,7 @@ build_program() {
   mv "$program.new" "$program"
 }
 
-for program in "$root/build/cpu/bin/pipedream" "$program"; do # what CMake has built will do
+for program in "$root/build/cpu/bin/pipedream" "$program"; do  # a program built by CMake serves as well
   if (cd "$root" && up_to_date); then exec "$program" "$@"; fi
 done
 (build_program)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Says what Stagecraft finds on this machine: tools, libraries, GPU, cores, memory, limits of a container. Changes nothing.
+# Says what Stagecraft finds on this machine: tools, libraries, GPU, cores, memory, limits of a container.
+# Changes nothing.
 #   usage  common/setup/doctor.sh
 #   exit   0 nothing that a CPU run needs is missing; 69 otherwise, each missing thing with its fix
 set -euo pipefail
@@ -35,7 +36,7 @@ row cores "$(cores) usable of $(nproc --all)"
 gib() { awk -v kib="$1" 'BEGIN {printf "%.1f GiB", kib / 1048576}'; }
 row memory "$(gib "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)") free of $(gib "$(awk '/^MemTotal/ {print $2}' /proc/meminfo)")"
 limit=$(memory_limit '')
-if [[ -n $limit ]] && ((limit >> 50 == 0)); then # version 1 says a huge number where there is none
+if [[ -n $limit ]] && ((limit >> 50 == 0)); then  # version 1 gives a huge number if there is no limit
   row "container limit" "$(gib $((limit / 1024))) of memory"
 fi
 disk=$(free_mib "$root")
@@ -63,7 +64,7 @@ tool "Open MPI" mpirun "openmpi-bin libopenmpi-dev" mpirun --version
 tool "MPI compiler" mpicc libopenmpi-dev mpicc --version
 if have mpicc && ! is_open_mpi mpicc; then missing "MPI compiler" "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"; fi
 if have mpirun; then
-  # On this host alone, whatever job of Slurm's this is a part of.
+  # On this host alone, even inside a job of Slurm.
   if ! is_open_mpi mpirun; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
   elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \

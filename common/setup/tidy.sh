@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--list | --all] [build folder, default build/single] [files...]
-# Without files those that differ from what the last soak found clean (tests/setup/soaked.txt), with --all every one; --list only names them all.
-# Exits 1 on findings.
+# clang-tidy over the files that include no torch. usage: common/setup/tidy.sh [--list | --all] [build folder,
+# default build/single] [files...] Without files those that differ from what the last soak found clean
+# (tests/setup/soaked.txt), with --all every one; --list only names them all. Exits 1 on findings.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 list=0 all=0
@@ -34,11 +34,11 @@ if [[ ! -f $build/compile_commands.json ]]; then
   echo "  fix: cmake --preset single" >&2
   exit 69
 fi
-# Debian 12's version, also where the unversioned name is a newer one: its findings are those of CI.
+# Debian 12's version, even if the unversioned name is a newer one, so that its findings are those of CI.
 tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
   { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
 
-# A file that no target builds would be checked with guessed flags: an error.
+# A file that no target builds would be checked with guessed flags, so it is an error.
 python3 - "$build/compile_commands.json" "${files[@]}" <<'PY'
 import json, os, sys
 entries = {os.path.relpath(e["file"]) for e in json.load(open(sys.argv[1]))}

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds docs/explore/index.html: the page's template with the project's own C++ in it, compiled to WebAssembly.
-#   usage  docs/explore/build.sh [--page-only]     needs Debian's emscripten (3.1.6), nlohmann-json3-dev, libfmt-dev, libspdlog-dev, libcxxopts-dev
+# Builds docs/explore/index.html: the page's template with the project's own C++ in it, compiled to
+# WebAssembly.
+#   usage  docs/explore/build.sh [--page-only]     needs Debian's emscripten (3.1.6), nlohmann-json3-dev,
+#          libfmt-dev, libspdlog-dev, libcxxopts-dev
 #     --page-only  only the template is put around the engine of the page that is there
 #   exit   0; 1 something does not compile; 69 emscripten is missing
 set -euo pipefail
@@ -11,7 +13,7 @@ command -v em++ >/dev/null || die 69 "emscripten" "em++ is not there" "apt-get i
 mkdir -p "$build/include"
 for header in nlohmann fmt spdlog cxxopts.hpp; do ln -sfn "/usr/include/$header" "$build/include/$header"; done
 
-# The rooms that a plan, choose and pipedream need, each as one source, as cmake's unity builds do.
+# The rooms that a plan, choose and pipedream need, each as one source, like CMake's unity builds.
 rooms() {
   echo input common/input/*.cpp
   echo base common/base/{command_words,flag_text,mesh,text}.cpp
@@ -48,7 +50,7 @@ compile() { # compile ROOM SOURCES...: to build/explore/ROOM.o, unless it is new
   em++ "${flags[@]}" -MMD -MF "$build/$room.d" -c "$build/$room.cpp" -o "$object"
 }
 
-# One file, hashed with its name: what the page was built from.
+# All sources with their hashes in one file, which records what the page was built from.
 sources() {
   { cat "$build"/*.d | tr -s ' \\\n' '\n' | grep -E '^(\./)?(common|lessons|pipedream|docs)/' | sed 's|^\./||'
     printf '%s\n' docs/explore/{template.html,build.sh,libcxx.h} common/records/page/template.html "${data[@]}"; } | LC_ALL=C sort -u
@@ -67,7 +69,8 @@ if [[ ${1:-} != --page-only ]]; then
   embed=()
   for file in "${data[@]}"; do embed+=(--embed-file "$file@$file"); done
   mapfile -t objects < <(rooms | sed "s|^\([^ ]*\).*|$build/\1.o|")
-  # Above -O1 its JavaScript optimiser fails. The stack holds what the parsers' limits let through.
+  # Above -O1 emscripten's JavaScript optimiser fails. The stack is large enough for what the parsers' limits
+  # allow.
   em++ -O1 -fwasm-exceptions "${objects[@]}" "${embed[@]}" -o "$build/engine.js" --no-entry -sMODULARIZE=1 -sEXPORT_NAME=makeEngine \
     -sALLOW_MEMORY_GROWTH=1 -sINITIAL_MEMORY=64MB -sMAXIMUM_MEMORY=2GB -sTOTAL_STACK=16MB -sENVIRONMENT=web,node -sFORCE_FILESYSTEM=1 \
     -sEXPORTED_FUNCTIONS=_explore,_malloc,_free -sEXPORTED_RUNTIME_METHODS=FS,UTF8ToString,stringToUTF8,lengthBytesUTF8

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it for the lesson's README.
-#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a plan of their own. Needs chromium and python3-pil (setup.sh --dev).
+# Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it
+# for the lesson's README.
+#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a plan of their own. Needs
+#          chromium and python3-pil (setup.sh --dev).
 #     --refit  no run: the page's own data in today's template
 #   exit   0; 1 a page finds a fault with itself, or is larger than 220 kB
 set -euo pipefail
@@ -36,7 +38,8 @@ for lesson in "${lessons[@]}"; do
   dom=$("${browser[@]}" --window-size=1280,1600 --dump-dom "file://$root/$page#selftest" 2>/dev/null)
   found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") || die 1 "$page" "did not come to its end" "open it with #selftest"
   [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
-  tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$') # as far as the explanation of the moment, or as the mesh
+  # Up to the explanation of the moment, or the mesh.
+  tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$')
   "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
   /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF' # the 256 colours that cover most stay as they are
 import sys
