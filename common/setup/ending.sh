@@ -55,7 +55,8 @@ kill_after() {
 # sweep: removes what a killed mpirun has left: its folder, and the shared memory by which its ranks met.
 sweep() {
   local folder
-  for folder in "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
+  for folder in \
+    "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
     [[ -f $folder/contact.txt ]] || continue
     # The file's first number is the job's own; the ranks are the next one.
     printf -v job %x $(($(number "$(content "$folder/contact.txt" | cut -d . -f 1)" 0) + 1))
@@ -84,8 +85,12 @@ watch_start() { # SECONDS
 require_limits() {
   local files size
   files=$(ulimit -n) size=$(ulimit -f)
-  if [[ $files != unlimited ]] && ((files < 32)); then die "$exit_missing" "ulimit -n $files" "a run needs more open files" "ulimit -n 1024"; fi
-  if [[ $size != unlimited ]] && ((size < 64)); then die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"; fi
+  if [[ $files != unlimited ]] && ((files < 32)); then
+    die "$exit_missing" "ulimit -n $files" "a run needs more open files" "ulimit -n 1024"
+  fi
+  if [[ $size != unlimited ]] && ((size < 64)); then
+    die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"
+  fi
 }
 
 # --- what a status means ------------------------------------------------------------------------------------
@@ -131,11 +136,14 @@ killed_advice() {
     SIGKILL)
       limit=$(ulimit -t)
       if (($(number "$(memory_kills '')" 0) > kills_before)); then
-        say "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say \
+          "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       elif [[ $limit == unlimited ]]; then
-        say "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say \
+          "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       else
-        say "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
+        say \
+          "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
       fi
       ;;
     SIGXCPU) say "it has used the processor time that it may have: ulimit -t unlimited, or fewer --steps" ;;
@@ -154,17 +162,22 @@ lost() {
   local signal what advice
   if ((several_hosts && ranks > 1)); then
     case $1 in
-      132) last_words "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
-      205) last_words "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
+      132) last_words \
+        "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
+      205) last_words \
+        "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
     esac
   fi
   signal=$(signal_of "$1")
   what="a rank or mpirun was killed ($signal)" advice=$(killed_advice "$signal")
   if ((ranks == 1)); then what="rank 0 was killed ($signal)"; fi
   if [[ -z $signal ]]; then
-    what="mpirun ended with exit code $1 in the middle of the run" advice="look at what is said above; with --save-every, --resume latest goes on"
+    what="mpirun ended with exit code $1 in the middle of the run" \
+      advice="look at what is said above; with --save-every, --resume latest goes on"
   fi
-  if left spoke || ((several_hosts && ranks > 1)); then last_words "${signal:+killed with $signal; }$advice"; fi
+  if left spoke || ((several_hosts && ranks > 1)); then
+    last_words "${signal:+killed with $signal; }$advice"
+  fi
   die "$exit_lost_rank" "$lesson" "$what" "$advice"
 }
 last_words() {
@@ -189,7 +202,10 @@ hostfile_trouble() {
 }
 
 # mpirun_settings: the variables by which the user has changed Open MPI's defaults.
-mpirun_settings() { compgen -e | grep -E '^(OMPI_MCA|PMIX_MCA|OPAL|PRTE_MCA)_' | grep -vx OMPI_MCA_orte_base_help_aggregate || true; }
+mpirun_settings() {
+  compgen -e | grep -E '^(OMPI_MCA|PMIX_MCA|OPAL|PRTE_MCA)_' |
+    grep -vx OMPI_MCA_orte_base_help_aggregate || true
+}
 
 # suspect: sets `where`, `what`, `fix` if something that mpirun needs looks wrong; returns 1 if nothing does.
 suspect() {
@@ -222,7 +238,8 @@ ask_mpirun() {
   answer=0
   forget_signs
   nameless words  # no pipe, because what outlives mpirun would hold it open
-  STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 "${again[@]}" </dev/null >"${nameless:-/dev/null}" 2>&1 &
+  STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 "${again[@]}" </dev/null \
+    >"${nameless:-/dev/null}" 2>&1 &
   child=$!
   watch_start $((start_limit < 60 ? start_limit : 60))
   wait "$child" || answer=$?
@@ -243,18 +260,24 @@ refuse_what_mpirun_cannot() {
 # unstarted STATUS: ends with 69, for any reason for which mpirun or the program ended before the ranks had
 # met.
 unstarted() {
-  local where=mpirun what="it could not start the $ranks ranks" fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
+  local where=mpirun what="it could not start the $ranks ranks" \
+    fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
   how=$(signal_of "$1")
   if left started; then what="the $ranks ranks were started and could not reach each other"; fi
   if left late; then what="its $ranks ranks have not met in $start_limit s" how="it was ended then"; fi
   settings=$(mpirun_settings)
-  if [[ -n $settings ]]; then fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"; fi
+  if [[ -n $settings ]]; then
+    fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"
+  fi
   if ((ranks == 1)); then
-    where=$lesson what="the program could not be started" fix="what it lacks is said above; common/setup/doctor.sh names what is missing"
+    where=$lesson what="the program could not be started" \
+      fix="what it lacks is said above; common/setup/doctor.sh names what is missing"
   elif ((several_hosts == 0)); then  # on several hosts mpirun has said it already
     ask_mpirun
     more="  mpirun's own words:"$'\n'"$words"
-    if ((answer == 0)); then more="  asked once more, mpirun started them: perhaps the same command works now"; fi
+    if ((answer == 0)); then
+      more="  asked once more, mpirun started them: perhaps the same command works now"
+    fi
   fi
   die "$exit_missing" "$where" "$what (${how:-exit code $1})" "$fix" "$more"
 }

@@ -39,7 +39,8 @@ lesson=${1:-}
   die "$exit_usage" "launch.sh" "'$lesson' is no folder in lessons/" "lessons/01_data_parallel/run.sh"
 shift
 
-ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 build_only=0 do_build=1
+ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 \
+  build_only=0 do_build=1
 # Which of the program's flags were given.
 alone=0 help=0 plan=0 verbose=0 has_world=0 has_workload=0 has_strategy=0 saves=0
 max_restarts='' min_ranks=''
@@ -47,7 +48,8 @@ arguments=()
 
 # count WHAT TEXT: prints TEXT if it is a number of ranks, and refuses anything else.
 count() {
-  [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] || die "$exit_usage" "$1" "'$2' is not a number of ranks (1 to 9999)" "lessons/$lesson/run.sh -n 2"
+  [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] ||
+    die "$exit_usage" "$1" "'$2' is not a number of ranks (1 to 9999)" "lessons/$lesson/run.sh -n 2"
   say "$2"
 }
 
@@ -74,7 +76,9 @@ while (($#)); do
         --default-ranks) default_ranks=$(count "$1" "$2") ;;
         --default-workload) default_workload=$2 ;;
         --max-restarts)
-          [[ $2 =~ ^[0-9]{1,6}$ ]] || die "$exit_usage" "$1" "'$2' is not a number of restarts" "lessons/$lesson/run.sh --max-restarts 3"
+          [[ $2 =~ ^[0-9]{1,6}$ ]] ||
+            die "$exit_usage" "$1" "'$2' is not a number of restarts" \
+            "lessons/$lesson/run.sh --max-restarts 3"
           max_restarts=$((10#$2))
           ;;
         --min-ranks) min_ranks=$(count "$1" "$2") ;;
@@ -116,13 +120,15 @@ case $preset in
       elif [[ -n $(torch_for cuda) && -n $(find_nvcc) ]]; then
         preset=cuda
       else
-        gpu_note="a GPU is here, but LibTorch with CUDA or nvcc 13 is not: this run uses the CPU. For the GPU: common/setup/setup.sh --cuda"
+        gpu_note="a GPU is here, but LibTorch with CUDA or nvcc 13 is not: this run uses the CPU."
+        gpu_note+=" For the GPU: common/setup/setup.sh --cuda"
       fi
     fi
     ;;
   cuda)
     ((dry_run || build_only || alone)) || gpu_visible ||
-      die "$exit_missing" "--preset cuda" "no GPU is visible on this machine" "--preset cpu, or --build-only to compile the GPU code"
+      die "$exit_missing" "--preset cuda" "no GPU is visible on this machine" \
+      "--preset cpu, or --build-only to compile the GPU code"
     if ((dry_run == 0 && build_only == 0 && alone == 0)); then
       too_old=$(too_old_gpu)
       [[ -z $too_old ]] || die "$exit_missing" "--preset cuda" "$too_old" "--preset cpu, or a newer GPU"
@@ -138,7 +144,9 @@ esac
 prefix=$root/
 if [[ $(pwd -P) == "$root" ]]; then prefix=''; fi
 
-if ((has_strategy == 0)); then arguments=(--strategy "${prefix}lessons/$lesson/config.json" "${arguments[@]}"); fi
+if ((has_strategy == 0)); then
+  arguments=(--strategy "${prefix}lessons/$lesson/config.json" "${arguments[@]}")
+fi
 if ((has_workload == 0)); then arguments=(--workload "$prefix$default_workload" "${arguments[@]}"); fi
 if ((plan && has_world == 0)); then arguments+=(--world "$ranks"); fi
 if ((alone)); then ranks=1; fi
@@ -149,7 +157,8 @@ notes=()
 passed_on=()
 if [[ -n ${OMP_NUM_THREADS:-} ]]; then
   [[ $OMP_NUM_THREADS =~ ^[1-9][0-9]*$ ]] ||
-    die "$exit_usage" "OMP_NUM_THREADS" "'$OMP_NUM_THREADS' is not a number of threads" "unset OMP_NUM_THREADS, or export OMP_NUM_THREADS=1"
+    die "$exit_usage" "OMP_NUM_THREADS" "'$OMP_NUM_THREADS' is not a number of threads" \
+    "unset OMP_NUM_THREADS, or export OMP_NUM_THREADS=1"
   notes+=("$OMP_NUM_THREADS thread$( ((OMP_NUM_THREADS == 1)) || printf s) each, as OMP_NUM_THREADS says")
   passed_on=(-x OMP_NUM_THREADS)
 fi
@@ -200,7 +209,8 @@ if ((help && build_only == 0)); then
   do_build=0
   if [[ ! -x $root/build/$preset/bin/$lesson ]]; then
     print_header "${BASH_SOURCE[0]}"
-    say "$lesson is not built yet. Its own flags, in some minutes: lessons/$lesson/run.sh --build-only, then --help again"
+    say \
+      "$lesson is not built yet. Its own flags, in some minutes: lessons/$lesson/run.sh --build-only, then --help again"
     exit 0
   fi
 fi

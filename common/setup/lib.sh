@@ -99,7 +99,8 @@ group_mounts() {
     say / "/sys/fs/cgroup${1:+/$1}"
     awk -v controller="$1" '{
       for (i = 7; $i != "-" && i < NF; i++) {}
-      if (controller == "" ? $(i + 1) == "cgroup2" : $(i + 1) == "cgroup" && index("," $(i + 3) ",", "," controller ",")) print $4, $5
+      v1 = $(i + 1) == "cgroup" && index("," $(i + 3) ",", "," controller ",")
+      if (controller == "" ? $(i + 1) == "cgroup2" : v1) print $4, $5
     }' "$3/proc/self/mountinfo" 2>/dev/null || true
   } | while read -r base mount; do
     base=${base%/}
@@ -138,7 +139,8 @@ memory_limit() {
 memory_kills() {
   local group
   read -r group < <(control_groups memory "$1") || true
-  { cat "$group/memory.events" "$group/memory.oom_control" 2>/dev/null || true; } | awk '$1 == "oom_kill" {print $2}'
+  { cat "$group/memory.events" "$group/memory.oom_control" 2>/dev/null || true; } |
+    awk '$1 == "oom_kill" {print $2}'
 }
 
 # The cores that this process may use: those of its affinity mask, or fewer if a container's quota says so.
@@ -207,7 +209,8 @@ torch_for() {
 # The path of an nvcc of CUDA 13; empty if there is none. CMake takes it through CUDACXX.
 find_nvcc() {
   local candidate
-  for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc /usr/local/cuda-13*/bin/nvcc \
+  for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc \
+    /usr/local/cuda-13*/bin/nvcc \
     "$deps/cuda-toolkit/nvidia/cu13/bin/nvcc"; do
     [[ -n $candidate && -x $candidate ]] || continue
     if [[ $("$candidate" --version 2>/dev/null) == *'release 13.'* ]]; then
@@ -226,7 +229,8 @@ gpu_visible() {
 # unknown, empty.
 too_old_gpu() {
   { nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true; } | sort -rV |
-    awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
+    awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {
+      print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
 }
 
 # --- configure and build ------------------------------------------------------------------------------------
@@ -235,7 +239,8 @@ too_old_gpu() {
 # folder from another place (the repository was moved) or from a failed configuration is started afresh.
 configure() {
   local preset=$1 build=$root/build/$1 log=$root/build/$1/configure.log
-  if [[ -f $build/build.ninja ]] && grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
+  if [[ -f $build/build.ninja ]] &&
+    grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
     return 0
   fi
   mkdir -p "$build"
@@ -245,7 +250,8 @@ configure() {
   fi
   (cd "$root" && cmake --fresh --preset "$preset") >"$log" 2>&1 || {
     sed -n '/^CMake Error/,$p' "$log" | head -n 40 >&2
-    die "$exit_missing" "cmake --preset $preset" "failed; its errors are above, all is in build/$preset/configure.log" "common/setup/doctor.sh names what is missing"
+    die "$exit_missing" "cmake --preset $preset" \
+      "failed; its errors are above, all is in build/$preset/configure.log" "common/setup/doctor.sh names what is missing"
   }
 }
 
@@ -264,7 +270,8 @@ build() {
   show_progress "$pid" "$label" "$log"
   wait "$pid" || {
     sed -n '/^FAILED\|^ninja: error/,$p' "$log" | head -n 80 >&2
-    die "$exit_missing" "build/$preset" "the build failed; the first lines are above, all are in build/$preset/build.log" \
+    die "$exit_missing" "build/$preset" \
+      "the build failed; the first lines are above, all are in build/$preset/build.log" \
       "common/setup/doctor.sh names what is missing; too little memory or disk also ends here"
   }
 }
@@ -298,7 +305,9 @@ may_build() {
 # up_to_date PRESET TARGET...: whether no source is newer than what was built. Writes nothing, because ninja
 # does not rebuild its own file if it is given under another name than in its rules.
 up_to_date() {
-  [[ $(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) == *"ninja: no work to do."* ]]
+  local said
+  said=$(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) || true
+  [[ $said == *"ninja: no work to do."* ]]
 }
 
 # made PRESET WHAT-TO-SAY TARGET...: builds the targets, one process at a time. Another user's checkout is
@@ -306,7 +315,8 @@ up_to_date() {
 made() {
   local preset=$1
   if [[ -d $root/build/$preset ]] && ! may_build "$preset"; then
-    up_to_date "$preset" "${@:3}" || say "$root is not yours to write: what was built there last is taken as it is"
+    up_to_date "$preset" "${@:3}" ||
+      say "$root is not yours to write: what was built there last is taken as it is"
     return 0
   fi
   configure_and_build() {

@@ -75,7 +75,8 @@ steps_done() {
   if [[ -z $log && $(newest_log) != "$log_before" ]]; then log=$(newest_log); fi
   if [[ -f $log ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
   steps=${steps//'"step":'/}
-  say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
+  say "${steps%%$'\n'*}" "${steps##*$'\n'}" |
+    awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
 
 # started_at PID: the start time in clock ticks since boot, which no later process with the same PID shares.
@@ -92,14 +93,19 @@ check_restarts() {
     die "$exit_usage" "--min-ranks" "this run is not restarted" "add --max-restarts K"
   [[ -n $max_restarts ]] || return 0
   ((saves)) ||
-    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
-  [[ ! $(value_of --steps)/$(value_of --save-every) =~ ^([0-9]+)/([0-9]+)$ ]] || ((10#${BASH_REMATCH[1]} >= 10#${BASH_REMATCH[2]})) ||
-    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "a smaller --save-every"
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" \
+    "add --save-every STEPS"
+  [[ ! $(value_of --steps)/$(value_of --save-every) =~ ^([0-9]+)/([0-9]+)$ ]] ||
+    ((10#${BASH_REMATCH[1]} >= 10#${BASH_REMATCH[2]})) ||
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" \
+    "a smaller --save-every"
   ((${min_ranks:-1} <= ranks)) ||
-    die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
+    die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" \
+    "-n $min_ranks or more"
   first_out=$(value_of --out)
   [[ ! -e $first_out || -w $(dirname -- "$first_out") ]] ||
-    die "$exit_cannot_write" "--out $first_out" "the records of a restart come beside it, and nothing can be written there" \
+    die "$exit_cannot_write" "--out $first_out" \
+    "the records of a restart come beside it, and nothing can be written there" \
       "--out DIR in a folder that you may write to"
   dir=$(checkpoints_dir)
   seen=$(checkpoints_in "$dir")
@@ -182,7 +188,9 @@ prepare_restart() {
   if [[ -n $there ]]; then
     line+=" goes on at step $resumed_at"
     # The time as the rank reported it, because a file server's clock may differ.
-    if [[ -n $saved ]]; then since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1); fi
+    if [[ -n $saved ]]; then
+      since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1)
+    fi
     drop --init --resume
     arguments+=(--resume latest)
   else
@@ -190,16 +198,22 @@ prepare_restart() {
   fi
   again=$((reached > resumed_at ? reached - resumed_at : 0))
   line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone"
-  if [[ -n $since ]]; then line+=", $(LC_ALL=C awk -v since="$since" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}') s are lost"; fi
+  if [[ -n $since ]]; then
+    since=$(LC_ALL=C awk -v since="$since" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}')
+    line+=", $since s are lost"
+  fi
   fewer=$(fewer_ranks)
   if ((fewer < ranks)); then
-    line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks: from here on sums are added in another order"
+    line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks:"
+    line+=" from here on sums are added in another order"
     ranks=$fewer
   fi
   # A record belongs to one attempt. An earlier run may have left a folder with that name.
   if [[ -n $first_out ]]; then
     first_out=${first_out%/} number=$restarts
-    while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do number=$((number + 1)); done
+    while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do
+      number=$((number + 1))
+    done
     drop --out
     arguments+=(--out "$first_out-restart-$number")
   fi

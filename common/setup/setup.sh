@@ -91,7 +91,9 @@ needed_packages() {
 
 have_matplotlib() {
   local python
-  for python in python3 /usr/bin/python3; do if "$python" -c 'import matplotlib' 2>/dev/null; then return; fi; done
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2>/dev/null; then return; fi
+  done
   return 1
 }
 
@@ -102,7 +104,8 @@ have_pip() { ((${#parts[@]} == 0)) || [[ -n $(python_with_pip) ]]; }
 python_with_pip() {
   local python
   for python in python3 /usr/bin/python3; do
-    if have "$python" && "$python" -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+    if have "$python" &&
+      "$python" -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
       say "$python"
       return
     fi
@@ -131,9 +134,13 @@ describe() {
     torch-cuda) text="LibTorch $torch_version with CUDA, cuDNN and NCCL" download=2600 disk=3800 peak=6500 ;;
     cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
     cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
-    oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
+    oracle)
+      text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500
+      ;;
     prepare) text="pyarrow, with which prepare reads parquet files" download=48 disk=150 peak=400 ;;
-    curves) text="tensorboard, with which lessons/curves.sh writes event files" download=40 disk=120 peak=300 ;;
+    curves)
+      text="tensorboard, with which lessons/curves.sh writes event files" download=40 disk=120 peak=300
+      ;;
   esac
 }
 
@@ -147,10 +154,12 @@ mapfile -t packages < <(missing_packages)
 # at_least WHAT VERSION MINIMUM: refuses an older version.
 at_least() {
   [[ $(printf '%s\n%s\n' "$3" "$2" | sort -V | head -n 1) == "$3" ]] ||
-    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
+    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" \
+    "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
 }
 check_versions() {
-  is_open_mpi mpicc || die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
+  is_open_mpi mpicc ||
+    die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
     "apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
   at_least g++ "$(g++ -dumpfullversion)" 12
   at_least cmake "$(cmake --version | awk 'NR == 1 {print $3}')" 3.25
@@ -187,7 +196,11 @@ print_missing() {
 if ((check)); then
   say "setup: missing"
   print_missing
-  say "  fix: common/setup/setup.sh$( ((cuda)) && printf ' --cuda')$( ((oracle)) && printf ' --oracle')$( ((dev)) && printf ' --dev')$( ((curves)) && printf ' --curves')"
+  flags=''
+  for flag in cuda oracle dev curves; do
+    if ((${!flag})); then flags+=" --$flag"; fi
+  done
+  say "  fix: common/setup/setup.sh$flags"
   exit "$exit_missing"
 fi
 
@@ -206,7 +219,8 @@ install_packages() {
   $prefix apt-get update -qq || die "$exit_missing" "apt-get update" "failed, its output is above" \
     "check the network and /etc/apt/sources.list*, then run common/setup/setup.sh again"
   # shellcheck disable=SC2086
-  sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 | grep -E 'Need to get|After this' || true)
+  sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 |
+    grep -E 'Need to get|After this' || true)
   say "setup: installing packages${sizes:+; ${sizes//$'\n'/ }}"
   # shellcheck disable=SC2086
   $prefix apt-get install -y -qq --no-install-recommends "${packages[@]}" >"$deps/apt.log" 2>&1 || {
@@ -220,7 +234,8 @@ install_packages() {
 
 pip() {
   # A user's own pip settings for --user or a mandatory environment do not work with --target.
-  env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore \
+  env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 \
+    PIP_ROOT_USER_ACTION=ignore \
     TMPDIR="$deps/tmp" "$python" -m pip "$@"
 }
 
@@ -229,7 +244,9 @@ announce() {
   local text download disk peak free
   describe "$1"
   free=$(free_mib "$deps")
-  ((free >= peak)) || die "$exit_missing" ".deps/$1" "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
+  ((free >= peak)) ||
+    die "$exit_missing" ".deps/$1" \
+    "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
     "free some space on the disk of $root"
   say "setup: $text: downloading $download MB"
 }
@@ -258,7 +275,9 @@ install_part() {
   unpack "$part" "$partial"
   case $part in
     torch-cpu) prune_torch_cpu "$partial" ;;
-    cudnn-frontend) find "$partial" -mindepth 1 -maxdepth 1 ! -name include ! -name '*.dist-info' -exec rm -rf {} + ;;
+    cudnn-frontend)
+      find "$partial" -mindepth 1 -maxdepth 1 ! -name include ! -name '*.dist-info' -exec rm -rf {} +
+      ;;
     cuda-toolkit)  # nvcc and CMake expect the layout of NVIDIA's installer
       ln -s lib "$partial/nvidia/cu13/lib64"
       ln -s libcudart.so.13 "$partial/nvidia/cu13/lib/libcudart.so"
@@ -273,7 +292,8 @@ install_part() {
 prune_torch_cpu() {
   find "$1" -mindepth 1 -maxdepth 1 ! -name torch ! -name nvidia ! -name '*.dist-info' -exec rm -rf {} +
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name version.py -exec rm -rf {} +
-  rm -rf "$1"/torch/lib/libtorch_{cuda,cuda_linalg,python,nvshmem}.so "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
+  rm -rf "$1"/torch/lib/libtorch_{cuda,cuda_linalg,python,nvshmem}.so \
+    "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
 }
 
 # The environment uses torch from torch-cuda, so that it is on the disk once.
@@ -284,7 +304,8 @@ install_oracle() {
   fetch oracle
   "$python" -m venv --without-pip "$home"
   unpack oracle "$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  dirname "$torch" >"$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stagecraft_torch.pth"
+  dirname "$torch" \
+    >"$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stagecraft_torch.pth"
   "$home/bin/python" -c 'import torch, transformers, safetensors, tiktoken' ||
     die "$exit_missing" ".deps/oracle" "its packages cannot be imported" \
       "torch-cuda was perhaps installed with another Python: rm -r .deps/torch-cuda, then run this again"

@@ -15,7 +15,8 @@ shift || true
 patterns=(common/input/*.cpp common/base/*.cpp common/config/*.cpp common/watch/*.cpp
   common/model/{param_layout,activation_plan,part_plan,hf_names}*.cpp
   common/data/{prose,sampler,token_file,tokenizer,bpe_tokenizer}*.cpp common/data/{bpe,prepare}/*.cpp
-  common/storage/*.cpp common/storage/checkpoint/*.cpp common/storage/checkpoint/command/*.cpp common/records/*.cpp pipedream/*.cpp pipedream/command/*.cpp)
+  common/storage/*.cpp common/storage/checkpoint/*.cpp common/storage/checkpoint/command/*.cpp
+  common/records/*.cpp pipedream/*.cpp pipedream/command/*.cpp)
 files=("$@")
 if [[ $# -eq 0 ]]; then
   for file in "${patterns[@]}"; do [[ -f $file ]] && files+=("$file"); done
@@ -44,7 +45,8 @@ import json, os, sys
 entries = {os.path.relpath(e["file"]) for e in json.load(open(sys.argv[1]))}
 for name in sys.argv[2:]:
     if name not in entries:
-        sys.exit(f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again")
+        fix = "name it in its room's CMakeLists.txt, or run cmake again"
+        sys.exit(f"error: {name}: no target builds it\n  fix: {fix}")
 PY
 
 check() {
@@ -53,5 +55,6 @@ check() {
 export -f check
 export build tidy
 # shellcheck disable=SC2016  # xargs's bash expands it
-printf '%s\n' "${files[@]}" | xargs -d '\n' -n 1 -P "${JOBS:-2}" bash -c 'check "$1"' check || { echo "tidy: findings above" >&2 && exit 1; }
+printf '%s\n' "${files[@]}" | xargs -d '\n' -n 1 -P "${JOBS:-2}" bash -c 'check "$1"' check ||
+  { echo "tidy: findings above" >&2 && exit 1; }
 echo "tidy: ${#files[@]} files clean"

@@ -36,17 +36,21 @@ for lesson in "${lessons[@]}"; do
   fi
   [[ $(wc -c <"$page") -le 220000 ]] || die 1 "$page" "is larger than 220 kB" "fewer micro-batches"
   dom=$("${browser[@]}" --window-size=1280,1600 --dump-dom "file://$root/$page#selftest" 2>/dev/null)
-  found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") || die 1 "$page" "did not come to its end" "open it with #selftest"
-  [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
+  found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") ||
+    die 1 "$page" "did not come to its end" "open it with #selftest"
+  [[ $found == *'"pass":true'* ]] ||
+    die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
   # Up to the explanation of the moment, or the mesh.
   tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$')
   "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF' # the 256 colours that cover most stay as they are
+  # The 256 colours that cover most stay as they are.
+  /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF'
 import sys
 from PIL import Image
 picture = Image.open(sys.argv[1]).convert("RGB")
 colours = [colour for _, colour in sorted(picture.getcolors(picture.width * picture.height), reverse=True)]
-nearest = {c: min(range(min(256, len(colours))), key=lambda i: sum((p - q) ** 2 for p, q in zip(c, colours[i]))) for c in colours}
+apart = lambda c, d: sum((p - q) ** 2 for p, q in zip(c, d))
+nearest = {c: min(range(min(256, len(colours))), key=lambda i: apart(c, colours[i])) for c in colours}
 small = Image.new("P", picture.size)
 small.putpalette([value for colour in colours[:256] for value in colour])
 small.putdata([nearest[colour] for colour in picture.getdata()])
