@@ -163,6 +163,7 @@ class Communicator {
     return checked(CommKind::recv, t, t, from, what);
   }
 
+  // [anchor: every-operation-issued]
   /// Carries out any of the operations above after their arguments were checked. Backends implement it,
   /// decorators forward it.
   ///   from, to  the tensor that is read and the one that is written; the same for an operation in place

@@ -91,6 +91,7 @@ std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes, WindowUse use) 
   return memory;
 }
 
+// [anchor: every-operation-recorded]
 Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                     std::optional<Rank> peer) {
   Operation recorded = op;

@@ -34,6 +34,7 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
+  // [anchor: every-buffer-named]
   /// An uninitialised contiguous tensor of `shape`. At a place other than the device it lies in pages of its
   /// own (host_pages), which contain zeros.
   ///   Errors  InputError (exit 69) past a cap, with purpose, name, bytes asked for, live bytes and the cap.

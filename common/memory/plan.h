@@ -45,6 +45,7 @@ inline std::int64_t micro_batches_of(const RunShape& shape) {
   return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * shape.mesh.size(Axis::data));
 }
 
+// [anchor: declared-once]
 /// One buffer, declared once: the plan counts it, and PlannedBuffers allocates it from the same declaration.
 struct Buffer {
   Purpose purpose{};

@@ -16,6 +16,7 @@ void Claims::begin() {
   allocations_before_ = on_.gpu->allocations();
 }
 
+// [anchor: as-predicted]
 void Claims::check(const CommPlan& operations, std::int64_t step) {
   const Bytes ledger = on_.ledger.peak_total();
   measured_ = Measured{{on_.ledger.peaks(), ledger}, on_.ledger.peaks_by_name(), operations};

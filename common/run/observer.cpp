@@ -98,6 +98,7 @@ void Observer::computed() {
   if (on_gpu() && job_.traces(step_)) gpu_ended_ = gpu_moment();
 }
 
+// [anchor: waits-for-the-step]
 const StepRecord* Observer::record(const StepResult& result) {
   // Copying waits for the step.
   const at::Tensor host_sums = result.sums.defined() ? result.sums.cpu() : at::Tensor();

@@ -136,6 +136,7 @@ int run_job(TrainJob job) {
   return train(std::move(job));
 }
 
+// [anchor: from-argv]
 int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
   const LessonInfo& info = lesson.info;
   const Program program{.name = info.name,

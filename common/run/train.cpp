@@ -76,6 +76,7 @@ void warn_of_unlike_ranks(const TrainJob& job, Communicator& comm) {
 
 }  // namespace
 
+// [anchor: ranks-meet]
 int train(TrainJob job) {
   refuse_evaluating_nothing(job);
   if (job.line.strict) {  // only plans have --strict

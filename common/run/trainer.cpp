@@ -143,6 +143,7 @@ void Trainer::run() {
   }
 }
 
+// [anchor: one-step-after-another]
 void Trainer::train() {
   const std::int64_t steps = shape_.workload.steps;
   for (std::int64_t step = job_.first_step; step < steps; ++step) {

@@ -67,6 +67,7 @@ class Trainer {
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
 
+  // [anchor: made-in-this-order]
   // All ranks must make the members in this order, since some constructors are collective.
   const TrainJob& job_;
   const Ground on_;

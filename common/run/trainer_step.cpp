@@ -31,6 +31,7 @@ StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
   return result;
 }
 
+// [anchor: captured-once]
 StepResult Trainer::replayed(std::span<const Batch> batches, std::int64_t step) {
   CommRecord& record = on_.world.comm().record();
   // Marks are nodes of the graph, so it is captured again without them.

@@ -160,6 +160,7 @@ void World::speak(int exit_code, const std::string& text) noexcept {
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }
 
+// [anchor: one-error-for-all]
 void World::fail() noexcept {
   using namespace std::chrono_literals;
   const auto [code, text] = current_failure(launch_.rank);

@@ -75,6 +75,7 @@ struct ResumeFrom {
 /// Counters with their names: {"pieces updated", 340}.
 using Counts = std::vector<std::pair<std::string, std::int64_t>>;
 
+// [anchor: what-a-lesson-gives]
 /// The training algorithm. A lesson derives from it, and its type `Plans` names what is known about it before
 /// a run.
 class Strategy {
