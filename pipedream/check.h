@@ -76,7 +76,6 @@ CheckReport check(const Schedule& schedule);
 /// The counts alone, for any schedule within range.
 std::vector<StageCounts> count(const Schedule& schedule);
 
-/// The number of versions that the rule allows on the stage.
 int versions_allowed(const Schedule& schedule, int stage);
 
 /// "stage 1, action 7: SA1 waits until stage 2 posts RA1".

@@ -126,7 +126,6 @@ std::size_t message_slots(const Schedule& schedule);
 bool needs_message(const Schedule& schedule, const Action& action, Message& message);
 /// Whether another stage waits for the result of `action` (compute); `send` is then the action that sends it.
 bool makes_message(const Schedule& schedule, const Action& action, Action& send);
-/// The receive that matches `send`.
 Action receive_of(const Schedule& schedule, const Action& send);
 
 /// "F0", "B3/1@2" (microbatch 3, chunk 1, version 2), "SA0", "step@1", "stash@0": kind, microbatch, "/chunk"

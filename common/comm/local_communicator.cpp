@@ -76,7 +76,6 @@ char* at_element(const at::Tensor& t, Elements index) {
          index.value() * static_cast<std::int64_t>(t.element_size());
 }
 
-// Sums the elements [begin, begin + n) of all ranks.
 void sum(const Collective& c, Elements begin, Elements n, const std::vector<void*>& out) {
   std::vector<const void*> in;
   for (const Part& part : c.parts) in.push_back(at_element(part.in, begin));

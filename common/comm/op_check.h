@@ -13,7 +13,6 @@
 
 namespace sc {
 
-/// The DType of a tensor that is to be sent.
 DType dtype_of(const at::Tensor& t);
 
 /// The calling rank, its group's size, and what it communicates for.

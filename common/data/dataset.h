@@ -57,7 +57,6 @@ class Dataset {
   [[nodiscard]] const Rows& validation() const { return validation_; }
   /// The number of tokens in the token file, whatever they are used for.
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(file_.tokens().size()); }
-  /// The token file that is mapped.
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
   /// Remarks about the texts and their rows for the user; some may be empty.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }

@@ -56,7 +56,6 @@ void refuse_without_kernels(int index) {
                    "a driver of this CUDA or a newer one; common/setup/doctor.sh shows both");
 }
 
-// The nodes of the graph that the current stream captures.
 GraphNodes nodes_of_capture() {
   cudaStreamCaptureStatus status{};
   cudaGraph_t graph = nullptr;

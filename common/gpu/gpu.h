@@ -49,7 +49,6 @@ class Gpu {
   /// The part of the allocator's bytes that is scratch of our kernels (memory/stream_scratch.h), as it is
   /// now.
   [[nodiscard]] virtual Bytes scratch() const = 0;
-  /// Free memory of the device.
   [[nodiscard]] virtual Bytes free() const = 0;
   /// Records, under `name`, how much more of the device is in use than at the last call, beyond LibTorch's
   /// allocator and `known` bytes (windows). This includes what other processes took or gave back in the

@@ -12,7 +12,6 @@
 
 namespace sc {
 
-/// Converts a DType to at::ScalarType, and back.
 at::ScalarType to_aten(DType dtype);
 DType from_aten(at::ScalarType type);
 

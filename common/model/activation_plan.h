@@ -42,7 +42,6 @@ BufferShape whole_model(const GptConfig& model, int grads = 2);
 
 /// The sums of a step: common/optim/grad_norm.h.
 inline Buffer step_sums() { return {Purpose::workspace, "sums", 4, DType::f64}; }
-/// Adds the ActivationBuffers of one device to the plan.
 void plan_activation_buffers(const RunShape& run, const BufferShape& shape, MemoryPlan& plan);
 void plan_activation_buffers(const RunShape& run, MemoryPlan& plan);  // for the whole model
 /// Adds `lanes` PartBuffers to the plan.

@@ -19,7 +19,6 @@ struct CrossEntropySums {
   std::int64_t tokens = 0;  // number of targets >= 0
 };
 
-/// Rows of logits in memory.
 struct LogitRows {
   std::int64_t rows = 0;
   std::int64_t vocab = 0;   // columns that belong to the vocabulary

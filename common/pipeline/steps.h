@@ -14,7 +14,6 @@ struct StageSpans {
   std::vector<pipedream::Action> actions;
   std::vector<pipedream::Span> spans;
 };
-/// The spans by stage.
 using StepSpans = std::vector<StageSpans>;
 
 /// Whether an action takes a stage's time.

@@ -27,7 +27,6 @@ Fault fault_of(const TrainJob& job);
 /// micro-batches do, for example the stages of a pipeline, because the loss scale is read where the loss is.
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
-/// The run with a memory limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, const Facts& facts, Bytes cap);
 
 /// Refuses a job whose ranks hold more than `cap`. `place` and `sharing` are those of LimitedRun.

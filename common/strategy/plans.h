@@ -53,7 +53,6 @@ class Plans {
   virtual ~Plans() = default;
   /// The settings by key. They refer to this object, which must outlive them.
   [[nodiscard]] virtual FieldSet fields() = 0;
-  /// The mesh of a world of this size.
   [[nodiscard]] virtual Mesh mesh(WorldSize world) const { return Mesh(world); }
   /// The number of virtual ranks that each rank stands for when micro-batches are dealt.
   [[nodiscard]] virtual std::int64_t virtual_ranks() const { return 1; }

@@ -48,13 +48,11 @@ struct StateSlice {
   [[nodiscard]] at::Tensor copy() const;
 };
 
-/// The values of a flat tensor.
 std::shared_ptr<StateValues> in_tensor(const at::Tensor& flat);
 
 /// Elements that are read or written at a time: 16 MiB of fp32.
 inline constexpr std::int64_t kStatePiece = std::int64_t{4} << 20;
 
-/// Calls f(Range) for pieces of `range`, in order.
 template <class F>
 void for_each_piece(Range range, F&& f) {
   for (std::int64_t begin = range.begin; begin < range.end; begin += kStatePiece)

@@ -74,7 +74,6 @@ std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
   return words;
 }
 
-/// The argument of a flag, or `otherwise` if it was not given.
 std::string argument(const std::vector<Given>& flags, const std::string& name, std::string otherwise) {
   const auto given = std::ranges::find(flags, name, &Given::name);
   if (given == flags.end()) return otherwise;
