@@ -251,7 +251,8 @@ configure() {
   (cd "$root" && cmake --fresh --preset "$preset") >"$log" 2>&1 || {
     sed -n '/^CMake Error/,$p' "$log" | head -n 40 >&2
     die "$exit_missing" "cmake --preset $preset" \
-      "failed; its errors are above, all is in build/$preset/configure.log" "common/setup/doctor.sh names what is missing"
+      "failed; its errors are above, all is in build/$preset/configure.log" \
+      "common/setup/doctor.sh names what is missing"
   }
 }
 

@@ -102,10 +102,9 @@ have_pip() { ((${#parts[@]} == 0)) || [[ -n $(python_with_pip) ]]; }
 
 # A Python with pip for which torch has a wheel: python3 itself, otherwise the system's.
 python_with_pip() {
-  local python
+  local python ask='import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
   for python in python3 /usr/bin/python3; do
-    if have "$python" &&
-      "$python" -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+    if have "$python" && "$python" -c "$ask" 2>/dev/null; then
       say "$python"
       return
     fi

@@ -50,7 +50,8 @@ for name in sys.argv[2:]:
 PY
 
 check() {
-  "$tidy" -p "$build" --quiet "$1" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2) || { echo "tidy: $1" >&2 && return 1; }
+  "$tidy" -p "$build" --quiet "$1" 2> >(grep -vE "warnings? (generated|treated)|^Suppressed|^$" >&2) ||
+    { echo "tidy: $1" >&2 && return 1; }
 }
 export -f check
 export build tidy

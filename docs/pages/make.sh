@@ -31,7 +31,8 @@ for lesson in "${lessons[@]}"; do
     python3 -B common/records/curves/run_page.py "$page"
   else
     rm -rf "$out"
-    "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief --out "$out" </dev/null
+    "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief \
+      --out "$out" </dev/null
     sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
   fi
   [[ $(wc -c <"$page") -le 220000 ]] || die 1 "$page" "is larger than 220 kB" "fewer micro-batches"
