@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Writes everything in the pages, figures and records that a program or a record says; checks the rest.
 
-usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; default program: pipedream/run.sh)
+usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; PATH: default pipedream/run.sh)
 
-  pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/ makes of a record in
-             docs/results/, of the command `pipedream`, or of a figure; `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a
-             workload (docs/rendering/plans.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns red; links to code,
-             [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
+  pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/
+             makes of a record in docs/results/, of the command `pipedream`, or of a figure;
+             `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a workload
+             (docs/rendering/plans.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns
+             red; links to code, [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_*.json, as the command computes them
   notebooks  what the cells of notebooks/*.ipynb print and draw
-  checks     anchors, links inside the repository, fenced blocks (the commands in them run in tests/docs/commands_test.py), the commit that
-             every record of GPUs names, sentences that a record no longer bears out
+  checks     anchors, links inside the repository, fenced blocks (the commands in them run in
+             tests/docs/commands_test.py), the commit that every record of GPUs names, sentences that a record
+             no longer bears out
 
---check writes nothing and exits 1, naming what is stale or broken. What has no record yet is left out, and named; so are plots
-and notebooks where matplotlib is not there, or is not the version that figures are written with.
+--check writes nothing and exits 1, naming what is stale or broken. What has no record yet is left out, and
+named; so are plots and notebooks where matplotlib is not there, or is not the version that figures are
+written with.
 """
 import argparse
 import contextlib

@@ -13,13 +13,13 @@ namespace {
 constexpr std::string_view kRuleNames[kRules] = {"complete", "order",   "message", "deadlock",
                                                  "step",     "version", "alive"};
 
-// Which actions of one microbatch and chunk a stage has done: one bit a kind.
+// The actions of one microbatch and chunk that a stage has done, as one bit per kind.
 using Done = std::uint16_t;
 constexpr Done bit(Kind kind) { return static_cast<Done>(1U << static_cast<unsigned>(kind)); }
 bool has(Done done, Kind kind) { return (done & bit(kind)) != 0; }
 bool has_input_gradient(Done done) { return has(done, Kind::backward) || has(done, Kind::backward_input); }
 
-// Rules complete, order and the part of message that one stage shows alone.
+// Rules complete and order, and the part of rule message that one stage shows alone.
 class StageCheck {
  public:
   StageCheck(const Schedule& schedule, int stage, Findings& findings)
@@ -67,7 +67,7 @@ class StageCheck {
     }
   }
 
-  // A single stage with chunks: the value comes from its own neighbouring chunk.
+  // On a single stage with chunks the value comes from its own neighbouring chunk.
   void local_input(const Action& action) {
     if (action.kind == Kind::forward && action.chunk > 0 &&
         !has(done_of(action.chunk - 1, action.microbatch), Kind::forward)) {
@@ -79,7 +79,8 @@ class StageCheck {
     }
   }
 
-  // Of both halves: whoever adds gradients up as they come adds them in one order.
+  // Requires ascending microbatches for both halves, because gradients are added as they come and sums depend
+  // on the order.
   void ascend(const Action& action) {
     for (const bool weights : {false, true}) {
       if (!(weights ? ends_microbatch(action.kind) : makes_input_gradient(action.kind))) continue;
@@ -126,7 +127,7 @@ class StageCheck {
   Findings& findings_;
   std::size_t index_ = 0;
   std::vector<Done> done_;
-  std::vector<std::vector<int>> last_;  // microbatch of an input's gradient, of the weights', by chunk
+  std::vector<std::vector<int>> last_;  // the last microbatch of each half, by chunk
 };
 
 using Place = std::pair<int, std::size_t>;  // stage, index
@@ -135,13 +136,13 @@ struct Pair {
   std::vector<Place> sends, receives;
 };
 
-// The part of the message rule that needs both ends.
+// The part of rule message that needs both ends.
 class PairCheck {
  public:
   PairCheck(const Schedule& schedule, Findings& findings) : schedule_(schedule), findings_(findings) {}
 
   void run() {
-    std::map<std::pair<int, int>, Pair> pairs;  // (from, to)
+    std::map<std::pair<int, int>, Pair> pairs;  // by (from, to)
     for (const std::vector<Action>& list : schedule_.actions) {
       for (std::size_t i = 0; i < list.size(); ++i) {
         const Action& action = list[i];
@@ -168,7 +169,7 @@ class PairCheck {
       add(pair.sends[k], to_text(send) + " meets " + to_text(receive) + " of stage " +
                              std::to_string(receive.stage) + " (both are number " + std::to_string(k) +
                              " between the two stages)");
-      return;  // what follows is shifted: one message says it
+      return;  // later messages are only shifted, so one violation is enough
     }
     if (pair.sends.size() > both) add(pair.sends[both], to_text(at(pair.sends[both])) + " meets no receive");
     if (pair.receives.size() > both) {
@@ -183,7 +184,7 @@ class PairCheck {
   Findings& findings_;
 };
 
-// One stage's counts, action by action.
+// Counts the resources of one stage, action by action.
 class Counter {
  public:
   explicit Counter(const Schedule& schedule) : schedule_(schedule) {}
@@ -207,7 +208,7 @@ class Counter {
     count_versions(action);
   }
 
-  // Between a stash and the step behind it, the copy and the newest weights are the same version.
+  // Between a stash and the next step, the copy and the newest weights are the same version.
   void count_versions(const Action& action) {
     if (action.kind == Kind::stash) ++stashed_;
     if (action.kind == Kind::drop) --stashed_;

@@ -1,6 +1,6 @@
-// An abstract machine: every stage does its list in order, a send waits until its receive is posted, a
-// compute action until what it needs has been sent. Doing an action never takes away another stage's chance
-// to do its own, so the order in which the machine tries the stages does not matter: if it gets stuck, every
+// An abstract machine: every stage does its list in order; a send waits until its receive is posted, a
+// compute action until what it needs has been sent. Doing an action never prevents another stage from doing
+// its own, so the order in which the machine tries the stages does not matter: if it gets stuck, every
 // execution does.
 #include "pipedream/findings.h"
 #include "pipedream/worklist.h"
@@ -70,8 +70,8 @@ class Machine {
   Worklist work_;
 };
 
-// Follows who waits for whom from any stuck stage until a stage comes up again. Every message has its other
-// end, so a stuck stage waits for a stage that is stuck too.
+// Follows the waits from any stuck stage until a stage comes up again. Every message has its other end, so a
+// stuck stage waits for another stuck stage.
 std::vector<Wait> find_cycle(const Machine& machine, const Schedule& schedule) {
   constexpr std::size_t kUnseen = static_cast<std::size_t>(-1);
   int stage = 0;

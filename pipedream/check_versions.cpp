@@ -9,10 +9,10 @@ namespace {
 
 std::string version_text(int version) { return "version " + std::to_string(version); }
 
-// What the stages must agree on: stage 0 writes it down, the others compare.
+// What the stages must agree on: stage 0 records it, the others compare.
 struct Agreed {
   std::vector<int> version_of_forward;  // by microbatch
-  std::vector<int> gradients_in_step;   // how many (microbatch, chunk) gradients each step applies
+  std::vector<int> gradients_in_step;   // the number of (microbatch, chunk) gradients that each step applies
 };
 
 class VersionCheck {
@@ -88,7 +88,7 @@ class VersionCheck {
       add(Rule::version, to_text(action) + " reads another version than its forward, which read " +
                              std::to_string(of_forward));
     }
-    const int before_newest = std::max(0, newest_ - 1);  // its gradient is part of step newest_ + 1
+    const int before_newest = std::max(0, newest_ - 1);  // the gradient becomes part of step newest_ + 1
     if (schedule_.versions == VersionRule::two_buffers && action.version != before_newest) {
       add(Rule::version, to_text(action) + " reads not the version before the newest, which is " +
                              std::to_string(before_newest));
@@ -145,7 +145,7 @@ class VersionCheck {
   Findings& findings_;
   Agreed& agreed_;
   std::vector<int> forward_;  // the version that a microbatch's forward read, by chunk and microbatch
-  std::vector<int> ended_;    // gradients complete since the start, by chunk
+  std::vector<int> ended_;    // gradients completed since the start, by chunk
   std::set<int> stash_;
   std::size_t index_ = 0;
   std::size_t steps_ = 0;

@@ -9,7 +9,7 @@
 
 namespace sc::pipedream {
 
-/// Exit codes of the command, the same numbers that every program of the project uses.
+/// Exit codes of the command, the same numbers as in every program of the project.
 enum class ExitCode : int {
   ok = 0,
   usage = 64,         // the command line
@@ -17,7 +17,7 @@ enum class ExitCode : int {
   cannot_write = 73,  // the output
 };
 
-/// Bad input: what is wrong, where, and what mends it. Printed as "error: <where>: <what>", then "  fix:
+/// Bad input: what is wrong, where, and how to fix it. Printed as "error: <where>: <what>", then "  fix:
 /// <fix>".
 class InputError : public std::runtime_error {
  public:

@@ -1,4 +1,4 @@
-// Where the parts of the checker (check.cpp, check_versions.cpp, check_deadlock.cpp) put what they find.
+// Collects what the parts of the checker find (check.cpp, check_versions.cpp, check_deadlock.cpp).
 #pragma once
 
 #include <utility>
@@ -26,9 +26,9 @@ class Findings {
   bool found_[kRules] = {};
 };
 
-/// Rules step, version, alive.
+/// Checks the rules step, version and alive.
 void check_versions(const Schedule& schedule, Findings& findings);
-/// Rule deadlock; the message rule must hold. Fills `cycle` if there is one.
+/// Checks the rule deadlock; the message rule must hold. Fills `cycle` if there is a deadlock.
 void check_deadlock(const Schedule& schedule, Findings& findings, std::vector<Wait>& cycle);
 
 }  // namespace sc::pipedream

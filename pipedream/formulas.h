@@ -1,4 +1,4 @@
-// What the literature says in closed form, to hold beside what the simulator finds.
+// Closed formulas from the literature, to compare with the simulator.
 #pragma once
 
 #include <optional>
@@ -8,28 +8,28 @@
 
 namespace sc::pipedream {
 
-/// Makespan of `options` with equal stages, no step time and messages that take no time, where a formula is
-/// known; N = M * batches, f, b, i, w the times of forward, backward and its halves (b = i + w):
+/// Makespan of `options` with equal stages, no step time and messages that take no time, if a formula is
+/// known; N = M * batches; f, b, i, w are the times of forward, backward and its halves (b = i + w):
 ///   naive                N S (f + b)
-///   GPipe, 1F1B          batches (M + S - 1)(f + b)        whatever the warm-up
-///   interleaved          batches (M + (S - 1) / v)(f + b)      where S divides M and v > 1
-///   ZB-H1 (v = 1)        batches (M (f + b) + (S - 1)(f + i - w))  where M >= S and f = i = w
+///   GPipe, 1F1B          batches (M + S - 1)(f + b)        for any warm-up
+///   interleaved          batches (M + (S - 1) / v)(f + b)      if S divides M and v > 1
+///   ZB-H1 (v = 1)        batches (M (f + b) + (S - 1)(f + i - w))  if M >= S and f = i = w
 ///   PipeDream, 2BW       (N + S - 1)(f + b)
 /// Source: the papers named in generate.h.
 std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
 
-/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s +
-/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v
-/// M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s + warmup)
+/// and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v -
+/// 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
 std::optional<int> formula_activations(const GenerateOptions& options, int stage);
 
 /// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
-/// gradient to the one before, for each of m microbatches; 2 bytes an element: 4 m b s h.
+/// gradient to the previous one, for each of m microbatches, with 2 bytes per element: 4 m b s h.
 double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
-/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, 2 bytes an element.
-/// At most two all-gathers and a reduce-scatter of P parameters in each: 6 g P (N - 1) / N. What is still in
-/// a buffer is not gathered again; at least, every parameter is gathered once a step and its gradient reduced
-/// in each accumulation step: (2 g + 2) P (N - 1) / N.
+/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, with 2 bytes per
+/// element. At most two all-gathers and one reduce-scatter of P parameters in each accumulation step: 6 g P
+/// (N - 1) / N. What is still in a buffer is not gathered again: at least, every parameter is gathered once
+/// per step, and its gradient reduced in each accumulation step: (2 g + 2) P (N - 1) / N.
 double zero3_most_bytes(double accumulation, double parameters, double ranks);
 double zero3_least_bytes(double accumulation, double parameters, double ranks);
 

@@ -23,7 +23,7 @@ void require_setting(const char* name, std::int64_t value, std::int64_t most) {
   refuse_setting(name, std::to_string(value) + " is out of range", "choose 1 to " + std::to_string(most));
 }
 
-// How many microbatches a step applies.
+// The number of microbatches that a step applies.
 int update_every(const GenerateOptions& o) {
   if (o.update_every > 0) return o.update_every;
   return o.family == Family::pipedream ? 1 : o.microbatches;
@@ -106,7 +106,7 @@ std::vector<Action> naive_or_gpipe(const GenerateOptions& o, int stage) {
   return list;
 }
 
-// In which order a stage meets the (microbatch, chunk) pairs: rounds of `round` microbatches, chunk after
+// The order in which a stage meets the (microbatch, chunk) pairs: rounds of `round` microbatches, chunk after
 // chunk.
 struct Order {
   int round = 1;
@@ -123,7 +123,7 @@ struct Order {
   }
 };
 
-// What distinguishes the members of the 1F1B family.
+// The properties in which members of the 1F1B family differ.
 struct OneForwardOneBackward {
   Order order;
   int total = 0;       // (microbatch, chunk) pairs
@@ -151,7 +151,7 @@ std::vector<Action> one_forward_one_backward(const OneForwardOneBackward& f, int
   return list;
 }
 
-// 1F1B and its relatives. `microbatches` run through without a flush.
+// 1F1B and its relatives. `microbatches` pass without a flush.
 std::vector<Action> one_f_one_b_family(const GenerateOptions& o, int microbatches, int stage) {
   const bool interleaved = o.family == Family::interleaved;
   const bool split = o.family == Family::zb_h1;
@@ -188,7 +188,7 @@ std::vector<Action> repeat(const std::vector<Action>& batch, const GenerateOptio
   return list;
 }
 
-// Removes the receive that brings `message` from `receives` and returns it.
+// Removes the receive of `message` from `receives` and returns it.
 Action take_receive(const Schedule& schedule, const Message& message, std::vector<Action>& receives) {
   const auto match = std::find_if(receives.begin(), receives.end(), [&](const Action& receive) {
     return message_of(schedule, receive) == message;
@@ -198,7 +198,7 @@ Action take_receive(const Schedule& schedule, const Message& message, std::vecto
   return found;
 }
 
-// Every receive directly before the action that needs its value.
+// Places every receive directly before the action that needs its value.
 std::vector<Action> receive_when_needed(const Schedule& schedule, const std::vector<Action>& list) {
   std::vector<Action> late;
   std::vector<Action> receives;

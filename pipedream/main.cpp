@@ -8,7 +8,7 @@
 #include "pipedream/error.h"
 
 int main(int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
+  ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
   const bool colour = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
   const int code = sc::pipedream::run_command({argv, argv + argc}, {std::cout, std::cerr, colour});
   std::cout.flush();

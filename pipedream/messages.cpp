@@ -12,7 +12,7 @@ namespace sc::pipedream {
 
 namespace {
 
-// A value on its way: made by action `made` of stage `from`, needed by action `needed` of stage `to`.
+// A value between stages: made by action `made` of stage `from`, needed by action `needed` of stage `to`.
 struct Link {
   Action send;
   std::size_t made = 0;
@@ -33,7 +33,7 @@ class Placer {
   }
 
  private:
-  // The line of the proof: an action's round is one more than that of the action before it and of the one it
+  // The line of the proof: an action's round is one more than those of the action before it and of the one it
   // waits for.
   void find_rounds() {
     Worklist work(compute_, message_slots(compute_));
@@ -89,13 +89,13 @@ class Placer {
     }
   }
 
-  // `links` of one directed pair, in the order of their sends.
+  // Places the receives for `links` of one directed pair, in the order of their sends.
   void choose_receives(std::vector<Link>& links) const {
     for (Link& link : links) {
       const auto to = static_cast<std::size_t>(link.to);
       const std::vector<int>& rounds = round_[to];
       const int made = round_[static_cast<std::size_t>(link.send.stage)][link.made];
-      // Nothing on `to` that the line has at or behind the send may come before the receive.
+      // On `to`, nothing that comes at or after the send in the line may precede the receive.
       const auto line = std::lower_bound(rounds.begin(), rounds.end(), made) - rounds.begin();
       link.receive_before = std::min(previous_compute(to, link.needed), static_cast<std::size_t>(line));
     }
@@ -140,7 +140,7 @@ class Placer {
 
   const Schedule compute_;
   std::vector<std::vector<int>>
-      round_;  // of every action; what is no compute shares the round of the one before it
+      round_;  // of every action; other actions than compute have the round of the one before
   std::map<std::pair<int, int>, std::vector<Link>> links_;
 };
 

@@ -77,9 +77,9 @@ Partition finish(const Profile& profile, std::vector<Stage> stages, Reduction re
 }
 
 // The dynamic programme. State (first, ranks): layers first.. on exactly `ranks` ranks. Without a `limit` it
-// finds the least bottleneck. With one every stage within the limit is as good as any other, and it finds the
-// fewest stages: a second run, because the rest with the least bottleneck may need more stages than the whole
-// must.
+// finds the least bottleneck. With one, every stage within the limit is as good as any other, and it finds
+// the fewest stages. That is a second run, because the rest with the least bottleneck may need more stages
+// than the whole must.
 class Optimizer {
  public:
   Optimizer(const Profile& profile, int ranks, int most_replicas, Reduction reduction,
@@ -95,7 +95,7 @@ class Optimizer {
     for (int first = layers_ - 1; first >= 0; --first) solve(first);
   }
 
-  // The best number of ranks; fewer among equals.
+  // The best number of ranks; the smallest among equals.
   [[nodiscard]] int best_ranks() const {
     int ranks = 1;
     for (int r = 2; r <= ranks_; ++r) {
@@ -145,7 +145,7 @@ class Optimizer {
     }
   }
 
-  // Layers first..last as one stage of `replicas` ranks, in front of the best of what follows.
+  // Layers first..last as one stage of `replicas` ranks, before the best partition of the following layers.
   void try_stage(int first, int last, int replicas, const Sums& sums) {
     const double cut = last + 1 < layers_ ? cut_time(profile_, last) : 0;
     double own = std::max(cut, time_of(profile_, sums, replicas, reduction_));
@@ -282,7 +282,7 @@ bool gpt2_from_name(const std::string& name, Gpt2Shape& shape) {
 
 Profile gpt2_profile(const Gpt2Shape& shape, int micro_batch, int sequence, double flops) {
   constexpr double kVocabulary = 50304;
-  constexpr double kElement = 2;  // bytes
+  constexpr double kElement = 2;  // in bytes
   const double d = shape.width;
   const double tokens = static_cast<double>(micro_batch) * sequence;
   const double edge = kElement * tokens * d;

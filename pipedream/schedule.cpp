@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 5> kVersionRuleNames = {"flush", "none", 
 
 bool has_microbatch(Kind kind) { return is_compute(kind) || is_message(kind); }
 
-// Reads a number of at most 7 digits at the front of `text` and removes it; false if there is none.
+// Removes a number of at most 7 digits from the front of `text`; false if there is none.
 bool take_number(std::string_view& text, int& value) {
   constexpr std::size_t kMostDigits = 7;
   const char* begin = text.data();
@@ -75,7 +75,7 @@ void require_range(const std::string& what, std::int64_t value, std::int64_t mos
   refuse(what, std::to_string(value) + " is out of range", "choose 1 to " + std::to_string(most));
 }
 
-// True if the action may stand in the list of `stage`.
+// Whether the action may be in the list of `stage`.
 bool in_range(const Schedule& schedule, const Action& action, int stage) {
   const bool microbatch = has_microbatch(action.kind)
                               ? action.microbatch >= 0 && action.microbatch < schedule.microbatches
@@ -85,7 +85,7 @@ bool in_range(const Schedule& schedule, const Action& action, int stage) {
          (action.version == 0 || !is_message(action.kind));
 }
 
-// True if a message's other end is a position of the model.
+// Whether a message's other end is a position of the model.
 bool has_other_end(const Schedule& schedule, const Action& action) {
   if (!is_message(action.kind)) return true;
   const int here = schedule.position(action);

@@ -168,7 +168,7 @@ void require_readable(const Schedule& schedule, const std::string& where) {
 
 std::string read_text(const std::string& path) {
   std::error_code absent;
-  std::ifstream file;  // opening a pipe would wait for whoever writes it
+  std::ifstream file;  // not opened unless regular: opening a pipe would wait for its writer
   if (std::filesystem::is_regular_file(path, absent)) file.open(path, std::ios::binary);
   if (!file.is_open()) {
     throw InputError(ExitCode::usage, path, "cannot be read", "check the name");
@@ -191,7 +191,8 @@ void write_text(const std::string& path, const std::string& text) {
                      "give the path of the file that it leads to, or remove the link");
   const bool replaceable = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
   const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  std::FILE* file = replaceable ? std::fopen(temporary.c_str(), "wbx") : nullptr;  // x: what is there stays
+  // With x, fopen() never replaces an existing file.
+  std::FILE* file = replaceable ? std::fopen(temporary.c_str(), "wbx") : nullptr;
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) written = std::fclose(file) == 0 && written;
   if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return;

@@ -7,7 +7,7 @@
 //   stage,kind,microbatch,chunk,version
 //   0,forward,0,0,0
 //   0,step,-1,0,1
-// JSON: the actions in the short form of to_text, one list a stage:
+// JSON: the actions in the short form of to_text, one list per stage:
 //   { "schedule": "1f1b", "stages": 2, "microbatches": 1, "chunks": 1, "versions": "flush",
 //     "actions": [["F0", ...], [...]] }
 #pragma once
@@ -22,16 +22,16 @@ namespace sc::pipedream {
 std::string to_csv(const Schedule& schedule);
 std::string to_json(const Schedule& schedule);
 
-/// `where` names the text in messages. Throws InputError (data), for CSV with the line.
+/// Messages call the text `where`. Throws InputError (data), for CSV with the line.
 Schedule schedule_from_csv(const std::string& text, const std::string& where);
 Schedule schedule_from_json(const std::string& text, const std::string& where);
 
-/// By the ending of the name, .csv or .json. Throws InputError: usage for another ending or a file that
-/// cannot be opened.
+/// Reads a file; the ending of its name, .csv or .json, gives the format. Throws InputError: usage for
+/// another ending or a file that cannot be opened.
 Schedule read_schedule(const std::string& path);
 
-/// What every reader ends with: require_shape, and a name of letters, digits and "_.-", 1 to 64 of them.
-/// Messages start with `where`.
+/// Called at the end of every reader: require_shape, and a name of letters, digits and "_.-", 1 to 64 of
+/// them. Messages start with `where`.
 void require_readable(const Schedule& schedule, const std::string& where);
 
 /// The largest text that is read: a schedule of 600,000 actions, 64 stages with 2,000 micro-batches.
@@ -39,7 +39,7 @@ inline constexpr std::size_t kMostTextBytes = std::size_t{8} << 20U;
 
 /// A file's text. Throws InputError: usage if it cannot be read, data if it has more than kMostTextBytes.
 std::string read_text(const std::string& path);
-/// Throws InputError (cannot_write).
+/// Writes a file. Throws InputError (cannot_write).
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace sc::pipedream

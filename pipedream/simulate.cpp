@@ -31,13 +31,12 @@ void require_entries(const char* name, std::size_t entries, int stages) {
                    "give one entry for all stages, or one a stage");
 }
 
-// A directed pair of stages. Sends and receives are numbered as they are issued; number k of one meets number
-// k of the other.
+// A directed pair of stages. Sends and receives are numbered in the order of issue; equal numbers match.
 struct Wire {
   std::vector<double> sent, posted;
   std::vector<std::size_t> slot_of_send, slot_of_receive;
   std::vector<Span*> span_of_send, span_of_receive;
-  std::size_t started = 0;  // messages that have met
+  std::size_t started = 0;  // messages whose send and receive have matched
   double free = 0;          // when the last message has left
 };
 
@@ -87,8 +86,8 @@ class Clock {
 
   [[nodiscard]] double duration(const Action& action) const { return duration_of(schedule_, costs_, action); }
 
-  // Neighbours only: a stage's wire 0 leads to the next stage, wire 1 to the one before (two stages: wire 0
-  // is both).
+  // Only neighbours are connected: a stage's wire 0 leads to the next stage, wire 1 to the previous one (with
+  // two stages wire 0 is both).
   Wire& wire(int from, int to) {
     const bool next = (from + 1) % schedule_.stages == to;
     return wires_[2 * static_cast<std::size_t>(from) + (next ? 0 : 1)];

@@ -34,7 +34,7 @@ class StageVersions {
     }
   }
 
-  // What every action reads, and for each version the last action that does.
+  // Finds the version that every action reads, and for each version the last action that reads it.
   void choose(std::vector<Action>& list) {
     std::vector<int> of_forward(static_cast<std::size_t>(schedule_.microbatches), 0);
     int newest = 0;

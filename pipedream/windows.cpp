@@ -13,14 +13,14 @@ namespace sc::pipedream {
 
 namespace {
 
-constexpr int kGenerated = Windows::kSteady + 3;  // two that repeat, and one behind them
+constexpr int kGenerated = Windows::kSteady + 3;  // two windows that repeat, and one after them
 
 void append(std::vector<Action>& to, const std::vector<Action>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// Of what follows the cut, what belongs to the first `microbatches` and their `steps`. Versions that nobody
-// reads any more are dropped at the end.
+// The actions after the cut that belong to the first `microbatches` and their `steps`. Versions that are no
+// longer read are dropped at the end.
 std::vector<Action> only(const std::vector<Action>& list, int microbatches, int steps, std::set<int> kept) {
   std::vector<Action> rest;
   for (const Action& action : list) {
@@ -44,7 +44,7 @@ std::vector<std::vector<Action>> cut_at_batches(const std::vector<Action>& list,
   std::vector<Action> later;  // receives that are posted before their batch begins
   for (const Action& action : list) {
     const int end = static_cast<int>(windows.size()) * microbatches;
-    const bool next = action.microbatch >= end;  // never of step, stash and drop
+    const bool next = action.microbatch >= end;  // never true for step, stash and drop
     if (action.kind == Kind::forward && next) {
       windows.push_back(std::move(later));
       later.clear();

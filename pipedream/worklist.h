@@ -1,6 +1,6 @@
-// Runs all stages' lists at once, each in its order, until nobody can go on: the loop that placing messages,
-// the deadlock check and the simulator share. A stage that cannot do its next action sleeps on a token;
-// whoever fulfils the token wakes it.
+// Runs all stages' lists at once, each in its order, until no stage can continue: the loop shared by the
+// placing of messages, the deadlock check and the simulator. A stage that cannot do its next action sleeps on
+// a token; the action that fulfils the token wakes it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sc::pipedream {
 
 class Worklist {
  public:
-  /// Tokens are 0 <= token < `tokens`; each has at most one stage that ever sleeps on it.
+  /// Tokens are 0 <= token < `tokens`; at most one stage ever sleeps on each.
   Worklist(const Schedule& schedule, std::size_t tokens)
       : schedule_(schedule),
         next_(schedule.actions.size(), 0),

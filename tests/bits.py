@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Do the lessons still compute the same bits, hold the same bytes and send the same messages as another build of them?
+"""Do the lessons still compute the same bits, hold the same bytes and send the same messages as another build
+of them?
 
-usage: tests/bits.py --store FILE [--bin DIR]      runs every case with the programs of DIR and writes what it ended in
-       tests/bits.py --against FILE [--bin DIR]    runs them again and compares; exit 1 where anything differs
+usage: tests/bits.py --store FILE [--bin DIR]    runs every case with the programs of DIR and writes what it
+                                                 ended in
+       tests/bits.py --against FILE [--bin DIR]  runs them again and compares; exit 1 where anything differs
        tests/bits.py --list                        the cases' names
   --bin DIR   where the lessons' programs are (default: build/cpu/bin)
   -k WORD     only cases whose name contains it; given more than once: one of the words
   --workload  default: tests/workloads/four_blocks.json
 
-A case is 20 steps: the SHA-256 of the numbers that --save writes, of losses and norms, and each rank's bytes and operations, predicted and
-measured. A case with "resumed" saves after 10 steps, and goes on from there. Bits depend on the processor, so FILE belongs to one machine:
-store it from a build of the commit to compare with (git worktree add), under build/.
+A case is 20 steps: the SHA-256 of the numbers that --save writes, of losses and norms, and each rank's bytes
+and operations, predicted and measured. A case with "resumed" saves after 10 steps, and goes on from there.
+Bits depend on the processor, so FILE belongs to one machine: store it from a build of the commit to compare
+with (git worktree add), under build/.
 """
 import argparse
 import hashlib

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and checks the exercises, which are edited where they stand: lessons/*/exercise/*.{cpp,json}. Prints what each still needs, and the score.
+# Builds and checks the exercises, which are edited where they stand: lessons/*/exercise/*.{cpp,json}. Prints
+# what each still needs, and the score.
 #   usage  tests/exercises.sh [--solutions] [--build DIR] [WHICH...]
 #     WHICH         a lesson (01, 01_data_parallel) or an exercise (overlap); default: all
 #     --solutions   checks exercise/solution/ instead
@@ -15,7 +16,8 @@ while (($#)); do
   case $1 in
     --solutions) kind=solution ;;
     --build)
-      (($# >= 2)) || die "$exit_usage" "--build" "its folder is missing" "tests/exercises.sh --build build/cpu"
+      (($# >= 2)) ||
+        die "$exit_usage" "--build" "its folder is missing" "tests/exercises.sh --build build/cpu"
       build_dir=$2
       shift
       ;;
@@ -51,7 +53,9 @@ for file in lessons/*/exercise/*.@(cpp|json); do
   lesson=${file#lessons/}
   if wanted "${lesson%%/*}" "$(name_of "$file")"; then files+=("$file"); fi
 done
-((${#files[@]})) || die "$exit_usage" "${which[*]}" "no lesson with exercises and no exercise has this name" "ls lessons/*/exercise"
+((${#files[@]})) ||
+  die "$exit_usage" "${which[*]}" "no lesson with exercises and no exercise has this name" \
+  "ls lessons/*/exercise"
 
 if [[ -z $build_dir ]]; then
   build_dir=build/cpu
@@ -59,7 +63,8 @@ if [[ -z $build_dir ]]; then
   made cpu "building what exercises need; the first time takes minutes" exercises_lent
 else
   ninja -C "$build_dir" exercises_lent >"$build_dir/exercises.log" 2>&1 </dev/null ||
-    die "$exit_missing" "$build_dir" "what exercises need does not build, see $build_dir/exercises.log" "cmake --preset cpu"
+    die "$exit_missing" "$build_dir" "what exercises need does not build, see $build_dir/exercises.log" \
+    "cmake --preset cpu"
 fi
 
 # check NAME: one program is built and asked. A file that does not compile is not solved either.

@@ -1,4 +1,5 @@
-"""Operations of records and traces without what they carry: alike in kind, dtype, elements and ranks, as stored results have them."""
+"""Operations of records and traces without what they carry: alike in kind, dtype, elements and ranks, as
+stored results have them."""
 import re
 
 NAMES = ("stride", "purpose", "unit")

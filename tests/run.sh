@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Sets up, builds, and runs what guards behaviour: minutes on two cores. What runs where: CONTRIBUTING.md; everything: tests/soak.sh.
+# Sets up, builds, and runs what guards behaviour: minutes on two cores. What runs where: CONTRIBUTING.md;
+# everything: tests/soak.sh.
 #   usage  tests/run.sh [--all] [--cuda] [-R REGEX]
-#     --all      also format, clang-tidy, files alone, planted faults, mutants and exercises as far as they changed, and sanitizers
-#     --cuda     also installs LibTorch with CUDA, compiles what the cuda preset has of its own, and runs one program without a GPU
-#     -R REGEX   only tests whose name matches (ctest -R), of whatever tier; not with --all. Everything is built first all the same:
-#                many tests run programs that others build. To build one alone: cmake --build build/cpu --target NAME
+#     --all      also format, clang-tidy, files alone, planted faults, mutants and exercises as far as they
+#                changed, and sanitizers
+#     --cuda     also installs LibTorch with CUDA, compiles what the cuda preset has of its own, and runs one
+#                program without a GPU
+#     -R REGEX   only tests whose name matches (ctest -R), of whatever tier; not with --all. Everything is
+#                built first all the same: many tests run programs that others build. To build one alone:
+#                cmake --build build/cpu --target NAME
 #   exit   0 all passed; 1 a stage failed (all stages run nevertheless); 64 usage; 69 something is missing
 # The last line is always "N passed, N failed, N skipped".
 set -euo pipefail
@@ -30,7 +34,9 @@ while (($#)); do
   esac
   shift
 done
-if ((all)) && [[ -n $regex ]]; then die "$exit_usage" "--all -R $regex" "--all is every test, -R some of them" "leave one out"; fi
+if ((all)) && [[ -n $regex ]]; then
+  die "$exit_usage" "--all -R $regex" "--all is every test, -R some of them" "leave one out"
+fi
 
 install() {
   local -a flags=(--quiet)
@@ -48,7 +54,9 @@ cpu_tests() {
   local -a which=(-R "$regex")
   if [[ -z $regex ]]; then which=(-E "$(left_out)"); fi
   if ((all && cuda)); then which[1]+="|$with_transformers"; fi
-  if [[ $(ctest --test-dir build/cpu -N -L "^exercises$" "${which[@]}") != *"Total Tests: 0"* ]]; then made cpu "building the exercises" exercises; fi
+  if [[ $(ctest --test-dir build/cpu -N -L "^exercises$" "${which[@]}") != *"Total Tests: 0"* ]]; then
+    made cpu "building the exercises" exercises
+  fi
   run_ctest cpu "${which[@]}"
 }
 

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Our GPU kernels under compute-sanitizer: out-of-bounds accesses (memcheck) and races in shared memory (racecheck), and two
-# kernels that are wrong on purpose, which it must find. On a machine with a GPU; all checks run at once, in about a minute.
-#   usage  tests/sanitize_gpu.sh [FOLDER]    a folder configured with --preset cuda, which is built first, or one that just holds
-#                                            ops_fused_test, optim_cuda_test, replica_hash_cuda_test and sanitizer_faults (default
-#                                            build/cuda)
-#   exit   0 only what is wrong on purpose was found; 1 something else was, that was not, or a test failed or was skipped;
-#          69 no compute-sanitizer
+# Our GPU kernels under compute-sanitizer: out-of-bounds accesses (memcheck) and races in shared memory
+# (racecheck), and two kernels that are wrong on purpose, which it must find. On a machine with a GPU; all
+# checks run at once, in about a minute.
+#   usage  tests/sanitize_gpu.sh [FOLDER]    a folder configured with --preset cuda, which is built first, or
+#          one that just holds ops_fused_test, optim_cuda_test, replica_hash_cuda_test and sanitizer_faults
+#          (default build/cuda)
+#   exit   0 only what is wrong on purpose was found; 1 something else was, that was not, or a test failed or
+#          was skipped; 69 no compute-sanitizer
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-build/cuda}
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) ||
   { echo "error: compute-sanitizer is not on PATH
   fix: install the CUDA toolkit, or put its bin folder on PATH" >&2; exit 69; }
-[[ ! -e $folder/CMakeCache.txt ]] || cmake --build "$folder" --target ops_fused_test optim_cuda_test replica_hash_cuda_test sanitizer_faults
+[[ ! -e $folder/CMakeCache.txt ]] ||
+  cmake --build "$folder" --target ops_fused_test optim_cuda_test replica_hash_cuda_test sanitizer_faults
 fused=$(find "$folder" -name ops_fused_test -type f)
 optim=$(find "$folder" -name optim_cuda_test -type f)
 hash=$(find "$folder" -name replica_hash_cuda_test -type f)
@@ -23,7 +25,8 @@ check() { # TOOL PROGRAM FILTER FLAGS...
   local status=0 log
   log=$(mktemp -p "$logs")
   "$sanitizer" --tool "$1" --error-exitcode 1 "${@:4}" "$2" --gtest_filter="$3" >"$log" 2>&1 || status=1
-  grep -q SUMMARY "$log" && grep -qE 'PASSED.* [1-9][0-9]* test' <(sed 's/\x1b\[[0-9;]*m//g' "$log") || status=1
+  grep -q SUMMARY "$log" && grep -qE 'PASSED.* [1-9][0-9]* test' <(sed 's/\x1b\[[0-9;]*m//g' "$log") ||
+    status=1
   if grep -q SKIPPED "$log"; then
     echo "error: tests were skipped; this needs a GPU" >&2
     status=1
@@ -49,14 +52,16 @@ jobs=()
 check memcheck "$fused" 'FusedOpsTest.*-*Attention*:*Products*:*Graph*' & jobs+=("$!")
 check memcheck "$optim" '*-*Captured*' & jobs+=("$!")
 check racecheck "$optim" '*-*Captured*' & jobs+=("$!")
-# A tensor a cudaMalloc: the last word of a ragged one ends where its memory ends, not within LibTorch's 2 MiB.
+# A tensor a cudaMalloc: the last word of a ragged one ends where its memory ends, not within LibTorch's 2
+# MiB.
 PYTORCH_NO_CUDA_MEMORY_CACHING=1 check memcheck "$hash" '*' & jobs+=("$!")
-# Racecheck looks at our kernels alone (their mangled names; ATen's, to which they are compared, would take it minutes), and
-# fails by itself in programs that use cublasLt.
+# Racecheck looks at our kernels alone (their mangled names; ATen's, to which they are compared, would take it
+# minutes), and fails by itself in programs that use cublasLt.
 own=(--kernel-name kns=sc5fused)
 must_find racecheck race 'hazards? displayed \([1-9]' "${own[@]}" & jobs+=("$!")
 must_find memcheck bounds 'Invalid __global__ write' & jobs+=("$!")
-for test in $("$fused" --gtest_list_tests --gtest_filter='FusedOpsTest.*-*Attention*:*Products*:*Graph*:*BitEqual*:*Allocates*' | grep '^  '); do
+without='*Attention*:*Products*:*Graph*:*BitEqual*:*Allocates*'
+for test in $("$fused" --gtest_list_tests --gtest_filter="FusedOpsTest.*-$without" | grep '^  '); do
   check racecheck "$fused" "FusedOpsTest.$test" "${own[@]}" & jobs+=("$!")
 done
 [[ ${#jobs[@]} -gt 12 ]] || { echo "error: $fused lists no tests" >&2; exit 1; }

@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# Everything, in parts of at most 45 minutes on two cores: run at the end of an issue, before what it leaves behind is committed.
+# Everything, in parts of at most 45 minutes on two cores: run at the end of an issue, before what it leaves
+# behind is committed.
 #   usage  tests/soak.sh [--list] [--minutes N] [PART...]
-#     PART          tests processes processes_more tools exercises files address address_processes threads faults mutants
-#                   mutants_pipedream fuzz kills repeats cuda; without one: all, in this order
-#     --minutes N   how long `repeats` runs all tests in changing order (default 30); a round that has begun is ended
+#     PART          tests processes processes_more tools exercises files address address_processes threads
+#                   faults mutants mutants_pipedream fuzz kills repeats cuda; without one: all, in this order
+#     --minutes N   how long `repeats` runs all tests in changing order (default 30); a round that has begun
+#                   is ended
 #     --list        the parts, and when each last passed
 #   exit   as tests/run.sh; the last line is "N passed, N failed, N skipped", counted over all parts
-# A part that passes leaves its date in docs/records/soak.json, and sums of what it found in order in tests/setup/soaked.txt: what they name
-# tests/run.sh and .ci/run leave out until it changes. `mutants` takes files without such a sum, 40 minutes at a time. ThreadSanitizer sees
-# the ranks that are threads (Local); under mpirun ranks are processes, and Open MPI was built without it.
+# A part that passes leaves its date in docs/records/soak.json, and sums of what it found in order in
+# tests/setup/soaked.txt: what they name tests/run.sh and .ci/run leave out until it changes. `mutants` takes
+# files without such a sum, 40 minutes at a time. ThreadSanitizer sees the ranks that are threads (Local);
+# under mpirun ranks are processes, and Open MPI was built without it.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 cd "$root"
 
-all_parts=(tests processes processes_more tools exercises files address address_processes threads faults mutants mutants_pipedream fuzz kills repeats cuda)
+all_parts=(tests processes processes_more tools exercises files address address_processes threads faults
+  mutants mutants_pipedream fuzz kills repeats cuda)
 minutes=30 parts=()
 while (($#)); do
   case $1 in
     --minutes)
-      [[ ${2:-} =~ ^[0-9]{1,6}$ ]] || die "$exit_usage" "--minutes" "'${2:-}' is not a number" "tests/soak.sh --minutes 30"
+      [[ ${2:-} =~ ^[0-9]{1,6}$ ]] ||
+        die "$exit_usage" "--minutes" "'${2:-}' is not a number" "tests/soak.sh --minutes 30"
       minutes=$((10#$2))
       shift
       ;;
@@ -31,7 +36,8 @@ while (($#)); do
       exit 0
       ;;
     *)
-      [[ " ${all_parts[*]} " == *" $1 "* ]] || die "$exit_usage" "$1" "no part of the soak" "one of: ${all_parts[*]}"
+      [[ " ${all_parts[*]} " == *" $1 "* ]] ||
+        die "$exit_usage" "$1" "no part of the soak" "one of: ${all_parts[*]}"
       parts+=("$1")
       ;;
   esac
@@ -55,7 +61,9 @@ passing() {
 # Ordinary settings: a round of all of them takes longer than a part may.
 repeats() {
   local end=$((SECONDS + 60 * minutes))
-  while ((SECONDS < end)); do STAGECRAFT_SETTINGS='' run_ctest cpu --schedule-random -LE '^(slow|exercises)$'; done
+  while ((SECONDS < end)); do
+    STAGECRAFT_SETTINGS='' run_ctest cpu --schedule-random -LE '^(slow|exercises)$'
+  done
 }
 
 # all_sanitized PRESET CTEST-ARGUMENTS...: exercises, too, which the default target leaves out.
@@ -82,7 +90,8 @@ part() {
       check_format --all
       single_files --all
       common/setup/tidy.sh --all
-      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && own_files '*.py'; } | xargs python3 -B tests/setup/tiers.py record file
+      { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && own_files '*.py'; } |
+        xargs python3 -B tests/setup/tiers.py record file
       ;;
     address) all_sanitized cpu-asan -LE '^processes$' ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;
@@ -93,11 +102,13 @@ part() {
       ;;
     mutants) tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
     mutants_pipedream) tests/mutate/pipedream.sh --record ;;
-    fuzz) tests/fuzz/run.sh --seconds 75 ;; # ten minutes in all. An input that breaks a rule lies in build/fuzz/found afterwards
+    # Ten minutes in all; an input that breaks a rule is left in build/fuzz/found.
+    fuzz) tests/fuzz/run.sh --seconds 75 ;;
     kills)
       STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed
       STAGECRAFT_RUN_PAIRS=20 python3 -B tests/processes/folders_test.py build/cpu/bin TwoRuns
-      STAGECRAFT_PAIRS=300 python3 -B tests/processes/checkpoint_test.py build/cpu/bin AnyToAny.test_pairs_of_layouts
+      STAGECRAFT_PAIRS=300 python3 -B tests/processes/checkpoint_test.py build/cpu/bin \
+        AnyToAny.test_pairs_of_layouts
       ;;
     repeats) repeats ;;
     cuda)
@@ -116,6 +127,7 @@ export STAGECRAFT_SETTINGS=all
 for name in "${parts[@]}"; do
   begin=$SECONDS before=$passed failures=${#failed_stages[@]}
   stage "$name" part "$name"
-  ((${#failed_stages[@]} > failures)) || python3 -B tests/setup/tiers.py ran "$name" $((SECONDS - begin)) $((passed - before))
+  ((${#failed_stages[@]} > failures)) ||
+    python3 -B tests/setup/tiers.py ran "$name" $((SECONDS - begin)) $((passed - before))
 done
 finish

@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# What tests/run.sh and tests/soak.sh share: stages with their time, ctest with its counts. Sourced after common/setup/lib.sh.
+# What tests/run.sh and tests/soak.sh share: stages with their time, ctest with its counts. Sourced after
+# common/setup/lib.sh.
 
 passed=0 failed=0 skipped=0 # test cases of all stages, as ctest counts them
 failed_stages=()
 times=()
 
-# stage NAME COMMAND...: runs it, notes its time and whether it failed. A failed stage does not stop those after it, except
-# where they cannot run without it (setup, a build).
+# stage NAME COMMAND...: runs it, notes its time and whether it failed. A failed stage does not stop those
+# after it, except where they cannot run without it (setup, a build).
 stage() {
   local name=$1 begin=$SECONDS status
   shift
@@ -39,7 +40,8 @@ collect_counts() {
   local a b c
   [[ -f $counts_file ]] || return 0
   while read -r a b c; do
-    passed=$((passed + $(number "$a" 0))) failed=$((failed + $(number "$b" 0))) skipped=$((skipped + $(number "$c" 0)))
+    passed=$((passed + $(number "$a" 0))) failed=$((failed + $(number "$b" 0))) \
+      skipped=$((skipped + $(number "$c" 0)))
   done <"$counts_file"
   rm -f "$counts_file"
 }
@@ -51,12 +53,13 @@ run_ctest() {
   xml=$root/build/$preset/ctest.xml
   rm -f "$xml"
   # </dev/null: mpirun would read a terminal. OMP_NUM_THREADS: two tests run at once.
-  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir "build/$preset" -j "$(cores)" --output-on-failure --no-tests=error \
-    --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir "build/$preset" -j "$(cores)" --output-on-failure \
+    --no-tests=error --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
   sed -n '/tests passed/,$p' "build/$preset/ctest.log" | grep -v '^$' || true
   if ((status)); then
     # What passed inside a test that failed is of no interest; what began and did not end is where it hung.
-    awk '/^\[ RUN /{begun = $0; next} /^\[       OK/{begun = ""; next} /^ +Start +[0-9]+|\. +Passed |^\[-----|^$/{next}
+    awk '/^\[ RUN /{begun = $0; next} /^\[       OK/{begun = ""; next}
+      /^ +Start +[0-9]+|\. +Passed |^\[-----|^$/{next}
       begun != ""{print begun; begun = ""} {print}' "build/$preset/ctest.log" | head -n 400 || true
     say "all output: build/$preset/ctest.log"
   fi
@@ -64,7 +67,8 @@ run_ctest() {
   count_of() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$xml" | head -n 1; }
   local tests fails skips
   if [[ $preset == cpu ]] && grep -q '(Skipped)' "build/$preset/ctest.log"; then
-    say "skipped: what is not installed here; common/setup/setup.sh --dev --curves --oracle installs all of it"
+    say "skipped: what is not installed here;" \
+      "common/setup/setup.sh --dev --curves --oracle installs all of it"
   fi
   tests=$(count_of tests) fails=$(count_of failures) skips=$(($(count_of skipped) + $(count_of disabled)))
   say "$((tests - fails - skips)) $fails $skips" >>"$counts_file"
@@ -77,8 +81,8 @@ own_files() {
     while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
 }
 
-# What a file lacks and its neighbour includes shows only where each is compiled alone: where it changed since the last soak, or (--all)
-# everywhere. CMake again, where a list of sources has changed.
+# What a file lacks and its neighbour includes shows only where each is compiled alone: where it changed since
+# the last soak, or (--all) everywhere. CMake again, where a list of sources has changed.
 single_files() {
   made single "configuring" build.ninja
   python3 -B tests/setup/single_files.py "$@"
@@ -93,12 +97,19 @@ check_format() {
   printf '%s\0' "${files[@]}" | xargs -0 -n 20 -P "$(cores)" clang-format-14 --dry-run -Werror ||
     { say "fix: clang-format-14 -i on the files above"; return 1; }
   say "${#files[@]} files"
-  mapfile -t scripts < <(own_files '*.py' | if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
+  mapfile -t scripts < <(own_files '*.py' |
+    if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
   ((${#scripts[@]} == 0)) || black --quiet --check "${scripts[@]}" || { say "fix: black ."; return 1; }
   say "${#scripts[@]} of Python"
   mapfile -t scripts < <(own_files '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"
   say "${#scripts[@]} scripts"
+  # What clang-format and black leave too long are strings; of those only addresses cannot be broken.
+  mapfile -t files < <(own_files '*.py' '*.sh' '*.sbatch' .ci/run '*.cmake' '*CMakeLists.txt' ':!lessons')
+  if LC_ALL=C.UTF-8 grep -nE '^.{111}' "${files[@]}" | grep -v '://'; then
+    say "fix: at most 110 columns in the lines above"
+    return 1
+  fi
 }
 
 # sanitized PRESET TARGET CTEST-ARGUMENTS...
@@ -106,13 +117,15 @@ sanitized() {
   local preset=$1 target=$2
   shift 2
   made "$preset" "building $target with $preset" "$target"
-  # Open MPI and torch never free what they make once. Both were built without these checks: their own races are not ours.
+  # Open MPI and torch never free what they make once. Both were built without these checks: their own races
+  # are not ours.
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"
 }
 
-# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits for its lock, takes up what a
-# lost connection left, and brings transformers, of which no test may find the half.
+# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits
+# for its lock, takes up what a lost connection left, and brings transformers, of which no test may find the
+# half.
 install_cuda() { common/setup/setup.sh --quiet --oracle; }
 install_cuda_behind() {
   setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
@@ -127,7 +140,8 @@ cuda_without_gpu() {
     "$program" --help >/dev/null
     gpu_visible && continue
     status=0
-    workload=$(grep -o 'default-workload [^ ]*' "lessons/$(basename "$program")/run.sh" || say "- configs/tiny.json")
+    workload=$(grep -o 'default-workload [^ ]*' "lessons/$(basename "$program")/run.sh" ||
+      say "- configs/tiny.json")
     "$program" --device cuda --workload "${workload#* }" >build/cuda/no_gpu.log 2>&1 || status=$?
     if ((status != exit_missing)); then
       cat build/cuda/no_gpu.log >&2

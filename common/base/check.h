@@ -10,8 +10,8 @@
 
 namespace sc {
 
-/// Process exit codes (docs: README, "Exit codes"). Under launch.sh they are the run's; under bare mpirun
-/// they are mpirun's.
+/// Process exit codes; docs/troubleshooting.md, "How a run ends". A run started by launch.sh ends with them;
+/// bare mpirun ends with its own.
 enum class ExitCode : int {
   ok = 0,
   usage = 64,    // command line or configuration
@@ -22,9 +22,8 @@ enum class ExitCode : int {
   lost_rank = 75,  // a hang, or a rank that died
 };
 
-/// Bad input: printed once by rank 0 as "error: <where>: <what>" and "  fix: <fix>"; never a stack trace.
-/// Whatever its parts held, what it says can be shown: no text from a file or a command line steers a
-/// terminal.
+/// Bad input: printed once, by rank 0, as "error: <where>: <what>" and "  fix: <fix>", never as a stack
+/// trace. Its text is safe to show: nothing quoted from a file or a command line can steer a terminal.
 class InputError : public std::runtime_error {
  public:
   InputError(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)
@@ -48,7 +47,7 @@ class InputError : public std::runtime_error {
   std::string where_, message_, fix_;
 };
 
-/// A number that was predicted and did not come true (bytes, operations, equal replicas). Exit 70.
+/// A predicted number (bytes, operations, equality of replicas) did not hold. Exit code 70.
 class ClaimError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -60,9 +59,9 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Says for one library's status type what success is and what a failure means. Specialised beside the
-/// library's use (comm/mpi_check.h, comm/cuda_check.h): `static bool ok(Status)` and `static std::string
-/// text(Status)`.
+/// Tells for one library's status type what success is and what a failure means. The specialisation stands
+/// next to the library's use (comm/mpi/mpi_check.h, comm/nccl/cuda_check.h) and has `static bool ok(Status)`
+/// and `static std::string text(Status)`.
 template <class Status>
 struct StatusTraits;
 

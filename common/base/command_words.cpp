@@ -7,7 +7,7 @@
 namespace sc {
 namespace {
 
-/// cxxopts quotes with characters that are not ASCII: with those that are.
+/// cxxopts puts typographic quotes into its messages; ours are ASCII.
 std::string ascii_quotes(std::string text) {
   for (const std::string_view quote : {"\xE2\x80\x98", "\xE2\x80\x99"}) {
     for (auto at = text.find(quote); at != std::string::npos; at = text.find(quote))

@@ -12,16 +12,16 @@
 namespace sc {
 namespace {
 
-// "memory" is in "cpu,memory".
+// Whether `name` is an element of a comma-separated list: "memory" is one of "cpu,memory".
 bool among(std::string_view name, const std::string& list) {
   return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
 }
 
 struct Mount {
-  std::string base, at;  // the part of the tree that is seen there: a container sees its own
+  std::string base, at;  // `base` is the subtree that is visible at `at`; a container sees only its own
 };
 
-// Where groups of version 2 (`controller` empty) or of a controller of version 1 are mounted.
+// The mounts of cgroup version 2 (`controller` empty) or of one version-1 controller.
 std::vector<Mount> group_mounts(std::string_view controller, const std::string& top) {
   std::vector<Mount> mounts = {
       {"/", "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + std::string(controller))}};
@@ -40,7 +40,7 @@ std::vector<Mount> group_mounts(std::string_view controller, const std::string& 
   return mounts;
 }
 
-// `path` of the tree, and what is above it, as far as this mount shows it.
+// Adds the folder of the group `path` and those of its parents, as far as this mount shows them.
 void add_groups(const Mount& mount, std::string path, const std::string& top,
                 std::vector<std::string>& groups) {
   const std::string base = mount.base == "/" ? "" : mount.base;
@@ -64,7 +64,8 @@ std::string content_of(const std::string& path) {
 
 std::vector<std::string> control_groups(std::string_view controller, const std::string& top) {
   std::vector<std::string> groups;
-  std::istringstream lines(content_of(top + "/proc/self/cgroup"));  // "4:memory:/job", "0::/job"
+  // Each line is such as "4:memory:/job" or "0::/job".
+  std::istringstream lines(content_of(top + "/proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -92,7 +93,7 @@ int usable_cores(const std::string& top) {
   CPU_ZERO(&allowed);
   std::int64_t cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   for (const std::string& group : control_groups("cpu", top)) {
-    std::int64_t quota = 0, period = 0;  // "max 100000", -1: none
+    std::int64_t quota = 0, period = 0;  // stays 0 or less without a quota: "max 100000", or -1 in version 1
     std::istringstream(content_of(group + "/cpu.max")) >> quota >> period;
     if (quota <= 0) {
       std::istringstream(content_of(group + "/cpu.cfs_quota_us")) >> quota;

@@ -1,4 +1,4 @@
-// Random numbers as functions of (key, counter): no state, so that everybody who asks gets the same. No
+// Random numbers as pure functions of (key, counter): without state, every rank gets the same numbers. No
 // torch.
 #pragma once
 
@@ -8,20 +8,21 @@
 
 namespace sc {
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): its n-th number is spread64(seed + n * kGolden64).
+/// SplitMix64's increment (Steele, Lea, Flood, OOPSLA 2014): its n-th number is spread64(seed + n *
+/// kGolden64).
 inline constexpr std::uint64_t kGolden64 = 0x9e3779b97f4a7c15U;
 
-/// Its finaliser: a bijection that spreads every input bit over the output; 0 stays 0.
+/// SplitMix64's finaliser: a bijection that spreads every input bit over the output; maps 0 to 0.
 SC_HOST_DEVICE constexpr std::uint64_t spread64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
   return x ^ (x >> 31);
 }
 
-/// Its output function: a bijection of 64 bits that looks random.
+/// SplitMix64's output function: a bijection of 64 bits whose values look random.
 SC_HOST_DEVICE constexpr std::uint64_t mix64(std::uint64_t x) { return spread64(x + kGolden64); }
 
-/// In [0, 1): 53 bits.
+/// A uniform number in [0, 1) with 53 random bits.
 constexpr double uniform(std::uint64_t key, std::uint64_t counter) {
   return static_cast<double>(mix64(mix64(key) + counter) >> 11) * 0x1.0p-53;
 }

@@ -1,4 +1,4 @@
-// Numbers that are infinite or none, found in bytes. No torch.
+// Finds infinities and NaNs in bytes. No torch.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 namespace sc {
 namespace detail {
 
-// Such a number is one whose exponent has all its bits.
+// The first number whose exponent bits are all set, which is what makes it an infinity or a NaN.
 template <class Bits>
 std::optional<std::int64_t> first_with(std::span<const std::byte> bytes, Bits exponent) {
-  constexpr std::size_t kBlock = 4096;  // looked at without a branch
+  constexpr std::size_t kBlock = 4096;  // elements tested without a branch between them
   const std::size_t count = bytes.size() / sizeof(Bits);
   const auto hit = [&](std::size_t i) {
     Bits bits = 0;
@@ -41,12 +41,12 @@ std::optional<std::int64_t> first_with(std::span<const std::byte> bytes, Bits ex
 
 }  // namespace detail
 
-/// A NaN has a sign, which says nothing and would be shown.
+/// Drops a NaN's sign, which means nothing and would be printed.
 inline double without_sign_of_nan(double x) {
   return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
 }
 
-/// The first element that is not finite, if there is one; integers all are.
+/// The index of the first element that is not finite, if any; integers are always finite.
 inline std::optional<std::int64_t> first_nonfinite(std::span<const std::byte> bytes, DType dtype) {
   switch (dtype) {
     case DType::f64:

@@ -1,4 +1,4 @@
-// What is said of a flag that nobody knows.
+// The message for an unknown flag.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace sc {
 
-/// Refuses a word such as "--forma=x" that is none of the flags, with the one that is near.
-///   flags  with their dashes
+/// Refuses an unknown flag such as "--forma=x" and suggests the known one with the nearest spelling.
+///   flags   the known flags, with their dashes
 ///   Errors  InputError (exit 64)
 [[noreturn]] void refuse_flag(const std::string& word, const std::vector<std::string>& flags,
                               const std::string& fix);

@@ -1,4 +1,4 @@
-// Which GPUs a list of CUDA architectures serves. No CUDA in here.
+// Which GPUs a list of CUDA architectures serves. Compiles without CUDA.
 #pragma once
 
 #include <string>
@@ -8,24 +8,26 @@
 
 namespace sc {
 
-/// What CUDA calls a GPU's compute capability: 8.6, 9.0.
+/// A GPU's compute capability, for example 8.6 or 9.0.
 struct Capability {
   int major = 0, minor = 0;
   [[nodiscard]] std::string text() const { return std::to_string(major) + "." + std::to_string(minor); }
 };
 
-/// The oldest that our kernels are written for: asynchronous copies to shared memory, arithmetic in bf16.
+/// The oldest GPU that our kernels run on: they need asynchronous copies to shared memory and bf16
+/// arithmetic.
 inline constexpr Capability kOldestGpu{8, 0};
 
-/// Whether kernels compiled for `architectures`, as in CMAKE_CUDA_ARCHITECTURES with spaces, run on such a
+/// Whether kernels compiled for `architectures` (CMAKE_CUDA_ARCHITECTURES, separated by spaces) run on such a
 /// GPU.
-///   80-real     machine code: for 8.0 and later minor numbers of the same major one
-///   80-virtual  PTX, which the driver compiles when a program starts: for 8.0 and all that is newer
+///   80-real     machine code: runs on 8.0 and on later minor versions of major version 8
+///   80-virtual  PTX, compiled by the driver when a program starts: runs on 8.0 and everything newer
 ///   80          both
-///   90a         its features are that GPU's alone: for 9.0
+///   90a         architecture-specific features: runs on 9.0 alone
 bool architectures_serve(std::string_view architectures, Capability gpu);
 
-/// What a run says before its first kernel where they do not.  gpu: "GPU 0 (NVIDIA T4)".
+/// The error that a run throws before its first kernel if architectures_serve() is false. `gpu` is the GPU's
+/// name in the message, for example "GPU 0 (NVIDIA T4)".
 InputError no_kernels_for(const std::string& gpu, Capability capability, std::string_view architectures);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// What the stand-ins of GPU functions say in a build without GPU code. No torch.
+// The error thrown by the stand-ins of GPU functions in a build without GPU code. No torch.
 #pragma once
 
 #include <unistd.h>

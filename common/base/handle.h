@@ -5,8 +5,8 @@
 
 namespace sc {
 
-/// Move-only owner of a C handle; `Destroy` is a callable type run once on a handle that is not `H{}`. Never
-/// throws on destruction.
+/// Move-only owner of a C handle. The destructor calls `Destroy` once on a handle that is not `H{}`, and
+/// never throws.
 template <class H, class Destroy>
 class UniqueHandle {
  public:

@@ -1,4 +1,4 @@
-// Functions that the CPU and nvcc compile alike.
+// Marks functions that both the CPU compiler and nvcc compile.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-// Threads of the host for long vectors in pieces, such as host Adam's. No torch.
+// Host threads that work through long vectors in chunks; host Adam uses them. No torch.
 #pragma once
 
 #include <atomic>
@@ -15,29 +15,29 @@
 
 namespace sc {
 
-/// Works on elements [begin, end) of a piece.
+/// Works on the elements [begin, end) of a piece.
 using HostWork = std::function<void(std::int64_t begin, std::int64_t end)>;
 
-/// A piece that a HostPool was given. Thread-safe.
+/// A piece of work that was posted to a HostPool. Thread-safe.
 class HostPiece {
  public:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] bool done() const;
-  /// Blocks until every chunk has been worked on. From any thread but the pool's own.
-  ///   Errors  what the first chunk to fail threw; the others were worked on all the same.
+  /// Blocks until every chunk is done. Must not be called from a thread of the pool.
+  ///   Errors  what the first failing chunk threw; the other chunks are worked on all the same.
   void wait() const;
-  /// When its first chunk began and its last one ended; once done.
+  /// Begin of the piece's first chunk and end of its last one; valid once the piece is done.
   [[nodiscard]] Clock::time_point began_at() const { return began_; }
   [[nodiscard]] Clock::time_point ended_at() const { return ended_; }
 
  private:
   friend class HostPool;
   HostPiece(std::int64_t n, HostWork work, std::int64_t chunk);
-  void take_chunks();  // until there is none left
+  void take_chunks();  // works on chunks until none is left
 
   const std::int64_t n_, chunk_;
   HostWork work_;
-  std::atomic<std::int64_t> next_ = 0;  // where the next chunk begins
+  std::atomic<std::int64_t> next_ = 0;  // first element of the next chunk
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::int64_t left_;  // chunks that have not ended
@@ -45,23 +45,25 @@ class HostPiece {
   Clock::time_point began_ = Clock::now(), ended_ = began_;
 };
 
-/// Threads that take chunks of one piece after the other, in the order of post(): whoever finds no chunk left
-/// goes on to the next piece, and nobody waits for the others. Without work they sleep.
+/// Threads that work on the chunks of one piece after another, in the order of post(). A thread that finds no
+/// chunk left goes on to the next piece without waiting for the others. Idle threads sleep.
 class HostPool {
  public:
-  static constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // elements: less than a millisecond of Adam
+  static constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // in elements; Adam takes less than a
+                                                                 // millisecond for one
 
-  /// threads: at least 1.  Errors: std::system_error if the system has none left.
+  /// Starts `threads` threads, at least 1.
+  ///   Errors  std::system_error if the system has no more threads.
   explicit HostPool(int threads);
-  /// Everything that was posted is worked on first.
+  /// Works on everything that was posted, then ends the threads.
   ~HostPool() = default;
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
-  /// Returns at once. Every element of [0, n) is in exactly one call of `work`: [k * chunk, (k + 1) * chunk).
-  /// What `work` holds is gone when wait() returns.
+  /// Returns at once. The pool calls `work` once for every chunk [k * chunk, (k + 1) * chunk) of [0, n). What
+  /// `work` captures is destroyed when wait() returns.
   std::shared_ptr<const HostPiece> post(std::int64_t n, HostWork work, std::int64_t chunk = kChunk);
-  /// Pieces that have chunks to take.
+  /// The number of pieces that still have chunks to take.
   [[nodiscard]] std::size_t waiting() const;
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()); }
 
@@ -70,8 +72,8 @@ class HostPool {
 
   mutable std::mutex mutex_;
   std::condition_variable_any posted_;
-  std::deque<std::shared_ptr<HostPiece>> queue_;  // those with chunks to take
-  std::vector<std::jthread> threads_;             // last: they end first
+  std::deque<std::shared_ptr<HostPiece>> queue_;  // pieces that still have chunks to take
+  std::vector<std::jthread> threads_;  // declared last, so that the threads end before the members they use
 };
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// The ranks of a run by named axes: what they are to each other. No torch.
+// The mesh of a run: its ranks laid out along named axes. No torch.
 #pragma once
 
 #include <array>
@@ -12,24 +12,24 @@
 
 namespace sc {
 
-/// Ranks of the world that are evenly spaced.
+/// Ranks of the world that are evenly spaced: first, first + stride, ...
 struct RankSet {
-  int first = 0, count = 0, stride = 1;  // count 0: others than such a set can name
+  int first = 0, count = 0, stride = 1;  // count 0: ranks that are not evenly spaced
   [[nodiscard]] bool contains(Rank rank) const;
   [[nodiscard]] std::vector<std::int64_t> all() const;
-  /// Of a group's members, by their rank in it.
+  /// The set of a group's members, which are given in the order of their group ranks.
   static RankSet of(const std::vector<Rank>& members);
   bool operator==(const RankSet&) const = default;
 };
 
-/// Outermost first: who has much to say to each other is near.
+/// The axes of a mesh, outermost first, so that ranks that communicate most are neighbours.
 enum class Axis : std::uint8_t {
-  stages,   // of a pipeline
-  data,     // ranks with micro-batches of their own
+  stages,   // stages of a pipeline
+  data,     // ranks with different micro-batches
   context,  // ranks that share the tokens of a row
   tensor    // ranks that share every matrix
 };
-/// One row for each axis: its name, and what one of its places is called.
+/// An axis with its name, and the name of one position on it.
 struct AxisName {
   Axis axis;
   std::string_view name, one;
@@ -52,19 +52,19 @@ class Mesh {
 
   [[nodiscard]] WorldSize world() const { return world_; }
   [[nodiscard]] std::int64_t size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
-  /// Ranks for each one of the data axis: those that the named axes multiply to.
+  /// The number of ranks of one replica: the product of all axes but the data axis.
   [[nodiscard]] std::int64_t of_a_replica() const;
-  /// Whether the named axes divide the world: a plan is refused where they do not.
+  /// Whether the named axes divide the world; a plan is refused if they do not.
   [[nodiscard]] bool is_whole() const { return to_int(world_) % of_a_replica() == 0; }
-  /// From one rank to the next along the axis, in the world.
+  /// The distance in the world between neighbours along the axis.
   [[nodiscard]] std::int64_t stride(Axis axis) const;
-  /// Where the rank is on the axis.
+  /// The rank's coordinate on the axis.
   [[nodiscard]] std::int64_t at(Axis axis, Rank rank) const {
     return to_int(rank) / stride(axis) % size(axis);
   }
-  /// The rank with that place on the axis and `rank`'s on all others.
+  /// The rank with coordinate `to` on the axis and `rank`'s coordinates on all others.
   [[nodiscard]] Rank moved(Rank rank, Axis axis, std::int64_t to) const;
-  /// The ranks that differ from `rank` on these axes alone, which lie beside each other in the order above.
+  /// The ranks that differ from `rank` on these axes alone. The axes must be adjacent in the order of Axis.
   [[nodiscard]] RankSet group(Rank rank, std::initializer_list<Axis> axes) const;
   /// Where the rank is, as "stage 1, tensor rank 0": on axes of several ranks, without those of `but`.
   [[nodiscard]] std::string place(Rank rank, std::initializer_list<Axis> but = {}) const;

@@ -13,7 +13,7 @@ void say_error(const std::string& text) noexcept {
   const std::string line = "error: " + shown_message(text) + "\n";
   for (std::size_t done = 0; done < line.size();) {
     const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (n < 0 && errno != EINTR) return;  // nobody listens
+    if (n < 0 && errno != EINTR) return;  // nobody reads stderr
     if (n > 0) done += static_cast<std::size_t>(n);
   }
 }

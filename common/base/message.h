@@ -1,4 +1,4 @@
-// What a program says before it ends. No torch.
+// What a program prints before it ends. No torch.
 #pragma once
 
 #include <functional>
@@ -6,12 +6,13 @@
 
 namespace sc {
 
-/// "error: <text>", as a terminal may show it (shown_message), and a line end on stderr, in one write:
-/// several ranks write to one place, and nothing that another one says comes between the lines of a message.
+/// Writes "error: <text>" and a line end to stderr, with control characters made visible (shown_message). One
+/// write call, because several ranks share stderr: no other rank's output comes between the lines of a
+/// message.
 void say_error(const std::string& text) noexcept;
 
-/// What a program's main returns: `run`'s code, or that of the InputError that it threw, which is said; of
-/// any other exception `otherwise`.
+/// Turns exceptions into main's exit code: `run`'s own code, an InputError's code, or `otherwise` for any
+/// other exception. Prints the exception's message.
 int exit_code_of(const std::function<int()>& run, int otherwise) noexcept;
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// What an exercise throws until somebody has solved it (lessons/*/exercise, tests/exercises.sh).
+// Thrown by an exercise until it is solved (lessons/*/exercise, tests/exercises.sh).
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Where time goes, by class of operation: what --profile prints. No torch, no CUDA.
+// Time by class of operation, which --profile prints. No torch, no CUDA.
 #pragma once
 
 #include <compare>
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// [m, n] = [m, k] x [k, n]
+/// The shape of a matrix product: [m, n] = [m, k] x [k, n].
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
   [[nodiscard]] constexpr double flops() const {
@@ -16,28 +16,28 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-/// Arithmetic and memory traffic of one call, from its shapes: what it cannot do without.
+/// The least arithmetic and memory traffic that one call needs, from its shapes.
 struct OpCost {
   double flops = 0, bytes = 0;
-  ProductShape product = {};  // of a matrix product; else 0, 0, 0
+  ProductShape product = {};  // of a matrix product; otherwise all zero
 };
 
-/// Told of every operation while it is current. begin() and end() bracket what one operation enqueues; one
-/// that begins within another is the other's last part, and counts apart.
+/// While it is current, a profiler is told of every operation. begin() and end() enclose what one operation
+/// enqueues. An operation that begins inside another counts separately and ends the outer one's share.
 class OpProfiler {
  public:
   virtual ~OpProfiler() = default;
   virtual void begin(std::string_view op, const OpCost& cost) = 0;
   virtual void end() = 0;
 
-  /// Null: nobody looks, which costs a test of a pointer. One thread computes.
+  /// The current profiler of the process, or null without --profile. Not synchronised: one thread computes.
   static OpProfiler*& current() {
     static OpProfiler* profiler = nullptr;
     return profiler;
   }
 };
 
-/// One operation, from construction to destruction.
+/// Reports one operation to the current profiler, from construction to destruction.
 class ProfiledOp {
  public:
   ProfiledOp(std::string_view op, const OpCost& cost) : profiler_(OpProfiler::current()) {

@@ -1,11 +1,11 @@
-// A part of a vector. No torch.
+// A range of a vector's elements. No torch.
 #pragma once
 
 #include <cstdint>
 
 namespace sc {
 
-/// A half-open range of elements.
+/// A half-open range of elements [begin, end).
 struct Range {
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] std::int64_t size() const { return end - begin; }

@@ -1,4 +1,4 @@
-// SHA-256, FIPS 180-4: names configurations and pinned files. Not for secrets.
+// SHA-256 (FIPS 180-4). Identifies configurations and pinned files; protects no secrets.
 #include <spdlog/fmt/fmt.h>
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-// First 32 bits of the fractional parts of the cube roots of the first 64 primes.
+// Round constants: the first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 constexpr std::array<std::uint32_t, 64> kRound = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -41,7 +41,7 @@ std::array<std::uint32_t, 64> schedule(std::string_view block) {
   return w;
 }
 
-// Section 6.2.2, steps 2 to 4.
+// The compression function: section 6.2.2, steps 2 to 4.
 void compress(State& hash, std::string_view block) {
   const auto w = schedule(block);
   auto [a, b, c, d, e, f, g, h] = hash;
@@ -66,7 +66,7 @@ void compress(State& hash, std::string_view block) {
 }  // namespace
 
 std::string hex_sha256(std::string_view bytes) {
-  // First 32 bits of the fractional parts of the square roots of the first 8 primes.
+  // The initial hash: the first 32 bits of the fractional parts of the square roots of the first 8 primes.
   State hash = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::string padded(bytes);

@@ -1,4 +1,4 @@
-// Numbers as a reader wants them. No torch.
+// Numbers and tables as text for people. No torch.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string human_seconds(double seconds);    // "12 s", "3 min 05 s"
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 /// SHA-256 (FIPS 180-4) as 64 lower-case hexadecimal digits.
 std::string hex_sha256(std::string_view bytes);
-/// Columns aligned by blanks; the first row is the heading; numbers right-aligned.
+/// Aligns columns with blanks. The first row is the heading; numbers are right-aligned.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace sc

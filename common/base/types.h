@@ -1,4 +1,4 @@
-// Sizes and positions as distinct types: bytes never meet elements by accident. No torch, no MPI, no CUDA.
+// Sizes and positions as distinct types, so that bytes never mix with elements. No torch, no MPI, no CUDA.
 #pragma once
 
 #include <compare>
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// A signed 64-bit count of one kind of thing. Same-kind arithmetic only; mixing kinds does not compile.
+/// A signed 64-bit count of one kind of thing. Arithmetic between different kinds does not compile.
 template <class Tag>
 class Quantity {
  public:

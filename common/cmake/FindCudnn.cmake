@@ -1,5 +1,5 @@
-# cuDNN: the one that LibTorch loads, and its frontend, headers alone: what setup.sh installed, else the system's. Needs
-# LIBTORCH_SITE from FindLibTorch.
+# cuDNN: the library that LibTorch loads, and its header-only frontend: the one that setup.sh installed,
+# otherwise the system's. Needs LIBTORCH_SITE from FindLibTorch.
 #   Cudnn::cudnn  headers and library
 find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS "${LIBTORCH_SITE}/nvidia/cudnn/include" NO_DEFAULT_PATH)
 find_file(CUDNN_LIBRARY libcudnn.so.9 HINTS "${LIBTORCH_SITE}/nvidia/cudnn/lib" NO_DEFAULT_PATH)

@@ -1,5 +1,5 @@
-# liburing, optional: without it the engine io_uring of common/storage says so and threads take its place. Static where
-# liburing.a is there, so that a program also runs on machines without the library.
+# liburing, optional: without it the engine io_uring of common/storage says so, and threads replace it. Static
+# if liburing.a exists, so that a program also runs on machines without the library.
 #   Liburing::liburing  header and library
 # Sets Liburing_FOUND.
 find_path(LIBURING_INCLUDE_DIR liburing.h)

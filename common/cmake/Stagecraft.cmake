@@ -1,31 +1,33 @@
-# One function for each kind of target, so that every room is built alike.
+# One function for each kind of target, so that all rooms are built alike.
 
-# Warnings and sanitizers of our own code.
-# -Wno-restrict: g++ 12 warns of std::string's own operator+ (GCC bug 105651).
+# Warnings and sanitizers for our own code. -Wno-restrict: g++ 12 warns about std::string's own operator+ (GCC
+# bug 105651).
 add_library(sc_flags INTERFACE)
 target_include_directories(sc_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-restrict>)
-# cxxopts takes lines apart by itself: <regex> costs three seconds a file, and its `.` ends at a line break.
+target_compile_options(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter
+  -Wno-restrict>)
+# cxxopts parses lines itself: <regex> costs three seconds per file, and its `.` ends at a line break.
 target_compile_definitions(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:CXXOPTS_NO_REGEX>)
-# fmt 9 switches constexpr off for nvcc, and then does not compile as C++20.
+# fmt 9 turns constexpr off for nvcc, and then does not compile as C++20.
 target_compile_definitions(sc_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 if(STAGECRAFT_SANITIZE)
   target_compile_options(sc_flags INTERFACE
     -fsanitize=${STAGECRAFT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   if(STAGECRAFT_SANITIZE MATCHES "address,undefined")
-    # What AddressSanitizer stops at as well; these three take a third of the compile time.
+    # AddressSanitizer finds the same errors, and these three take a third of the compile time.
     target_compile_options(sc_flags INTERFACE -fno-sanitize=null,object-size,vptr)
   endif()
   target_link_options(sc_flags INTERFACE -fsanitize=${STAGECRAFT_SANITIZE})
 endif()
 
 add_custom_target(gpu_libraries)
-option(STAGECRAFT_UNITY "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
+option(STAGECRAFT_UNITY
+  "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
-# sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or targets.
-# COLD: nothing in it takes time while a step runs, so it is compiled at -O1, in two thirds of the time. CUDA_SOURCES c.cu d.cpp
-# are built in the cuda preset only; they, and no other file, see STAGECRAFT_CUDA (so that all other files compile to the same
-# objects in both presets).
+# sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or
+# targets. COLD: nothing in it takes time during a step, so it is compiled at -O1, in two thirds of the time.
+# CUDA_SOURCES c.cu d.cpp are built in the cuda preset only; no other file sees STAGECRAFT_CUDA, so that all
+# others compile to the same objects in both presets.
 function(sc_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
   add_library(sc_${name} STATIC ${ARG_SOURCES})
@@ -61,18 +63,19 @@ function(sc_link target)
   endforeach()
 endfunction()
 
-# What every program of the cuda preset needs besides its rooms: without these libraries torch knows no GPU. For the linker
-# only: the sources compile as in the cpu preset, and ccache has their objects.
+# The libraries that every program of the cuda preset needs besides its rooms; without them torch finds no
+# GPU. For the linker only: the sources compile as in the cpu preset, and ccache has their objects.
 function(_sc_program target)
   if(STAGECRAFT_CUDA)
     target_link_libraries(${target} PRIVATE $<LINK_ONLY:LibTorch::cuda>)
   endif()
 endfunction()
 
-# Labels of a test: its folder in tests/, those given, `core` for the rooms that AddressSanitizer checks in CI and `threads` for what
-# starts threads, which ThreadSanitizer does. The target core_tests builds what `ctest -L core` runs, threads_tests likewise; gpu_tests
-# what `ctest -L gpu` runs, every program and what else has a cuda build of its own, but no test that the cpu preset has as well;
-# gpu_libraries all rooms with sources for a GPU.
+# Labels of a test: its folder in tests/, those given, `core` for the rooms that AddressSanitizer checks in
+# CI, and `threads` for tests that start threads, which ThreadSanitizer checks. The target core_tests builds
+# what `ctest -L core` runs, threads_tests what `ctest -L threads` runs. gpu_tests builds what `ctest -L gpu`
+# runs, every program, and everything else with a cuda build of its own, but no test that the cpu preset has
+# as well; gpu_libraries all rooms with sources for a GPU.
 add_custom_target(core_tests)
 add_custom_target(threads_tests)
 add_custom_target(gpu_tests)
@@ -91,13 +94,13 @@ function(_sc_label out target labels)
   set(${out} "${labels}" PARENT_SCOPE)
 endfunction()
 
-# sc_in_bin(choose) or sc_in_bin(comm_sweep tests): a program of the build's bin/, or of a folder there.
+# sc_in_bin(choose) or sc_in_bin(comm_sweep tests): puts a program in the build's bin/, or in a folder there.
 function(sc_in_bin target)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/${ARGN})
   add_dependencies(gpu_tests ${target})
 endfunction()
 
-# A test's seconds: as it says, else `default`; a sanitizer's build takes five to thirteen times as long as another.
+# A test's seconds: as given, otherwise `default`; a sanitizer's build takes five to thirteen times as long.
 macro(_sc_timeout variable default)
   if(NOT ${variable})
     set(${variable} ${default})
@@ -107,8 +110,8 @@ macro(_sc_timeout variable default)
   endif()
 endmacro()
 
-# A test's program, or, where another test has begun it, more files of it. Its files are compiled as few: most of a test's compile time
-# goes into headers, above all LibTorch's and GoogleTest's.
+# Makes a test's program, or adds files to it if another test has begun it. Programs are few, because most of
+# a test's compile time goes into headers, above all LibTorch's and GoogleTest's.
 function(_sc_test_program program sources)
   if(TARGET ${program})
     target_sources(${program} PRIVATE ${sources})
@@ -121,7 +124,7 @@ function(_sc_test_program program sources)
   sc_link(${program} ${ARGN})
 endfunction()
 
-# The argument that leaves a program's tests of these files alone (tests/support/test_files.h).
+# The argument that leaves out a program's tests in these files (tests/support/test_files.h).
 function(_sc_files_flag out)
   set(_files "")
   foreach(_source IN LISTS ARGN)
@@ -135,9 +138,10 @@ function(_sc_files_flag out)
   set(${out} "--files=${_files}" PARENT_SCOPE)
 endfunction()
 
-# sc_test(comm_local_test SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable and one ctest entry, which runs the tests of its files.
-# IN rooms_tests: of the executable of that name, which several entries share. LABELS as ctest's (gpu: counts as skipped where the test
-# says so); ENV NAME=value pairs; TIMEOUT seconds (default 120).
+# sc_test(comm_local_test SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable and one ctest entry, which
+# runs the tests of its files. IN rooms_tests: part of that executable, which several entries share. LABELS
+# are ctest's (gpu: counts as skipped if the test says so); ENV has NAME=value pairs; TIMEOUT seconds (default
+# 120).
 function(sc_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;IN" "SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
   if(NOT ARG_IN)
@@ -154,21 +158,23 @@ function(sc_test name)
   endif()
 endfunction()
 
-# sc_benchmark(adamw_benchmark SOURCES x_bench.cpp DEPENDS optim): a program that is no test. Built by name, and by the cuda preset's
-# `all` and `gpu_tests`, so that CI compiles it once.
+# sc_benchmark(adamw_benchmark SOURCES x_bench.cpp DEPENDS optim): a program that is not a test. Built by
+# name, and by the cuda preset's `all` and `gpu_tests`, so that CI compiles it once.
 function(sc_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)  # after tests' -O0
+  # After the tests' -O0.
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)
   sc_link(${name} ${ARG_DEPENDS})
-  sc_in_bin(${name} tests)  # where tests/benchmarks looks
+  sc_in_bin(${name} tests)  # where tests/benchmarks looks for it
   if(NOT STAGECRAFT_CUDA)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 
-# sc_script_test(setup_launch_test SCRIPT launch_test.sh): a bash script as a ctest entry; exit 77 counts as skipped. It is
-# started from the repository with the build folder as its argument. LABELS, ENV, TIMEOUT as above.
+# sc_script_test(setup_launch_test SCRIPT launch_test.sh): a bash script as a ctest entry; exit 77 counts as
+# skipped. It is started in the repository with the build folder as its argument. LABELS, ENV and TIMEOUT as
+# for sc_test.
 function(sc_script_test name)
   cmake_parse_arguments(ARG "" "SCRIPT;TIMEOUT" "LABELS;ENV" ${ARGN})
   add_test(NAME ${name} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${CMAKE_BINARY_DIR}
@@ -179,9 +185,9 @@ function(sc_script_test name)
     SKIP_RETURN_CODE 77)
 endfunction()
 
-# sc_mpi_test(comm_mpi_test RANKS 1 2 3 4 SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable that runs under mpirun, one ctest
-# entry <name>_<n> for each number of ranks. TIMEOUT seconds (default 60) is mpirun's own, so that no rank outlives it. IN, LABELS (and
-# `mpi`), ENV as above.
+# sc_mpi_test(comm_mpi_test RANKS 1 2 3 4 SOURCES x_test.cpp DEPENDS comm): a GoogleTest executable that runs
+# under mpirun, with one ctest entry <name>_<n> for each number of ranks. TIMEOUT seconds (default 60) is
+# mpirun's own, so that no rank outlives it. IN, LABELS (and `mpi`) and ENV as for sc_test.
 function(sc_mpi_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;IN" "RANKS;SOURCES;DEPENDS;LABELS;ENV" ${ARGN})
   if(NOT ARG_IN)
@@ -197,17 +203,18 @@ function(sc_mpi_test name)
   math(EXPR _outer "${ARG_TIMEOUT} + 10")
   foreach(_ranks IN LISTS ARG_RANKS)
     add_test(NAME ${name}_${_ranks}
-      COMMAND ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none --timeout ${ARG_TIMEOUT} -n ${_ranks} $<TARGET_FILE:${ARG_IN}> ${_files}
+      COMMAND ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none --timeout ${ARG_TIMEOUT} -n ${_ranks}
+      $<TARGET_FILE:${ARG_IN}> ${_files}
       WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name}_${_ranks} PROPERTIES TIMEOUT ${_outer} LABELS "${_labels}"
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;${ARG_ENV}")
   endforeach()
 endfunction()
 
-# add_lesson(FOLDER STRATEGY file [SOURCES x.cpp] [PLAN y.cpp]): file_plan.cpp and PLAN go into the library lesson_plans, which needs no torch;
-# file.cpp, file_memory.cpp and SOURCES into lesson_FOLDER (the strategy, also for tests); an executable of the folder's name, and a ctest entry that runs its
-# run.sh --dry-run.
-# add_lesson(FOLDER OF OTHER): the strategy is that of another lesson.
+# add_lesson(FOLDER STRATEGY file [SOURCES x.cpp] [PLAN y.cpp]): file_plan.cpp and PLAN go into the library
+# lesson_plans, which needs no torch; file.cpp, file_memory.cpp and SOURCES into lesson_FOLDER (the strategy,
+# also for tests). Also makes an executable with the folder's name, and a ctest entry that runs its run.sh
+# --dry-run. add_lesson(FOLDER OF OTHER): uses the strategy of another lesson.
 function(add_lesson folder)
   cmake_parse_arguments(ARG "" "STRATEGY;OF" "SOURCES;PLAN" ${ARGN})
   set(_dir ${CMAKE_SOURCE_DIR}/lessons/${folder})

@@ -1,4 +1,4 @@
-// The end of one operation, as the threads that care see it. No torch.
+// The end of one operation, shared between threads. No torch.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,20 @@
 
 namespace sc {
 
-/// Why an operation failed. Every waiting thread throws an exception of its own from it: none is shared
-/// between threads.
+/// Why an operation failed. Each waiting thread makes its own exception from it, since threads must not share
+/// one.
 struct OpFailure {
   enum class Kind { input, device, aborted };
   Kind kind = Kind::device;
-  std::string where;  // "rank 1: all_reduce of 10 f32"; may be empty
+  std::string where;  // e.g. "rank 1: all_reduce of 10 f32"; may be empty
   std::string what;
-  /// Throws InputError (exit 64), DeviceError or AbortedError.
+  /// Throws an InputError (exit 64), a DeviceError or an AbortedError.
   [[noreturn]] void raise() const;
 };
-/// Inside a catch block: the failure that raises the same kind again.
+/// Call inside a catch block: the failure whose raise() throws the same kind of error again.
 OpFailure failure_from_current_exception();
 
-/// One-shot event. Thread-safe; the first of finish() and fail() counts, later ones do nothing.
+/// A one-shot event. Thread-safe. The first call of finish() or fail() counts, later ones do nothing.
 class Completion {
  public:
   using Clock = std::chrono::steady_clock;
@@ -43,7 +43,8 @@ class Completion {
   std::optional<OpFailure> failure_;
 };
 
-/// Tickets of one communicator that were dropped without a wait; a split's count is also its parent's.
+/// Counts a communicator's tickets that were destroyed without a wait; a split's tickets count for its parent
+/// too.
 class DropCounter {
  public:
   explicit DropCounter(std::shared_ptr<DropCounter> parent = nullptr) : parent_(std::move(parent)) {}

@@ -1,4 +1,5 @@
-// A communicator that hands everything to another: a decorator overrides what it is about.
+// A communicator that forwards everything to another; decorators derive from it and override what they
+// change.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@ namespace sc {
 
 class ForwardingCommunicator : public Communicator {
  public:
-  /// `inner` must outlive it.
+  /// `inner` must outlive this object.
   explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
       : owned_(std::move(inner)), inner_(*owned_) {}
@@ -30,7 +31,7 @@ class ForwardingCommunicator : public Communicator {
   [[nodiscard]] Communicator& inner() const { return inner_; }
 
  private:
-  const std::unique_ptr<Communicator> owned_;  // null where it is somebody else's
+  const std::unique_ptr<Communicator> owned_;  // null if the inner communicator is not owned
   Communicator& inner_;
 };
 

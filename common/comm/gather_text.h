@@ -1,5 +1,5 @@
-// Short texts and lists of numbers between ranks, over any communicator. For the start and the end of a run:
-// the tensors are not in the ledger.
+// Exchanges short texts and lists of numbers between ranks, over any communicator. Used at the start and the
+// end of a run; the tensors are not in the ledger.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace sc {
 
-/// Every rank's text, by rank, on rank 0; empty on the others. Any length, any bytes. Collective.
-///   Cost  one all_gather of i64 [1], and one message from each other rank that has anything to say.
+/// All ranks' texts, by rank, on rank 0; empty on the others. Texts may have any length and contain any
+/// bytes. Collective.
+///   Cost  one all_gather of i64 [1], and one message from each other rank whose text is not empty.
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& text);
 template <class T>
 std::string bytes_of_values(const std::vector<T>& values) {
@@ -28,7 +29,7 @@ std::vector<T> values_of_bytes(std::string_view bytes) {
   return values;
 }
 
-/// The same of values, of which each rank may have another number.
+/// Values of all ranks, by rank, on rank 0; the number of values may differ between ranks. Collective.
 template <class T>
 std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<T>& mine) {
   std::vector<std::vector<T>> all;
@@ -37,15 +38,18 @@ std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<
   return all;
 }
 /// Every rank's value, by rank, on every rank. Collective.
-///   Cost  one all_gather of its bytes, and no message, which could meet those of who else uses `comm`.
+///   Cost  one all_gather of its bytes. No messages, which could be confused with those of other users of
+///         `comm`.
 std::string gather_bytes(Communicator& comm, const std::string& mine, const What& what);
 template <class T>
 std::vector<T> gather_on_all(Communicator& comm, const T& mine, const What& what) {
   return values_of_bytes<T>(gather_bytes(comm, bytes_of_values(std::vector<T>{mine}), what));
 }
-/// Rank 0's text on every rank. Collective.  Cost: two broadcasts.
+/// Rank 0's text on every rank. Collective.
+///   Cost  two broadcasts.
 std::string broadcast_string(Communicator& comm, const std::string& text);
-/// Every rank's values, by rank, on every rank. Collective.  Cost: gather_values and four broadcasts.
+/// Every rank's values, by rank, on every rank. Collective.
+///   Cost  gather_values and four broadcasts.
 template <class T>
 std::vector<std::vector<T>> all_gather_values(Communicator& comm, const std::vector<T>& mine) {
   std::vector<std::int64_t> ends;
@@ -65,7 +69,8 @@ std::vector<std::vector<T>> all_gather_values(Communicator& comm, const std::vec
   }
   return all;
 }
-/// What the ranks have to say, on every rank: "rank 1: ...; rank 3: ..."; empty if none has. Collective.
+/// The texts of all ranks on every rank, as "rank 1: ...; rank 3: ..."; ranks with an empty text are left
+/// out. Collective.
 std::string said_by_all(Communicator& comm, const std::string& mine);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// The ticket of a transport whose operations run on the CPU (Local, Mpi).
+// The ticket of transports whose operations run on the CPU (Local, Mpi).
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace sc {
 
-/// Holds this rank's tensors until the wait; the transport holds them as long as it works on them.
+/// Holds this rank's tensors until the wait; the transport holds them while it works on them.
 class HostTicket : public TicketState {
  public:
   HostTicket(std::shared_ptr<Completion> end, std::shared_ptr<DropCounter> drops, at::Tensor first,

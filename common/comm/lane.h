@@ -1,4 +1,4 @@
-// A thread that runs what it is given, in order. Internal to comm.
+// A thread that runs tasks in order. Internal to comm.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// The destructor lets all that was given come to its end.
+/// The destructor finishes all tasks that were given to it.
 class Lane {
  public:
   void post(std::function<void()> work) {
@@ -36,7 +36,7 @@ class Lane {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> queue_;
-  // Last: starts when the rest is there.
+  // Declared last, so that the thread starts when the other members exist.
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
 };
 

@@ -1,4 +1,4 @@
-// A slow link, for a machine that has none.
+// Simulates a slow link.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace sc {
 
-/// Round a communicator of the CPU: a message arrives `late` after the transport has delivered it. That is a
-/// link's latency, without a limit of its bandwidth: messages do not hold each other up. Collectives are as
-/// fast as before.
+/// Decorator of a CPU communicator: a message arrives `late` after the transport has delivered it. It
+/// simulates a link's latency, not its bandwidth: messages do not delay each other. Collectives are not
+/// delayed.
 class LateMessages : public ForwardingCommunicator {
  public:
   LateMessages(std::unique_ptr<Communicator> inner, std::chrono::nanoseconds late);

@@ -14,10 +14,10 @@
 namespace sc {
 namespace {
 
-/// What one rank contributes to an operation: alive also if its ticket is dropped.
+/// What one rank contributes to an operation. It stays alive if the rank drops its ticket.
 struct Part {
   at::Tensor in = {}, out = {};
-  int color = 0;  // of a split
+  int color = 0;  // for a split
 };
 
 /// What all ranks must agree on.
@@ -39,7 +39,7 @@ struct Collective {
   int first_rank = 0;
   int posted = 0;
   std::vector<Part> parts;
-  std::map<int, std::shared_ptr<LocalGroup>> groups;  // what a split makes, by color
+  std::map<int, std::shared_ptr<LocalGroup>> groups;  // the groups that a split makes, by color
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
 };
 
@@ -52,15 +52,16 @@ struct Message {
 
 }  // namespace
 
-/// Everything behind one mutex; data moves outside it.
+/// The state of a group. The mutex guards all members; data are moved without holding it.
 struct LocalGroup {
   explicit LocalGroup(int n) : world{n}, next(static_cast<std::size_t>(n), 0) {}
   const WorldSize world;
   std::mutex mutex;
   bool aborted = false;
-  std::vector<std::uint64_t> next;                                                 // a rank's next collective
-  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;                // not yet posted by all
-  std::map<std::pair<Rank, Rank>, std::deque<std::shared_ptr<Message>>> messages;  // by (from, to), unmatched
+  std::vector<std::uint64_t> next;  // the number of each rank's next collective
+  std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;  // those that some ranks have not posted
+  // unmatched ones, by (from, to)
+  std::map<std::pair<Rank, Rank>, std::deque<std::shared_ptr<Message>>> messages;
   std::vector<std::weak_ptr<LocalGroup>> children;
 };
 
@@ -75,7 +76,6 @@ char* at_element(const at::Tensor& t, Elements index) {
          index.value() * static_cast<std::int64_t>(t.element_size());
 }
 
-// Elements [begin, begin + n) of what all ranks have.
 void sum(const Collective& c, Elements begin, Elements n, const std::vector<void*>& out) {
   std::vector<const void*> in;
   for (const Part& part : c.parts) in.push_back(at_element(part.in, begin));
@@ -170,7 +170,8 @@ Ticket LocalCommunicator::issue(const Operation& op, const at::Tensor& from, con
   return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
 }
 
-// The slot of this rank's next collective: opened by the first rank to come, carried out by the last.
+// The entry of this rank's next collective. The first rank to come makes it, the last one carries the
+// collective out.
 std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part mine) {
   const auto me = static_cast<std::size_t>(rank_);
   std::shared_ptr<Collective> c;
@@ -196,7 +197,7 @@ std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part
     group_->collectives.erase(number);
   }
   if (!c->end->done()) carry_out(*c, *group_);
-  for (Part& p : c->parts) p.in = p.out = at::Tensor();  // before anybody returns from wait()
+  for (Part& p : c->parts) p.in = p.out = at::Tensor();  // dropped before any rank returns from wait()
   c->end->finish();
   return c;
 }

@@ -1,5 +1,4 @@
-// Ranks as threads of one process: unit tests, interface probes, and every program that was started without a
-// launcher.
+// Ranks as threads of one process, for unit tests, interface probes and programs started without a launcher.
 #pragma once
 
 #include <memory>
@@ -10,18 +9,17 @@ namespace sc {
 
 struct LocalGroup;
 
-/// The state that n ranks share. Hand each rank's thread its communicator; the state lives as long as any of
+/// The state shared by n ranks, whose threads get one communicator each. The state lives as long as any of
 /// them.
-///   Order   operations return at once; the last rank to post a collective carries it out, outside every
-///           lock, so that a later operation never waits for an earlier one. A world of one needs no thread
-///           at all.
-///   Errors  ranks that disagree (kind, dtype, elements, root) all get the same InputError from wait(),
-///           naming two of them; the ones that come later get it too, so nobody hangs. A wrong argument is
-///           refused when issued.
+///   Order   operations return at once; the last rank to post a collective carries it out, without holding a
+///           lock, so that a later operation never waits for an earlier one. A world of one needs no thread.
+///   Errors  ranks that disagree (kind, dtype, elements, root) all get the same InputError from wait(), which
+///           names two of them; ranks that come later get it too, so no rank hangs. A wrong argument is
+///           refused when the operation is issued.
 class LocalWorld {
  public:
   explicit LocalWorld(int n);
-  /// For one thread at a time. Asking twice for a rank gives two handles on the same rank.
+  /// Not thread-safe. Asking twice for a rank gives two handles on the same rank.
   [[nodiscard]] std::unique_ptr<Communicator> communicator(Rank rank);
 
  private:

@@ -31,7 +31,7 @@ Operation check_tensor(Member me, CommKind kind, const at::Tensor& t) {
   return {kind, dtype_of(t), Elements(t.numel()), me.world, 1, me.what.purpose, me.what.unit};
 }
 
-// `shard` lies apart from `full`, or is exactly slice rank() of it.
+// Whether `shard` does not overlap `full`, or is exactly slice rank() of it.
 bool overlap_allowed(Member me, const at::Tensor& full, const at::Tensor& shard) {
   if (shard.numel() == 0) return true;
   const auto* f = static_cast<const char*>(full.const_data_ptr());
@@ -66,7 +66,7 @@ Operation check_shards(Member me, CommKind kind, const at::Tensor& full, const a
 
 DType dtype_of(const at::Tensor& t) {
   static constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
-                                              at::kLong,   at::kInt,   at::kByte};  // by DType
+                                              at::kLong,   at::kInt,   at::kByte};  // in the order of DType
   const auto* type = std::ranges::find(kTypes, t.scalar_type());
   if (type == std::end(kTypes)) {
     throw InputError(ExitCode::usage, "communication",

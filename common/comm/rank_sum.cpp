@@ -8,8 +8,8 @@
 namespace sc {
 namespace {
 
-// A block's sums stay in the first-level cache, and an output may alias an input: a block is read before it
-// is written.
+// Adds in blocks, whose sums stay in the first-level cache. An output may alias an input, because a block is
+// read before it is written.
 template <class T, class Sum>
 void sum_typed(std::span<const void* const> in, std::span<void* const> out, std::int64_t elements) {
   constexpr std::int64_t kBlock = 8192 / static_cast<std::int64_t>(sizeof(Sum));
@@ -42,7 +42,7 @@ void sum_in_rank_order(DType dtype, std::span<const void* const> in, std::span<v
       return sum_typed<c10::BFloat16, float>(in, out, elements);
     case DType::f16:
       return sum_typed<c10::Half, float>(in, out, elements);
-    case DType::i64:  // unsigned: wrapping is defined
+    case DType::i64:  // unsigned, because its overflow is defined to wrap
       return sum_typed<std::uint64_t, std::uint64_t>(in, out, elements);
     case DType::i32:
       return sum_typed<std::uint32_t, std::uint32_t>(in, out, elements);

@@ -1,4 +1,5 @@
-// Sums in rank order: the one place where two ranks' numbers meet. No torch in the interface.
+// Sums in rank order: the only place where CPU transports add numbers of different ranks. No torch in the
+// interface.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What recorders share: an operation that a record is told of. Internal to comm.
+// The ticket of an operation that is entered in a record. Internal to comm.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace sc {
 
-/// Tells the record when the operation is waited for. The record asks `inner` from the watchdog's thread, so
-/// the state is taken out of the record before it goes, and it goes on the thread that owns the ticket.
+/// Tells the record when the operation is waited for. The watchdog's thread asks `inner` through the record,
+/// so the state is withdrawn from the record before it is destroyed, on the thread that owns the ticket.
 class RecordedTicket : public TicketState {
  public:
   RecordedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<CommRecord> record, std::int64_t number)
@@ -44,7 +44,7 @@ class RecordedTicket : public TicketState {
   bool waited_ = false;
 };
 
-/// Issues an operation and its place in the record; one that is refused counts nowhere.
+/// Issues an operation and enters it in the record; a refused operation is not counted.
 template <class Issue>
 Ticket record_operation(const std::shared_ptr<CommRecord>& record, const Operation& op, Bytes sent,
                         const Meeting& with, Issue&& issue, std::optional<std::int64_t> of_step = {}) {
@@ -56,7 +56,7 @@ Ticket record_operation(const std::shared_ptr<CommRecord>& record, const Operati
     record->withdrawn(number);
     throw;
   }
-  TicketState* inner = state.get();  // null: it ended before the ticket was written
+  TicketState* inner = state.get();  // null if the operation ended while it was issued
   record->issued(number, [inner] { return inner == nullptr || inner->ready(); });
   if (!state) {
     record->forget(number);

@@ -44,7 +44,8 @@ RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> owned
       members_(std::move(members)),
       group_(RankSet::of(members_)) {}
 
-// A collective has the same number on all ranks of the group: they issue the same ones in the same order.
+// Numbers the group's collectives. The numbers agree between ranks, which issue the same collectives in the
+// same order.
 Meeting RecordingCommunicator::next_collective() { return {group_, {}, ++collectives_}; }
 
 void RecordingCommunicator::set_phase(std::string_view phase) { record_->set_phase(phase_from(phase)); }
@@ -90,6 +91,7 @@ std::shared_ptr<void> RecordingCommunicator::window(Bytes bytes, WindowUse use) 
   return memory;
 }
 
+// [anchor: every-operation-recorded]
 Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                     std::optional<Rank> peer) {
   Operation recorded = op;
@@ -101,7 +103,7 @@ Ticket RecordingCommunicator::issue(const Operation& op, const at::Tensor& from,
     return record_operation(record_, recorded, wire_bytes(op, rank()), with,
                             [&] { return inner().issue(recorded, from, to, peer); });
   } catch (...) {
-    if (!message) --collectives_;  // refused
+    if (!message) --collectives_;  // the operation was refused
     throw;
   }
 }

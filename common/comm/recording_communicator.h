@@ -1,4 +1,4 @@
-// A communicator that remembers what was asked of it.
+// A communicator that records its operations.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,25 @@
 
 namespace sc {
 
-/// Decorator round any communicator: every operation goes into a CommRecord, which splits share. Adds no
-/// operation of its own.
+/// Decorator of any communicator: enters every operation in a CommRecord, which splits share. Issues no
+/// operations of its own.
 ///   Phases  "setup" at first; set_phase takes "setup", "train", "eval" or "check".
-///   Counts  an operation belongs to the phase and step in which it was issued; waiting time is counted as it
-///           passes.
+///   Counts  an operation belongs to the phase and step in which it was issued; waiting time counts for the
+///           phase and step in which the wait happens.
 ///   Errors  set_phase throws std::invalid_argument for another phase.
 class RecordingCommunicator : public ForwardingCommunicator {
  public:
-  /// `inner` outlives this.
+  /// `inner` must outlive this object.
   explicit RecordingCommunicator(Communicator& inner, const RecordOptions& options = {});
   explicit RecordingCommunicator(std::unique_ptr<Communicator> owned, const RecordOptions& options = {});
 
   void set_phase(std::string_view phase);
   void set_step(std::int64_t step) { record_->set_step(step); }
   [[nodiscard]] CommPlan recorded(std::string_view phase, std::int64_t step) const;
-  /// Everything else that is known.
+  /// The record, with everything else that is known of the operations.
   [[nodiscard]] CommRecord& record() { return *record_; }
   [[nodiscard]] const CommRecord& record() const { return *record_; }
-  /// For who else records on this rank.
+  /// The record, for others that record on this rank.
   [[nodiscard]] const std::shared_ptr<CommRecord>& shared_record() const { return record_; }
 
   void barrier() override;
@@ -47,12 +47,13 @@ class RecordingCommunicator : public ForwardingCommunicator {
   void record_blocking(Block&& block);
 
   std::shared_ptr<CommRecord> record_;
-  std::vector<Rank> members_;  // of the group, as ranks of the world
+  std::vector<Rank> members_;  // members of the group, as ranks of the world
   RankSet group_;
   std::int64_t collectives_ = 0;
 };
 
-/// "train" -> Phase::train.  Errors: std::invalid_argument.
+/// Phase::train for "train", and so on.
+///   Errors  std::invalid_argument.
 Phase phase_from(std::string_view name);
 
 }  // namespace sc

@@ -9,7 +9,7 @@
 namespace sc {
 namespace {
 
-// The nearest value below (or at) and above `from` that satisfies `works`, within [1, limit].
+// The nearest values at or below `from` and above it that satisfy `works`, within [1, limit].
 template <class Works>
 std::vector<std::int64_t> nearest_two(std::int64_t from, std::int64_t limit, Works works) {
   std::vector<std::int64_t> found;
@@ -53,7 +53,7 @@ std::string equation(const BatchConfig& batch, std::int64_t data_parallel) {
 BatchPlan plan_batch(const BatchConfig& batch, const BatchRanks& ranks, const Origins& origins) {
   const std::int64_t world = to_int(ranks.mesh.world()), tensor = ranks.mesh.size(Axis::tensor);
   if (!ranks.mesh.is_whole()) {
-    const std::int64_t apart = ranks.mesh.of_a_replica();  // ranks with the same rows
+    const std::int64_t apart = ranks.mesh.of_a_replica();  // ranks that work on the same rows
     const auto worlds = nearest_two(world, world + apart, [apart](std::int64_t n) { return n % apart == 0; });
     const std::string of_tensor = tensor == 1 ? "" : fmt::format(" of {} tensor ranks each", tensor);
     throw InputError(ExitCode::usage, fmt::format("{} {}", ranks.ranks_flag, world),

@@ -1,5 +1,5 @@
-// How one optimizer step's rows are shared out: global = micro x data-parallel ranks x accumulation.
-// No torch.
+// How the rows of one optimizer step are shared out: global = micro x data-parallel ranks x accumulation. No
+// torch.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,26 @@
 
 namespace sc {
 
-/// Rows of one step.
+/// The rows of one optimizer step, and how they are cut.
 struct BatchPlan {
   std::int64_t global = 1, micro = 1;
-  std::int64_t data_parallel = 1;  // D: ranks of the data axis
-  std::int64_t accumulation = 1;   // micro-batches of a rank in one step
-  std::string note;                // only of a plan: empty, or what a real run would refuse
+  std::int64_t data_parallel = 1;  // D: the size of the data axis
+  std::int64_t accumulation = 1;   // micro-batches of one rank in a step
+  std::string note;                // --plan only: what a real run would refuse; otherwise empty
 };
 
-/// Who shares the work. `plan_only` (--plan): nothing runs; an accumulation that is not whole is rounded up.
+/// The ranks that share the rows. With `plan_only` (--plan) nothing runs, and an accumulation that is not
+/// whole is rounded up.
 struct BatchRanks {
   Mesh mesh;
   bool plan_only = false;
-  std::string ranks_flag = "-n";  // what changes the number of ranks
+  std::string ranks_flag = "-n";  // the flag that changes the number of ranks
 };
 
-///   Errors  InputError(usage): the mesh does not divide the world, or accumulation is not whole.
-///           The second prints the equation with its values and, as the fix, the nearest global batches,
-///           micro batches and numbers of ranks that work.
+/// Works out the rows of a step.
+///   Errors  InputError(usage): the mesh does not divide the world, or accumulation is not whole. The second
+///           prints the equation with its values and, as the fix, the nearest global batches, micro batches
+///           and numbers of ranks that work.
 BatchPlan plan_batch(const BatchConfig& batch, const BatchRanks& ranks, const Origins& origins);
 
 }  // namespace sc

@@ -21,7 +21,7 @@ std::optional<N> whole_text(std::string_view text) {
   return number;
 }
 
-// A JSON value of the wrong type keeps its spelling in the message: text with quotes, the rest without.
+// The value as the user wrote it, for messages about a wrong type: text with quotes, everything else without.
 std::string spelled(const Value& value) {
   const bool quoted = value.form == Value::Form::text || value.form == Value::Form::flag;
   return quoted ? "\"" + value.text + "\"" : value.text;
@@ -32,7 +32,7 @@ bool may_be_number(const Value& value) {
          value.form == Value::Form::flag;
 }
 
-// 2e8 is a whole number; 2.5 and 1e300 are not (of 64 bits).
+// Accepts every spelling of a 64-bit whole number, also 2e8; refuses 2.5 and 1e300.
 std::optional<std::int64_t> whole_number(const std::string& text) {
   if (const auto exact = whole_text<std::int64_t>(text)) return exact;
   const auto number = whole_text<double>(text);
@@ -106,7 +106,7 @@ Codec<double> real(RealRange range) {
                   throw FieldError(spelled(value) + " is not a finite number");
                 if (!within(*number, range))
                   throw FieldError(fmt::format("{} is outside its range, {}", *number, bounds));
-                return *number + 0.0;  // -0 is 0: one spelling, one hash
+                return *number + 0.0;  // turns -0 into 0, so that one value has one spelling and one hash
               },
           .format = [](const double& number) { return fmt::format("{}", number); }};
 }
@@ -132,8 +132,8 @@ Codec<std::string> text() {
               [](const Value& value) {
                 if (value.form != Value::Form::text && value.form != Value::Form::flag)
                   throw FieldError(value.text + " is not text: it needs quotes");
-                // A line break would make two lines of one in the canonical text, and so two configurations
-                // of one hash.
+                // A line break in a value would look like a second line of the canonical text, so that two
+                // different configurations had one hash.
                 if (std::ranges::any_of(value.text, [](unsigned char c) { return c < ' '; }))
                   throw FieldError("control characters are not allowed");
                 if (value.text.empty()) throw FieldError("it is empty");
@@ -184,7 +184,7 @@ Bytes parse_bytes(std::string_view text) {
   if (error != std::errc() || found == kUnits.end())
     throw FieldError(fmt::format("\"{}\" is not a size; write e.g. 6GB, 512MiB or 1e9", text));
   const double product = number * found->bytes;
-  const double bytes = std::round(product);  // 4.35MB is 4350000 bytes although 4.35 is not exact in binary
+  const double bytes = std::round(product);  // rounded, because 4.35 (of 4.35MB) is not exact in binary
   if (!(bytes >= 1) || bytes > 9e18 || std::abs(product - bytes) > 1e-3) {
     throw FieldError(fmt::format("\"{}\" is not a whole number of bytes, at least 1", text));
   }

@@ -1,4 +1,4 @@
-// What a value of the configuration may be, and how it is read and written. No torch.
+// The types of configuration values, and how each is read and written. No torch.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace sc {
 
-/// A value as it was written, before a field has read it. `flag` is the text after `--set key=`, which has no
-/// JSON type.
+/// A value as it was written, before a field has parsed it. `flag` is the text after `--set key=`, which has
+/// no JSON type.
 struct Value {
   enum class Form { integer, real, boolean, text, flag };
   Form form = Form::flag;
@@ -34,15 +34,15 @@ class FieldError : public std::invalid_argument {
 template <class V>
 struct Codec {
   std::string type;   // "integer", "real", "switch", "choice", "text", "size"
-  std::string range;  // for the reader: "1 .. 1024"; empty if there are choices or anything goes
-  std::vector<std::string> choices;  // spellings of a choice
+  std::string range;  // shown to the user: "1 .. 1024"; empty if anything goes or there are choices
+  std::vector<std::string> choices;  // the allowed words of a choice
   std::function<V(const Value&)> parse;
   std::function<std::string(const V&)> format;
 };
 
-/// Whole numbers; 2e8 is one. The largest `high` of the type means: no upper bound.
+/// A whole number in any spelling, also 2e8. `high` at the type's maximum means no upper bound.
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
-/// A seed: every 64-bit pattern.
+/// A seed: any 64-bit pattern.
 Codec<std::uint64_t> seed();
 
 /// Bounds of a real field; an open bound is excluded.
@@ -51,25 +51,27 @@ struct RealRange {
   double high = std::numeric_limits<double>::infinity();
   bool open_low = false, open_high = false;
 };
-/// Finite numbers, written back with the fewest digits that read as the same double.
+/// A finite number, written back with the fewest digits that read as the same double.
 Codec<double> real(RealRange range);
-/// on | off, true | false (JSON: also without quotes).
+/// A switch: on | off, true | false (in JSON also without quotes).
 Codec<bool> on_off();
-/// Text that is not empty: a name or a path.
+/// A name or a path: text that is not empty.
 Codec<std::string> text();
-/// One of some words.
+/// One of several words, kept as text.
 Codec<std::string> one_of(const std::vector<std::string>& words);
-/// Bytes: parse_bytes below.
+/// A number of bytes, in the spellings that parse_bytes() takes.
 Codec<Bytes> size();
 
-/// "6GB" (1e9 each), "512MiB" (2^20 each), "1e9" or "4096" (bytes); B, kB, MB, GB, TB, KiB, MiB, GiB, TiB. A
-/// fraction of a byte, a negative or an empty size is a FieldError.
+/// Parses "6GB" (1e9 each), "512MiB" (2^20 each), "1e9" or "4096" (bytes). Units: B, kB, MB, GB, TB, KiB,
+/// MiB, GiB, TiB.
+///   Errors  FieldError for a fraction of a byte, a negative or an empty size.
 Bytes parse_bytes(std::string_view text);
 
-/// The index of `value` in `words`; a FieldError says what the words are and which one is near.
+/// The index of `value` in `words`.
+///   Errors  FieldError with the words and the nearest one.
 std::size_t index_of_word(const Value& value, const std::vector<std::string>& words);
 
-/// One of an enumeration's values, by name.
+/// One of an enumeration's values, spelled as in `names`.
 template <class E>
 Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
   std::vector<std::string> words;
@@ -88,7 +90,7 @@ Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
 }
 
 /// A word or a whole number, e.g. `bucket: tensor | unit | model | <elements>`. `number` makes a V of a count
-/// in [low, ...); `count` gives it back for a V that is none of `names`. V needs operator==.
+/// that is at least `low`; `count` gives the count back for a V that is none of `names`. V needs operator==.
 template <class V, class Number, class Count>
 Codec<V> choice_or_integer(std::vector<std::pair<std::string, V>> names, std::int64_t low, Number number,
                            Count count) {

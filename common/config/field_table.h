@@ -1,4 +1,4 @@
-// ONE table of fields gives the JSON reader, --set, --explain, "did you mean", the hash and docs/config.md.
+// One table of fields drives the JSON reader, --set, --explain, "did you mean", the hash and docs/config.md.
 //
 //   FieldTable<Options> MyPlans::table() const {
 //     FieldTable<Options> table;
@@ -23,25 +23,25 @@
 
 namespace sc {
 
-/// Where each key's value came from: "configs/tiny.json:4:15", "--set batch.micro=2". A key that is not there
-/// has its default.
+/// Where each key's value came from: "configs/tiny.json:4:15" or "--set batch.micro=2". A key without an
+/// entry has its default.
 using Origins = std::map<std::string, std::string>;
 
-/// The part of a field that is written by hand beside its codec and its place in the struct.
+/// The hand-written part of a field; the codec supplies its type and range.
 struct FieldText {
-  std::string path;  // "model.layers": in JSON an object within an object
-  std::string unit;  // "tokens"; empty if it has none
-  std::string doc;   // one line
+  std::string path;  // "model.layers" is the key `layers` in the JSON object `model`
+  std::string unit;  // e.g. "tokens"; empty if there is none
+  std::string doc;   // one line for --explain and docs/config.md
 };
 
-/// One field, its type erased, bound to one object.
+/// One field, bound to one object, with its type erased.
 struct Field {
   std::string path, type, unit, default_text, range, doc;
   std::vector<std::string> choices;
   std::function<void(const Value&)> set;  // throws FieldError
   std::function<std::string()> get;       // canonical spelling
 
-  /// "1 .. 64", or the choices: what may stand there.
+  /// The allowed values for messages: "1 .. 64", or the choices.
   [[nodiscard]] std::string allowed() const;
 };
 
@@ -53,7 +53,7 @@ class FieldSet {
 
   [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
   [[nodiscard]] const Field* find(std::string_view path) const;
-  /// True if `path` names a group: "model" of "model.layers".
+  /// True if `path` names a group: "model" is the group of "model.layers".
   [[nodiscard]] bool has_group(std::string_view path) const;
   [[nodiscard]] std::vector<std::string> paths() const;
 
@@ -61,25 +61,26 @@ class FieldSet {
   ///   Errors  InputError(usage) at `where`, with the allowed values as the fix.
   void set(std::string_view path, const Value& value, const std::string& where) const;
 
-  /// "path=value" lines, sorted by path: equal text, equal configuration.
+  /// The lines "path=value" of all fields, sorted by path. Equal texts mean equal configurations.
   [[nodiscard]] std::string canonical_text() const;
-  /// SHA-256 of canonical_text.
+  /// SHA-256 of canonical_text().
   [[nodiscard]] std::string hash() const;
 
  private:
   std::vector<Field> fields_;
 };
 
-/// The field of `sets` that a mistyped key probably means: near by spelling, or of the same last part
+/// The key in `sets` that a mistyped key probably means: close in spelling, or with the same last part
 /// ("micro" for "batch.micro"). "" if there is none.
 std::string nearest_key(std::string_view key, const std::vector<const FieldSet*>& sets);
 
-/// The answer to --explain: type, unit, default, allowed values, meaning, present value and its origin; `key`
-/// "all" lists every field.
+/// The answer to --explain: type, unit, default, allowed values, meaning, present value and its origin. `key`
+/// may be "all", which lists every field.
 ///   Errors  InputError(usage) with the nearest key, if there is no such field or group.
 std::string explain(std::string_view key, const std::vector<const FieldSet*>& sets, const Origins& origins);
 
-/// What a way of members leads to: of member_of(workload, &Workload::model, &GptConfig::layers) the layers.
+/// Follows member pointers: member_of(workload, &Workload::model, &GptConfig::layers) is
+/// workload.model.layers.
 template <class Object, class First, class... Rest>
 auto& member_of(Object& object, First first, Rest... rest) {
   auto& member = std::invoke(first, object);
@@ -93,7 +94,7 @@ auto& member_of(Object& object, First first, Rest... rest) {
 template <class T>
 class FieldTable {
  public:
-  /// `way` leads from a T to the member of type V: &T::name, or more than one for a member's member.
+  /// Adds a field. `way` is the chain of member pointers from a T to the member of type V (see member_of).
   template <class V, class... Way>
   FieldTable& add(const FieldText& text, Codec<V> codec, Way... way) {
     const auto place = [=](T & object) -> auto& { return member_of(object, way...); };
@@ -117,7 +118,7 @@ class FieldTable {
     return *this;
   }
 
-  /// The fields of `object`, by reference.
+  /// Fields that read and write `object`, which must outlive them.
   [[nodiscard]] FieldSet bind(T& object) const {
     std::vector<Field> fields;
     for (const auto& binder : binders_) fields.push_back(binder(object));

@@ -35,7 +35,8 @@ std::string key_lines(const FieldSet& strategy) {
   return rows.empty() ? "  none\n" : table(rows);
 }
 
-/// `way` leads from a command line to where a flag's value goes (member_of).
+/// Stores a flag's value in a member of the command line; `way` is the chain of member pointers to it
+/// (member_of).
 template <class... Way>
 Flag::Apply word(Way... way) {
   return [=](const Given& given, CommandLine& line) { member_of(line, way...) = given.value; };

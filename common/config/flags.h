@@ -1,4 +1,4 @@
-// The flags themselves: one table for the parser and for --help.
+// The table of flags, shared by the parser and --help.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// The common flags, then the program's own; `argument` is empty for a switch.
+/// The common flags, followed by the program's own.
 std::vector<Flag> all_flags(const Program& program);
 
 }  // namespace sc

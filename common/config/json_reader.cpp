@@ -19,8 +19,8 @@
 namespace sc {
 namespace {
 
-// The largest file in configs/ has 1.1 kB. Keys stand in messages, each with its path: 64 levels of long
-// names would take memory by their square.
+// The largest file in configs/ has 1.1 kB. Paths are bounded, because messages hold the path of every key,
+// and 64 levels of long names would take memory quadratic in the file's size.
 constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 10U};
 constexpr std::size_t kMostPath = 200;
 
@@ -28,10 +28,10 @@ constexpr std::string_view kBlank = " \t\r\n";
 constexpr const char* kJsonRules =
     "JSON: one object, double quotes round keys and texts, a comma between entries, no comments";
 
-/// Where a token stands, whatever is wrong with it: a text with its quotes, a number, a word, or a mark.
+/// One token of the file, valid or not: quoted text, a number, a word, or a punctuation mark.
 struct Token {
-  std::size_t begin = 0, end = 0;  // end: npos of a text without its closing quote
-  bool is_scalar = false;          // none of {}[],:
+  std::size_t begin = 0, end = 0;  // `end` is npos for text without a closing quote
+  bool is_scalar = false;          // not one of {}[],:
 };
 
 std::vector<Token> tokens_of(std::string_view text) {
@@ -52,10 +52,11 @@ std::vector<Token> tokens_of(std::string_view text) {
   return tokens;
 }
 
-/// file:line:column; bytes that continue a character of UTF-8 take no column.
+/// "file:line:column". Columns count characters, so UTF-8 continuation bytes take none.
 std::string place_of(std::string_view text, std::size_t offset, const std::string& name) {
   const std::string_view before = text.substr(0, offset);
-  const std::string_view line = before.substr(before.rfind('\n') + 1);  // npos + 1 is 0
+  // rfind gives npos on the first line, and npos + 1 is 0
+  const std::string_view line = before.substr(before.rfind('\n') + 1);
   const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   return fmt::format("{}:{}:{}", name, 1 + std::ranges::count(before, '\n'),
                      1 + std::ranges::count_if(line, begins));
@@ -65,7 +66,8 @@ bool says(const std::string& message, std::string_view words) {
   return message.find(words) != std::string::npos;
 }
 
-/// What is wrong, and what mends it. in_string: the parser stopped within a text, which `refused` is.
+/// A syntax error's description and fix. `in_string`: the parser stopped inside the text that `refused`
+/// begins.
 std::pair<std::string, std::string> explain_syntax(std::string_view text, std::size_t refused, bool in_string,
                                                    const std::string& message) {
   const char token = refused < text.size() ? text[refused] : '\0';
@@ -84,8 +86,8 @@ std::pair<std::string, std::string> explain_syntax(std::string_view text, std::s
   return {"not JSON: " + json_words(message), kJsonRules};
 }
 
-/// Takes the parser's events; the first thing that a configuration cannot hold is thrown. The tokens give the
-/// places: the parser's scalars are theirs, in the same order.
+/// Receives the parser's events and throws the first thing that a configuration cannot hold. The parser
+/// reports no places, so they come from the tokens, whose scalars are in the same order as the parser's.
 class Reader {
  public:
   Reader(std::string_view text, const std::string& name)
@@ -115,7 +117,7 @@ class Reader {
     using Event = json::parse_event_t;
     if (event == Event::object_start) groups_.push_back(groups_.empty() ? "" : path() + ".");
     if (event == Event::object_end) groups_.pop_back();
-    if (event == Event::array_start) {  // the first one
+    if (event == Event::array_start) {  // the first array of the file
       const auto at =
           std::ranges::find(tokens_, '[', [this](const Token& token) { return text_[token.begin]; });
       require_object(at->begin);
@@ -144,8 +146,7 @@ class Reader {
     entries_.push_back({path(), as_written(token, value), key_where_, place_of(text_, token.begin, name_)});
   }
 
-  // A number as written: an integer of 70 bits must not turn into a rounded double before the field has
-  // refused it.
+  // Keeps a number as text, so that an integer of 70 bits reaches the field unrounded and is refused there.
   [[nodiscard]] Value as_written(const Token& token, const json& value) const {
     if (value.is_string()) return {Value::Form::text, value.get<std::string>()};
     const std::string word(text_.substr(token.begin, token.end - token.begin));
@@ -154,7 +155,7 @@ class Reader {
     return {whole ? Value::Form::integer : Value::Form::real, word};
   }
 
-  // Of a number or a word the parser has read one character more.
+  // The parser stops one character past a number or a word.
   [[noreturn]] void refuse_syntax(std::size_t read, const std::string& message) const {
     const auto newest = [read](const std::vector<Token>& tokens) {
       const auto after =
@@ -182,18 +183,18 @@ class Reader {
   std::string_view text_;
   const std::string& name_;
   std::vector<Token> tokens_, scalars_;
-  std::size_t taken_ = 0;  // scalars that the parser has told of
+  std::size_t taken_ = 0;  // scalars that the parser has reported so far
   std::vector<JsonEntry> entries_;
-  std::vector<std::string> groups_;  // the path of each open object with its dot
+  std::vector<std::string> groups_;  // the path of each open object, with a trailing dot
   std::string key_, key_where_;
   std::map<std::string, std::string> seen_;
 };
 
-// The JSON files of the same folder, in the same spelling.
+// The JSON files in the folder of `path`, with its spelling of that folder, for "did you mean".
 std::vector<std::string> files_beside(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::vector<std::string> names;
-  std::error_code ignored;  // no such folder: no files
+  std::error_code ignored;  // a folder that does not exist has no files
   for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, ignored)) {
     if (entry.path().extension() == ".json") names.push_back((folder / entry.path().filename()).string());
   }
@@ -214,14 +215,16 @@ std::vector<JsonEntry> read_json(std::string_view text, const std::string& name)
 
 std::string read_config_file(const std::string& path, const std::string& asked_by) {
   std::error_code absent;
-  std::ifstream file;  // opening a pipe would wait for whoever writes it
+  std::ifstream file;  // not opened unless regular: opening a pipe would wait for its writer
   if (std::filesystem::is_regular_file(path, absent)) file.open(path, std::ios::binary);
   const bool readable = file.is_open();
-  std::string content(readable ? kLimits.bytes + 1 : 0, '\0');  // one more: read_json() refuses it
+  // one byte more than allowed, so that read_json() refuses a larger file
+  std::string content(readable ? kLimits.bytes + 1 : 0, '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
   content.resize(static_cast<std::size_t>(file.gcount()));
   if (!readable || file.bad()) {
-    const std::string ours = ours_for(path), near = nearest(path, files_beside(path));  // --strategy zero2
+    // --strategy zero2 finds lessons/03_zero2/config.json
+    const std::string ours = ours_for(path), near = nearest(path, files_beside(path));
     throw InputError(
         ExitCode::usage, asked_by, path + " cannot be read",
         !ours.empty() ? ours

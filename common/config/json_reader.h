@@ -1,4 +1,4 @@
-// JSON files with the place of every value. No torch.
+// Reads JSON files and keeps the place of every value. No torch.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace sc {
 
-/// One scalar of a JSON file.
+/// One scalar value of a JSON file.
 struct JsonEntry {
   std::string path;       // keys joined by dots: {"model": {"layers": 4}} is "model.layers"
-  Value value;            // as written
+  Value value;            // as written in the file
   std::string key_where;  // "configs/tiny.json:3:5", 1-based; columns count characters
   std::string value_where;
 };
 
-/// The scalars of `text` in order. `name` is what messages call the file.
-///   Errors  InputError(usage) at name:line:col for anything that is not one JSON object of scalars and
-///           objects, for a key that is given twice (in one object or by two spellings of one path), and for
-///           a text out of bounds (common/input/json_text.h; 64 KiB, paths of 200 bytes).
+/// The scalars of `text`, in their order. Messages call the file `name`.
+///   Errors  InputError(usage) at name:line:col for anything but one JSON object of scalars and objects, for
+///           a key given twice (in one object, or by two spellings of one path), and for a text out of bounds
+///           (common/input/json_text.h; 64 KiB, paths of 200 bytes).
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
 
-/// The whole file; of one that is larger than read_json() takes, as much as shows that.
+/// The whole file, or for a file that is too large just enough that read_json() refuses it.
 ///   Errors  InputError(usage) at `asked_by` ("--workload x.json") if it cannot be read.
 std::string read_config_file(const std::string& path, const std::string& asked_by);
 

@@ -29,7 +29,7 @@ constexpr const char* kTensor =
 constexpr const char* kHosts = "mpirun or Slurm finds the hosts, and no address is needed: docs/cluster.md";
 constexpr const char* kDeepSpeed =
     "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one";
-// Written with dashes.
+// Names from other programs, written with dashes whatever their own spelling is.
 constexpr auto kNames = std::to_array<Name>({
     {"lr", "--set optim.lr=0.001"},
     {"learning-rate", "--set optim.lr=0.001"},
@@ -116,7 +116,7 @@ constexpr auto kOtherLessons = std::to_array<Name>({
      "in lesson 04 --set prefetch=0 gathers no unit ahead; lessons 01, 02, 03 and 05 have overlap=off"},
 });
 
-// Keys that this program had.
+// Keys that Stagecraft had in older versions.
 constexpr auto kOlder = std::to_array<Name>({
     {"data.validation_batches",
      "data.validation_rows: the old number times batch.micro, so that batch.micro no longer changes the "
@@ -124,7 +124,7 @@ constexpr auto kOlder = std::to_array<Name>({
     {"clip_norm", "leave it out: a norm that an update does not wait for is the only one that clips it"},
 });
 
-// 0: it is none, or more than that.
+// The number that `text` is, or 0 if it is not a whole number from 1 to `most`.
 std::int64_t count_of(std::string_view text, std::int64_t most) {
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -143,10 +143,11 @@ std::string newer_for(std::string_view key) { return ours_among(kOlder, key); }
 std::map<std::string, std::string> in_todays_keys(std::map<std::string, std::string> workload) {
   const auto batches = workload.find("data.validation_batches"), micro = workload.find("batch.micro");
   if (batches == workload.end() || micro == workload.end()) return workload;
-  constexpr std::int64_t kMost = 1 << 24;  // of either
+  constexpr std::int64_t kMost = 1 << 24;  // limit for each factor, so that the product fits
   const std::int64_t b = count_of(batches->second, kMost), m = count_of(micro->second, kMost);
   if (workload.emplace("data.validation_rows", b * m > 0 ? std::to_string(b * m) : batches->second).second)
-    workload.erase("data.validation_batches");  // else both are there: no file of ours, and refused
+    // with both keys present, the file is not ours and is refused later
+    workload.erase("data.validation_batches");
   return workload;
 }
 

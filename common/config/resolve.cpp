@@ -13,11 +13,11 @@
 namespace sc {
 namespace {
 
-// The fields that one file may set, and those that belong somewhere else.
+// The fields that one file may set, and the fields that belong in the other file.
 struct Scope {
   const FieldSet& own;
   const FieldSet& other;
-  std::string other_name, other_home;  // "a strategy's key", "the strategy's config.json"
+  std::string other_name, other_home;  // for messages: "a strategy's key", "the strategy's config.json"
 };
 
 [[noreturn]] void refuse_key(const std::string& key, const std::string& where, const FieldSet& a,
@@ -39,7 +39,7 @@ struct Scope {
       "--explain all lists every key; docs/config.md describes them");
 }
 
-// A file of before evaluations were counted in rows means the rows that it meant then.
+// Translates a workload file of the time when evaluations were counted in batches, and says so in `note`.
 std::vector<JsonEntry> with_older_keys(std::vector<JsonEntry> entries, std::string& note) {
   std::map<std::string, std::string> values;
   for (const JsonEntry& entry : entries) values.emplace(entry.path, entry.value.text);
@@ -71,8 +71,7 @@ void apply_file(const std::string& path, const std::string& asked_by, const Scop
   }
 }
 
-// Two settings of one key are a contradiction unless they agree: which of them was meant is not ours to
-// guess.
+// Refuses two settings of one key with different values: which one was meant cannot be known.
 void refuse_contradictions(const std::vector<Setting>& settings) {
   std::map<std::string, const Setting*> first;
   for (const Setting& setting : settings) {

@@ -1,4 +1,4 @@
-// From files and flags to one configuration, each value with the place it came from. No torch.
+// Merges files and flags into one configuration and keeps the origin of each value. No torch.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// One `--set key=value`, or a flag that stands for one (--steps 5: steps=5); `where` is the flag as typed.
+/// One `--set key=value`, or a flag that stands for one (--steps 5 is steps=5). `where` is the flag as typed.
 struct Setting {
   std::string key, value, where;
 };
@@ -17,29 +17,29 @@ struct Setting {
 struct ConfigSources {
   std::string workload_file;  // --workload; empty: the defaults of workload.h
   std::string strategy_file;  // --strategy, or the lesson's config.json; empty: the defaults of its options
-  std::vector<Setting> settings;  // --set and its shorthands, in order
+  std::vector<Setting> settings;  // --set and the flags that stand for it, in order
 };
 
 struct ResolvedConfig {
   Workload workload;
-  Origins origins;        // of workload and strategy keys alike
-  std::string note = {};  // what its owner should know of a file: a key that has another name now
+  Origins origins;        // of workload keys and strategy keys
+  std::string note = {};  // a hint for the file's owner: a key that has another name now
 };
 
-/// Later wins: defaults, workload file, strategy file, --set. `strategy` holds the lesson's own keys, bound
-/// to its options, which are written.
-///   Errors  InputError(usage) with the place: what read_json refuses; an unknown key (with the one that is
-///           near); a value out of range; a strategy's key in a workload file, or the reverse; two settings
-///           of one key with different values.
+/// Merges the sources; the later one wins: defaults, workload file, strategy file, --set. `strategy` holds
+/// the lesson's own keys and writes to the options that it is bound to.
+///   Errors  InputError(usage) with the place: whatever read_json refuses; an unknown key (with the nearest
+///           known one); a value out of range; a strategy's key in a workload file, or the reverse; two
+///           settings of one key with different values.
 ResolvedConfig resolve(const ConfigSources& sources, const FieldSet& strategy);
 
-/// A workload file alone.
+/// Reads a workload file without a strategy or flags.
 Workload load_workload(const std::string& path);
 
-/// Where `key`'s value came from, or "the default of <key>".
+/// The origin of the key's value, or "the default of <key>".
 std::string origin_of(const Origins& origins, const std::string& key);
 
-/// Of several keys that contradict each other, the place to look at first: a flag's, else a file's.
+/// The origin to name when several keys contradict each other: a flag if there is one, otherwise a file.
 std::string origin_of_any(const Origins& origins, const std::vector<std::string>& keys);
 
 }  // namespace sc

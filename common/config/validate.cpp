@@ -39,7 +39,7 @@ void check_model(const ResolvedConfig& config) {
                     w.batch.sequence, m.context),
         fmt::format("--set batch.sequence={} or --set model.context={}", m.context, w.batch.sequence));
   const std::int64_t tokens = tokenizer_vocab(w.data.tokenizer);
-  const bool ids = w.data.source.ends_with(".bin");  // which are looked at themselves
+  const bool ids = w.data.source.ends_with(".bin");  // token files are checked when they are opened
   if (!ids && m.vocab < tokens)
     refuse_values(
         config, {"model.vocab", "data.tokenizer"},
@@ -48,8 +48,8 @@ void check_model(const ResolvedConfig& config) {
         fmt::format("--set model.vocab={}{}", tokens, m.vocab >= 257 ? " or --set data.tokenizer=byte" : ""));
 }
 
-// The largest products of a plan: activations, and state of the parameters. In floating point, which does
-// not overflow.
+// Refuses sizes whose byte counts would overflow 64 bits: activations, and the parameters' state. Computed in
+// floating point, which does not overflow.
 void check_size(const ResolvedConfig& config) {
   const auto f = [](std::int64_t x) { return static_cast<double>(x); };
   const Workload& w = config.workload;

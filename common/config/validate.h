@@ -1,4 +1,4 @@
-// What no single field can know: whether the values of a workload fit together. No torch.
+// Checks that the values of a workload fit together, which no single field can know. No torch.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,22 @@ namespace sc {
 
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
-/// What a run adds to its configuration.
+/// Facts of the run that the configuration does not contain.
 struct RunFacts {
-  Mesh mesh = {};                           // of the ranks that share a step's rows, virtual ones too
-  DeviceChoice device = DeviceChoice::cpu;  // decided: `automatic` skips what depends on it
+  Mesh mesh = {};                           // the ranks that share a step's rows, virtual ranks included
+  DeviceChoice device = DeviceChoice::cpu;  // `automatic` skips the checks that depend on the device
   bool plan_only = false;                   // --plan: nothing is trained
-  std::string ranks_flag = "-n";            // what changes their number
+  std::string ranks_flag = "-n";            // the flag that changes the number of ranks
 };
 
-/// Checks everything before anything is allocated and returns the step's arithmetic.
-///   Errors  InputError(usage): what does not fit, the place that supplied the value, a setting that mends
-///           it.
+/// Checks the configuration before anything is allocated, and returns the step's batch plan.
+///   Errors  InputError(usage): what does not fit, where the value came from, and a setting that fixes it.
 BatchPlan validate(const ResolvedConfig& config, const RunFacts& facts);
 
-/// The device a plan is made for when none was asked for: 16-bit training is a GPU's.
+/// The device that --plan assumes if --device was not given: a GPU for 16-bit training, otherwise the CPU.
 DeviceChoice plan_device(const Workload& workload, DeviceChoice asked);
 
-/// Tokens that a tokenizer can produce: byte 257, gpt2 50257.
+/// The number of different tokens that a tokenizer produces: byte 257, gpt2 50257.
 std::int64_t tokenizer_vocab(const std::string& tokenizer);
 
 }  // namespace sc

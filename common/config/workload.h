@@ -9,19 +9,20 @@
 
 namespace sc {
 
-/// GPT-2's shape. Defaults are for keys that a workload file leaves out: tests/workloads/four_blocks.json's.
+/// GPT-2's shape. The defaults, for keys that a workload file leaves out, are those of
+/// tests/workloads/four_blocks.json.
 struct GptConfig {
   std::int64_t layers = 4;     // transformer blocks, L
-  std::int64_t heads = 4;      // attention heads; width must be a multiple
-  std::int64_t width = 128;    // d
+  std::int64_t heads = 4;      // attention heads; `width` must be a multiple
+  std::int64_t width = 128;    // d, the length of a token's vector
   std::int64_t context = 128;  // rows of the position embedding: the longest sequence
-  std::int64_t vocab = 257;    // tokens the data may contain; logits of padding columns are masked
+  std::int64_t vocab = 257;    // number of different tokens; logits of padding columns are masked
   bool tied = true;            // the head uses the token embedding's matrix
 
   /// Rows of wte and of the head: vocab rounded up to a multiple of 128.
   [[nodiscard]] std::int64_t vocab_padded() const { return round_up(vocab, 128); }
   [[nodiscard]] std::int64_t head_dim() const { return width / heads; }
-  /// Units of the flat-vector model: embeddings, blocks, final norm (and an untied head).
+  /// Units of the flat-vector model: the embeddings, each block, and the final norm (with an untied head).
   [[nodiscard]] std::int64_t num_units() const { return layers + 2; }
   bool operator==(const GptConfig&) const = default;
 };
@@ -32,37 +33,38 @@ enum class OnNonFinite { stop, skip };
 enum class LrSchedule { cosine, linear, constant };
 
 struct DataConfig {
-  std::string source = "austen";      // austen | a token file | a text file (--data)
+  std::string source = "austen";      // austen, a token file, or a text file (--data)
   std::string tokenizer = "byte";     // byte | gpt2
   Packing packing = Packing::pack;    // how documents become rows of T tokens
   double validation_fraction = 0.05;  // the tail of the text
-  std::int64_t validation_rows = 8;   // rows of one evaluation, over all ranks
+  std::int64_t validation_rows = 8;   // rows of one evaluation, summed over ranks
 };
 
 struct BatchConfig {
   std::int64_t sequence = 128;  // T: tokens a row
-  std::int64_t global = 12;     // rows of one optimizer step, over all ranks
+  std::int64_t global = 12;     // rows of one optimizer step, summed over ranks
   std::int64_t micro = 1;       // rows of one forward and backward
 };
 
 struct OptimConfig {
   double lr = 2e-3;  // peak learning rate
   double beta1 = 0.9, beta2 = 0.99, eps = 1e-8;
-  double weight_decay = 0.01;  // on the matrices only
-  double clip = 1.0;           // global norm; 0 = off
+  double weight_decay = 0.01;  // applies to matrices only
+  double clip = 1.0;           // largest global norm of the gradients; 0: no clipping
   LrSchedule schedule = LrSchedule::cosine;
   std::int64_t warmup_steps = 40;
   double min_lr_fraction = 0.1;               // the schedule ends at lr * this
-  OnNonFinite nonfinite = OnNonFinite::stop;  // a step whose loss or gradient is not finite
+  OnNonFinite nonfinite = OnNonFinite::stop;  // what to do if a step's loss or gradient is not finite
 };
 
-enum class DTypeRule { same, fp32 };  // same: as precision.dtype (gradients), as the gradients (sums)
+// Follow the dtype that comes before (gradients: precision.dtype; sums: the gradients' dtype), or use fp32.
+enum class DTypeRule { same, fp32 };
 
 struct PrecisionConfig {
-  DType dtype = DType::f32;  // parameters, activations
+  DType dtype = DType::f32;  // of parameters and activations
   DTypeRule grad_rule = DTypeRule::same, reduce_rule = DTypeRule::same;
-  DType grad_dtype = DType::f32;    // resolved from grad_rule (workload_table.h, resolve_dtypes)
-  DType reduce_dtype = DType::f32;  // what the sums over ranks travel in; resolved from reduce_rule
+  DType grad_dtype = DType::f32;    // derived from grad_rule by resolve_dtypes (workload_table.h)
+  DType reduce_dtype = DType::f32;  // of sums over ranks; derived from reduce_rule
   [[nodiscard]] bool has_master() const { return dtype != DType::f32; }
 };
 
@@ -73,7 +75,7 @@ struct Workload {
   OptimConfig optim;
   PrecisionConfig precision;
   Activations activations = Activations::keep;
-  std::int64_t head_chunk = 4096;  // tokens whose logits exist at once
+  std::int64_t head_chunk = 4096;  // tokens whose logits exist at the same time
   std::int64_t steps = 400;
   std::uint64_t seed = 1;
 };

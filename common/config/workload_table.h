@@ -11,18 +11,18 @@ namespace sc {
 
 FieldTable<Workload> workload_fields();
 
-/// "path=value" of every field, sorted: what a record holds and what the hash covers.
+/// The lines "path=value" of all fields, sorted: stored in records and covered by the hash.
 std::string workload_text(const Workload& workload);
-/// SHA-256 of workload_text.
+/// SHA-256 of workload_text().
 std::string workload_hash(const Workload& workload);
 
-/// What another program of this project wrote down, keys and values as text, also in older keys: of
-/// fields that it does not name the defaults, of names that are no fields' nothing.
-///   Errors  InputError (exit 65) naming `where` and the key of a value that cannot be.
+/// The workload that a record or a checkpoint stores as texts, also with older keys. Missing fields get their
+/// defaults; unknown names are ignored.
+///   Errors  InputError (exit 65) with `where` and the key of an impossible value.
 Workload workload_of_texts(const std::map<std::string, std::string>& written, const std::string& where);
 
-/// Works out the dtypes that follow others (`grad_dtype: same`). resolve() calls it; so must code that
-/// changes a dtype by hand.
+/// Derives the dtypes that follow others (`grad_dtype: same`). resolve() calls it; code that changes a dtype
+/// by hand must call it too.
 void resolve_dtypes(PrecisionConfig& precision);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// What one micro-batch is.
+// One micro-batch as tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -23,12 +23,12 @@ constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 constexpr unsigned kIdBits = 16;
 constexpr const char* kFetch = "git checkout -- common/data/bpe, or common/data/prepare/fetch_bpe.sh";
 
-/// GPT-2 writes bytes as characters that print: these as themselves, the others as U+0100, U+0101, ...
+/// GPT-2 writes bytes as printable characters: these as themselves, the others as U+0100, U+0101, ...
 constexpr bool prints_as_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/// Code point of vocab.bpe -> byte; -1 where there is none. In this order GPT-2 numbers the bytes.
+/// Maps a code point of vocab.bpe to its byte, or -1. This order is also GPT-2's order of the bytes' ids.
 std::vector<int> bytes_of_symbols() {
   std::vector<int> byte_of(kSymbolsEnd, -1);
   int next = kBytes;
@@ -36,7 +36,7 @@ std::vector<int> bytes_of_symbols() {
   return byte_of;
 }
 
-/// The bytes that a symbol of vocab.bpe stands for; empty if it is none.
+/// The bytes that a symbol of vocab.bpe stands for; empty if it is not a symbol.
 std::string bytes_of(std::string_view symbol, const std::vector<int>& byte_of) {
   std::string bytes;
   while (!symbol.empty()) {
@@ -56,19 +56,19 @@ constexpr std::uint32_t key_of(TokenId left, TokenId right) { return std::uint32
 
 }  // namespace
 
-/// A piece while it is merged: a linked list of tokens, and the merges that its neighbours offer. An offer
-/// outlives its tokens; it is checked when its turn comes.
+/// A piece while it is merged: a linked list of tokens, and the merges that neighbours offer. An offer may
+/// outlive its tokens, so it is checked when its turn comes.
 struct BpeTokenizer::Scratch {
   struct Node {
     TokenId id;
     bool alive;
     std::size_t previous, next;  // kNone at the ends
   };
-  /// Merged id in the upper 16 bits (a lower id was learnt earlier), the left node in the others.
+  /// The merged id in the upper 16 bits (a lower id was learnt earlier), the left node in the others.
   using Offer = std::uint64_t;
   static constexpr unsigned kNodeBits = 48;
   std::vector<Node> nodes;
-  std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;  // the smallest first
+  std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;  // the smallest comes first
 };
 
 BpeTokenizer::BpeTokenizer(std::string_view name, std::string_view merges, const std::string& where)
@@ -80,7 +80,7 @@ BpeTokenizer::BpeTokenizer(std::string_view name, std::string_view merges, const
     id_of_.emplace(std::string(1, static_cast<char>(byte)), byte_id_[byte]);
     tokens_.emplace_back(1, static_cast<char>(byte));
   }
-  take_line(merges);  // the heading: "#version: 0.2"
+  take_line(merges);  // skips the heading "#version: 0.2"
   for (std::size_t line = 2; !merges.empty(); ++line) {
     const std::string_view text = take_line(merges);
     const std::size_t blank = text.find(' ');
@@ -118,12 +118,13 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text) const {
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3);
   Scratch scratch;
-  std::string key;  // unordered_map needs a std::string; this one keeps its memory
+  std::string key;  // reused, since unordered_map is searched with a std::string
   while (!text.empty()) {
     const std::string_view piece = text.substr(0, first_piece(text));
     text.remove_prefix(piece.size());
     key.assign(piece);
-    // Most pieces are one token. Merging would find it too: a test checks that for every token.
+    // A shortcut, because most pieces are one token. A test checks that merging gives the same for every
+    // token.
     if (const auto whole = id_of_.find(key); whole != id_of_.end()) {
       ids.push_back(whole->second);
     } else {

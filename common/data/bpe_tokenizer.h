@@ -22,15 +22,17 @@ namespace sc {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  ///   Input   the text of a vocab.bpe: one line of heading, then "left right" a line, in the order of rank.
-  ///           `where` names it in messages.
-  ///   Errors  InputError (exit 65) with the line: not two symbols, an unknown symbol, a token twice, more
-  ///           ids than TokenId holds.
+  /// Reads the merges.
+  ///   Input   the text of a vocab.bpe: a heading line, then "left right" on each line, in the order of rank.
+  ///           Messages call it `where`.
+  ///   Errors  InputError (exit 65) with the line: not two symbols, an unknown symbol, a duplicate token,
+  ///           more ids than TokenId holds.
   BpeTokenizer(std::string_view name, std::string_view merges, const std::string& where);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] std::int64_t vocab() const override { return static_cast<std::int64_t>(tokens_.size()) + 1; }
   [[nodiscard]] TokenId end_of_text() const override { return static_cast<TokenId>(tokens_.size()); }
+  /// Encodes a text.
   ///   Threads  any number at once.
   ///   Cost     time proportional to the text, times the logarithm of its longest piece's length.
   [[nodiscard]] std::vector<TokenId> encode(std::string_view text) const override;
@@ -46,19 +48,19 @@ class BpeTokenizer final : public Tokenizer {
   void push_merge(Scratch& scratch, std::size_t left) const;
 
   std::string name_;
-  std::vector<std::string> tokens_;                         // bytes of each id but the last
-  std::unordered_map<std::string, TokenId> id_of_;          // their inverse
+  std::vector<std::string> tokens_;                         // bytes of each id except the last
+  std::unordered_map<std::string, TokenId> id_of_;          // inverse of tokens_
   std::unordered_map<std::uint32_t, TokenId> merge_to_id_;  // left << 16 | right -> the merged id
   std::vector<TokenId> byte_id_;                            // [256]
 };
 
-/// The merges of GPT-2's release in the source tree (bpe/SOURCE.md).
+/// The merges of GPT-2's release, in the source tree (bpe/SOURCE.md).
 Path gpt2_merges();
 inline constexpr std::string_view kGpt2MergesSha256 =
     "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5";
 
-/// GPT-2's tokenizer, 50257 ids, from a file with its merges.
-///   Errors  InputError: exit 69 if the file is absent, 65 if it is not the one that kGpt2MergesSha256 names.
+/// GPT-2's tokenizer with 50257 ids, from a file with its merges.
+///   Errors  InputError: exit 69 if the file is absent, 65 if its hash is not kGpt2MergesSha256.
 std::unique_ptr<BpeTokenizer> gpt2_tokenizer(const Path& merges = gpt2_merges());
 
 }  // namespace sc

@@ -17,8 +17,8 @@ inline constexpr std::string_view kAustenSha256 =
 ///   Errors  InputError (exit 65): not gzip, cut off, or damaged.
 std::string unpack_gzip(std::string_view packed, const Path& path);
 
-/// The unpacked text as a file in `cache`: written there on first use (complete or not at all; any number of
-/// processes may ask at once) and again if what lies there is not the text that kAustenSha256 names.
+/// The unpacked text as a file in `cache`. It is written on first use, completely or not at all, by any
+/// number of processes at the same time, and again if the file's hash is not kAustenSha256.
 ///   Errors  InputError: exit 65 if the archive is damaged, exit 73 if `cache` cannot be written.
 Path austen_text(FileOps& ops, const Path& cache);
 

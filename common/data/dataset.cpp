@@ -26,7 +26,7 @@ std::vector<TokenId> encode_documents(std::string_view text, const Tokenizer& to
   return tokens;
 }
 
-// Several files are given to a shell by a pattern; a run has one.
+// Refuses a file pattern: only a shell expands patterns, and a run has one file.
 void refuse_pattern(FileOps& ops, const Path& source) {
   if (ops.kind(source) != PathKind::absent || source.string().find_first_of("*?[") == std::string::npos)
     return;
@@ -39,7 +39,7 @@ bool is_token_file(const MappedFile& file) {
   return file.path().extension() == ".bin" || looks_like_token_file(file.text());
 }
 
-/// The token file of a source.
+/// Opens the token file of a source, and makes it if necessary.
 TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload,
                       const Path& cache) try {
   const DataConfig& data = workload.data;
@@ -65,7 +65,7 @@ bool is_sound(FileOps& ops, const Path& cached, std::string_view tokenizer) {
   }
 }
 
-// What whoever trains on a text should know; of a token file nothing.
+// Remarks about a text for the user; none for a token file.
 std::vector<std::string> notes_of(const std::string& named) {
   if (named == "austen") return {};
   const MappedFile file(named);
@@ -107,7 +107,7 @@ void check_training(const Rows& rows, const std::string& source) {
       packed ? "give a longer text or a smaller batch.sequence" : "give a text with at least one paragraph");
 }
 
-// all_tokens: of which validation is the tail; 0: it is a file of its own.
+// `all_tokens`: of which the validation part is the tail, or 0 if it is a file of its own.
 void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
                       const std::string& source) {
   const DataConfig& data = workload.data;
@@ -132,7 +132,7 @@ void check_validation(const Rows& rows, const Workload& workload, std::int64_t a
 
 std::vector<std::string_view> paragraphs(std::string_view text) {
   std::vector<std::string_view> found;
-  bool within = false;  // a paragraph
+  bool within = false;  // inside a paragraph
   while (!text.empty()) {
     const std::string_view line = take_line(text);
     const bool blank = is_blank(line);
@@ -147,11 +147,11 @@ Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, P
                    const Path& cache) {
   const MappedFile file(text);
   require_text(file.text(), text, /*as_text=*/false,
-               fmt::format(" --tokenizer {}", tokenizer.name()));  // prepare's own is gpt2
+               fmt::format(" --tokenizer {}", tokenizer.name()));  // named, because prepare's default is gpt2
   const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
-  // 2: of encode() and paragraphs(). Another number where they make other tokens of a text.
+  // The version of encode() and paragraphs(): increase it when they make other tokens of a text.
   Path path = cache / fmt::format("{}-{}-{}-2.bin", hex_sha256(content).substr(0, kKeyDigits),
                                   tokenizer.name(), stream ? "stream" : "documents");
   if (is_sound(ops, path, tokenizer.name())) return path;
@@ -177,7 +177,8 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   data.notes_ = notes_of(workload.data.source);
   if (!validation.empty() && validation != workload.data.source)
     std::ranges::copy(notes_of(validation), std::back_inserter(data.notes_));
-  const Rows& rows = data.train();  // a hundredth that is left out is a long text's end
+  // Less than a hundredth unread is only the end of a long text, and no reason to warn.
+  const Rows& rows = data.train();
   if (rows.unread() > rows.num_tokens() / 100) data.notes_.push_back(unread_note(rows));
   if (const std::int64_t all = workload.batch.global; rows.count() < all)
     data.notes_.push_back(fmt::format("a step takes {} rows of {}: each comes up to {} times in it", all,

@@ -80,7 +80,7 @@ std::span<const Batch> Loader::train(std::int64_t step, const LossFactor& factor
 
 std::span<const Batch> Loader::validation() {
   const MicroBatchRun run = micro_batch_run(sampler_.validation_micro_batches(), share_.rank, share_.ranks);
-  const std::int64_t free = filled_step_ + 1;  // not what a step was prefetched into
+  const std::int64_t free = filled_step_ + 1;  // another parity than the step that was prefetched
   fill(host_side(free), run.size, [&](std::int64_t m, auto tokens, auto targets) {
     sampler_.fill_validation(run.begin + m, tokens, targets);
   });

@@ -1,4 +1,4 @@
-// What a Loader holds, by formula. No torch.
+// The buffers of a Loader, by formula. No torch.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace sc {
 
-/// Bytes of "tokens", "targets" and "scale", 16 M B T + 4 on a CPU, by the names that the ledger will see.
-///   evaluated  micro-batches of an evaluation, over all ranks
+/// Adds "tokens", "targets" and "scale" to the plan, 16 M B T + 4 bytes on a CPU, under their names in the
+/// ledger.
+///   evaluated  micro-batches of an evaluation, summed over ranks
 ///   ranks      that share a step's micro-batches
 void plan_loader(const BatchConfig& batch, std::int64_t evaluated, std::int64_t ranks, DeviceKind device,
                  MemoryPlan& plan);

@@ -1,5 +1,4 @@
-// Text files as people have them: a byte order mark, lines that end as on Windows, and files that hold no
-// prose. No torch.
+// Deals with real text files: byte order marks, Windows line ends, and files that are no prose. No torch.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +10,36 @@
 
 namespace sc {
 
-/// Without the byte order mark that some editors put at a file's beginning: no text, and no token.
+/// Removes the byte order mark that some editors write at a file's beginning; it is not part of the text.
 std::string_view without_bom(std::string_view text);
 
-/// Removes and returns the first line, without its end (LF).
+/// Removes and returns the first line, without its line feed.
 std::string_view take_line(std::string_view& text);
-/// Whether nothing but blanks and ends of lines stands in a text.
+/// Whether a text has only blanks and line ends.
 bool is_blank(std::string_view text);
-/// How often `word` stands in a text.
+/// The number of times that `word` occurs in a text.
 std::int64_t count_of(std::string_view word, std::string_view text);
 
-/// What people write between documents, as GPT-2's end of text is called. In a text it is text.
+/// What people write between documents, the name of GPT-2's end of text. Within a text it is ordinary text.
 inline constexpr std::string_view kEndMark = "<|endoftext|>";
-/// That it stands so often in a file, and what makes documents; empty: it does not.
+/// A remark that the mark occurs `count` times in a file, and how to separate documents; empty for 0.
 std::string mark_note(std::int64_t count, const Path& path);
 
-/// "3 of 5 lines end in CR LF: the CR is trained with the rest (dos2unix FILE removes it)"; empty: none does.
+/// "3 of 5 lines end in CR LF: the CR is trained with the rest (dos2unix FILE removes it)"; empty if no line
+/// does.
 std::string crlf_note(std::string_view text, const Path& path);
 
-/// What a file that was given as a text holds instead.
+/// What a file contains that was given as a text but is none.
 struct NoProse {
-  std::string what;  // "holds lines of JSON, ..."
+  std::string what;  // e.g. "holds lines of JSON, ..."
   bool lines_of_json = false;
 };
-/// Nothing where it may be prose: what its beginning looks like decides.
+/// Judges a file by its beginning. Empty if it may be prose.
 std::optional<NoProse> what_is_no_prose(std::string_view content);
 
-/// That a file may be tokenised as it stands. As the user says so, `as_text`, anything may but zero bytes.
-///   flags   of `prepare` in the fix: " --tokenizer byte"
+/// Checks that a file may be tokenized. With `as_text`, the user's word that it is text, only zero bytes are
+/// refused.
+///   flags   added to `prepare` in the fix, e.g. " --tokenizer byte"
 ///   Errors  InputError (exit 65): empty, a zero byte, a pointer of Git LFS, parquet; JSON or lines of it.
 void require_text(std::string_view content, const Path& path, bool as_text, std::string_view flags = "");
 

@@ -34,17 +34,18 @@ struct RowFormat {
 
 class Rows {
  public:
-  Rows() = default;  // no rows
-  /// `tokens` must outlive the object.
+  Rows() = default;  // has no rows
+  /// `tokens` must outlive this object.
   Rows(std::span<const TokenId> tokens, const RowFormat& format);
 
   [[nodiscard]] RowIndex count() const { return count_; }
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// Tokens that no row has: of documents behind their row's end; with pack behind the last row.
+  /// The number of tokens that belong to no row: the ends of documents that were cut, or with pack those
+  /// after the last row.
   [[nodiscard]] std::int64_t unread() const { return unread_; }
-  /// How many targets of a row are not kNoTarget; at most T.
+  /// The number of a row's targets that are not kNoTarget; at most T.
   [[nodiscard]] std::int64_t targets(RowIndex row) const;
-  /// tokens, targets: [T].
+  /// Writes the row to `tokens` and `targets`, [T] each.
   void fill(RowIndex row, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
   [[nodiscard]] const RowFormat& format() const { return format_; }
 

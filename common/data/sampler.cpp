@@ -87,8 +87,8 @@ double Sampler::steps_per_epoch() const {
 }
 
 RowIndex Sampler::validation_row(std::int64_t k) const {
-  return k * validation_.count() /
-         validation_rows_;  // of at least so many (Dataset checks): none comes twice
+  // Dataset checks that there are at least validation_rows_ rows, so that no row comes twice.
+  return k * validation_.count() / validation_rows_;
 }
 
 void Sampler::fill_validation(std::int64_t i, std::span<std::int64_t> tokens,

@@ -1,4 +1,5 @@
-// Which rows a step trains on. The same on any number of ranks: only the workload decides. No torch.
+// Which rows a step trains on. This depends on the workload alone, so it is the same for any number of ranks.
+// No torch.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace sc {
 
 /// A pseudo-random order of 0 .. count-1 that needs no memory: value(i) is computed from (key, i) alone. A
-/// Feistel network permutes the next power of four; values that fall outside are sent through again until
-/// they do not, which keeps it a permutation.
+/// Feistel network permutes the next power of four; a value outside the range is sent through it again until
+/// it is inside, which keeps the result a permutation.
 ///   Source  Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4.
 class Permutation {
  public:
@@ -24,56 +25,55 @@ class Permutation {
   int half_bits_ = 1;
 };
 
-/// Where a run begins: its first step takes the rows from position `row` on.
+/// Where a run begins: step `step` takes the rows from position `row` on.
 struct RowStart {
   std::int64_t step = 0, row = 0;
 };
 
-/// Rows of every training step and of the evaluation.
-///   Training    Rows stand in an endless sequence: all rows in the order of epoch 0, all rows in the order
-///               of epoch 1, ... (another permutation each). A step takes the next `global` of them,
-///               micro-batch j of it `micro` from j x micro. So every row comes once an epoch, an epoch may
-///               end inside a step, and none is dropped; micro-batch j of step s is a function of (seed, s,
-///               j), of where the run begins, and of the data.
-///   Evaluation  validation_rows fixed rows, spread evenly over the validation part: the same ones whatever
-///               micro is.
-///               They stand in micro-batches, of which the last one may have rows without a target.
+/// The rows of every training step and of the evaluation.
+///   Training    Rows form an endless sequence: all rows in the order of epoch 0, all rows in the order of
+///               epoch 1, ... (a different permutation each). A step takes the next `global` rows;
+///               micro-batch j takes `micro` of them, from j x micro on. So every row comes once per epoch,
+///               an epoch may end inside a step, and no row is dropped. Micro-batch j of step s is a function
+///               of (seed, s, j), of where the run begins, and of the data.
+///   Evaluation  validation_rows fixed rows, spread evenly over the validation part, whatever `micro` is.
+///               They are grouped in micro-batches; the last one may have rows without targets.
 class Sampler {
  public:
-  /// `data` must outlive it.
+  /// `data` must outlive this object.
   ///   Errors  InputError (exit 64) if batch.global is not a multiple of batch.micro.
   Sampler(const Dataset& data, const Workload& workload, RowStart start = {});
 
-  /// Micro-batches of one step, over all ranks.
+  /// Micro-batches of one step, summed over ranks.
   [[nodiscard]] std::int64_t micro_batches() const { return batch_.global / batch_.micro; }
-  /// Where step s begins in the sequence: so many rows are done when the step before it is.
+  /// The position in the sequence at which step s begins: the number of rows done before it.
   [[nodiscard]] std::int64_t position(std::int64_t step) const {
     return start_.row + (step - start_.step) * batch_.global;
   }
-  /// The rows of micro-batch j of step s, `micro` of them.
+  /// The `micro` rows of micro-batch j of step s.
   [[nodiscard]] std::vector<RowIndex> rows(std::int64_t step, std::int64_t j) const;
-  /// tokens, targets: [micro x T] of that micro-batch.
+  /// Writes that micro-batch to `tokens` and `targets`, [micro x T] each.
   void fill(std::int64_t step, std::int64_t j, std::span<std::int64_t> tokens,
             std::span<std::int64_t> targets) const;
-  /// Targets >= 0 of the whole global batch: what the step's loss is divided by.
+  /// The number of targets >= 0 in the global batch, by which the step's loss is divided.
   [[nodiscard]] std::int64_t step_targets(std::int64_t step) const;
-  /// Steps that one pass over the training rows takes.
+  /// The number of steps in one pass over the training rows.
   [[nodiscard]] double steps_per_epoch() const;
 
-  /// Rows of one evaluation, over all ranks; 0 if there is no validation part.
+  /// Rows of one evaluation, summed over ranks; 0 without a validation part.
   [[nodiscard]] std::int64_t validation_rows() const {
     return validation_.count() > 0 ? validation_rows_ : 0;
   }
-  /// Micro-batches that they stand in.
+  /// The number of micro-batches of one evaluation.
   [[nodiscard]] std::int64_t validation_micro_batches() const {
     return ceil_div(validation_rows(), batch_.micro);
   }
-  /// The same, whether there is a validation part or not.
+  /// validation_micro_batches(), also without a validation part.
   [[nodiscard]] std::int64_t evaluated_at_once() const { return ceil_div(validation_rows_, batch_.micro); }
-  /// Row k of the evaluation, 0 <= k < validation_rows(), in the validation part.
+  /// The row of the validation part that is row k of the evaluation, 0 <= k < validation_rows().
   [[nodiscard]] RowIndex validation_row(std::int64_t k) const;
-  /// Micro-batch i of the evaluation. After the last row: tokens 0 and no targets, so that ranks whose share
-  /// is smaller can take part in the same operations.
+  /// Writes micro-batch i of the evaluation. After the last row come tokens 0 without targets, so that ranks
+  /// with a smaller share can take part in the same operations.
   void fill_validation(std::int64_t i, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
 
   [[nodiscard]] const BatchConfig& batch() const { return batch_; }
@@ -93,8 +93,8 @@ class Sampler {
 struct MicroBatchRun {
   std::int64_t begin = 0, size = 0;
 };
-/// Rank r's contiguous run when `total` micro-batches go to `ranks` data-parallel ranks. All runs have the
-/// same size, ceil(total / ranks): in training the division is exact (config refuses otherwise), in
+/// Rank r's contiguous run when `total` micro-batches are shared by `ranks` data-parallel ranks. All runs
+/// have the same size, ceil(total / ranks). In training the division is exact (config refuses otherwise); in
 /// evaluation the last runs may reach past `total`.
 MicroBatchRun micro_batch_run(std::int64_t total, std::int64_t rank, std::int64_t ranks);
 

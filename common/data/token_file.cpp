@@ -31,7 +31,7 @@ constexpr const char* kFormatFix =
   throw InputError(ExitCode::data, path.string(), what, fix);
 }
 
-// What nanoGPT writes: ids and nothing else.
+// nanoGPT writes ids without a header.
 std::string fix_for_bare_ids(const MappedFile& file) {
   if (file.size().value() == 0 || file.size().value() % std::int64_t{sizeof(TokenId)} != 0) return kFormatFix;
   return fmt::format(
@@ -81,7 +81,7 @@ std::string sidecar_text(std::span<const TokenId> tokens, std::string_view token
 
 bool looks_like_token_file(std::string_view content) {
   // llm.c's magics are dates of 2024 (model 20240326, tokens 20240520 and 20240801). Their fourth byte is
-  // 0x01, which no text has.
+  // 0x01, which no text contains.
   constexpr std::int32_t kFirst = 20240101, kLast = 20241231;
   std::int32_t magic = 0;
   if (content.size() < sizeof(magic)) return false;
@@ -105,14 +105,13 @@ TokenFile::TokenFile(const Path& path) : file_(path) {
     refuse_tokens(path, fmt::format("the header counts {} tokens, {} bytes in all, but the file has {}",
                                     count, wanted, file_.size().value()));
   }
-  // The mapping starts at a page and the header is 1024 bytes, so the tokens are aligned.
+  // The mapping starts at a page and the header has 1024 bytes, so the tokens are aligned.
   tokens_ = {reinterpret_cast<const TokenId*>(file_.bytes().data() + kTokenFileHeaderBytes),
              static_cast<std::size_t>(count)};
 }
 
 void TokenFile::check_tokens(std::int64_t vocab) const {
-  constexpr std::size_t kBlock =
-      1 << 16;  // the maximum of a block is one vector loop; only a bad block is searched
+  constexpr std::size_t kBlock = 1 << 16;  // its maximum is one vector loop; only a bad block is searched
   for (std::size_t begin = 0; begin < tokens_.size(); begin += kBlock) {
     const auto block = tokens_.subspan(begin, std::min(kBlock, tokens_.size() - begin));
     TokenId largest = 0;

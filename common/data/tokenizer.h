@@ -1,4 +1,4 @@
-// Text to token ids and back. No torch.
+// Converts text to token ids and back. No torch.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Tokenizer {
   /// Ids are 0 .. vocab() - 1.
   [[nodiscard]] virtual std::int64_t vocab() const = 0;
   [[nodiscard]] virtual TokenId end_of_text() const = 0;
-  /// Never yields end_of_text(): documents are separated by whoever knows where they end.
+  /// Never yields end_of_text(): the caller knows where documents end.
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text) const = 0;
   /// The text of `ids`; end_of_text() yields nothing.
   ///   Errors  std::out_of_range if an id is not below vocab().
@@ -40,11 +40,11 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 /// The tokenizer that `data.tokenizer` names.
-///   Errors  InputError (exit 64) for a name whose tokenizer this program does not have: token files made
-///           with it can still be read.
+///   Errors  InputError (exit 64) if this program does not have the tokenizer; token files made with it can
+///           still be read.
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name);
 
-/// The id that ends a text in token files made with the tokenizer of that name: 256 (byte), 50256 (gpt2).
+/// The end-of-text id of the tokenizer with that name: 256 (byte), 50256 (gpt2).
 TokenId end_of_text_of(std::string_view tokenizer);
 
 }  // namespace sc

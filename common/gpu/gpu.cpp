@@ -38,7 +38,8 @@ DeviceMemory device_memory() {
   return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
 }
 
-// Of the current device. A list of architectures says what is wrong before CUDA's words have to.
+// Checks the current device, because a list of architectures says what is wrong more clearly than CUDA's
+// errors.
 void refuse_without_kernels(int index) {
   cudaDeviceProp properties{};
   SC_CHECK(cudaGetDeviceProperties(&properties, index));
@@ -55,7 +56,6 @@ void refuse_without_kernels(int index) {
                    "a driver of this CUDA or a newer one; common/setup/doctor.sh shows both");
 }
 
-// Of the graph that the current stream captures.
 GraphNodes nodes_of_capture() {
   cudaStreamCaptureStatus status{};
   cudaGraph_t graph = nullptr;
@@ -68,7 +68,7 @@ GraphNodes nodes_of_capture() {
   GraphNodes of{static_cast<std::int64_t>(count), 0};
   for (const cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type{};
-    // Of nodes that write a flag for another GPU the runtime has no type: CUDA 13 calls them unknown.
+    // The runtime has no type for nodes that write a flag for another GPU: CUDA 13 calls them unknown.
     if (cudaGraphNodeGetType(node, &type) != cudaSuccess) {
       (void)cudaGetLastError();
     } else if (type == cudaGraphNodeTypeEventRecord) {
@@ -82,7 +82,7 @@ class CudaGpu final : public Gpu {
  public:
   explicit CudaGpu(int index)
       : index_(static_cast<c10::DeviceIndex>(index)), stream_(own_stream(index)), guard_(stream_) {}
-  ~CudaGpu() override { (void)cudaDeviceSynchronize(); }  // nothing runs on memory that is being given back
+  ~CudaGpu() override { (void)cudaDeviceSynchronize(); }  // nothing may still use memory that is being freed
 
   at::Device device() const override { return {at::kCUDA, index_}; }
 
@@ -122,7 +122,7 @@ class CudaGpu final : public Gpu {
   }
   const std::vector<AllocatorCheck::Part>& beside_allocator() const override { return beside_; }
 
-  // Thread-local: the watchdog and NCCL's threads may ask for events meanwhile.
+  // Thread-local capture, because the watchdog and NCCL's threads may query events at the same time.
   void capture(const std::function<void()>& step) override {
     graph_ = std::make_unique<at::cuda::CUDAGraph>();
     graph_->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
@@ -133,7 +133,7 @@ class CudaGpu final : public Gpu {
   bool captured() const override { return graph_ != nullptr; }
   std::optional<GraphNodes> graph_nodes() const override { return nodes_; }
   void drop_graph() noexcept override {
-    (void)cudaDeviceSynchronize();  // an error is told by whoever asks for results
+    (void)cudaDeviceSynchronize();  // errors are reported to whoever asks for results
     graph_.reset();
   }
   void replay() override { graph_->replay(); }
@@ -156,7 +156,7 @@ class CudaGpu final : public Gpu {
 std::unique_ptr<Gpu> take_gpu(int index) {
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
-  at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator may be asked before it hands anything out
+  at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator may be queried before its first allocation
   auto gpu = std::make_unique<CudaGpu>(index);
   refuse_without_kernels(index);
   return gpu;

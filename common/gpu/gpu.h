@@ -1,5 +1,5 @@
-// The GPU of a rank as run_lesson uses it: its stream, LibTorch's allocator, a captured step. No CUDA in
-// here; a build without GPU code refuses to take one.
+// The GPU of a rank as run_lesson uses it: its stream, LibTorch's allocator, a captured step. Does not
+// include CUDA; a build without GPU code refuses to take a GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@
 namespace sc {
 
 struct GpuFacts {
-  std::string name;  // "NVIDIA H200"
-  Bytes memory;      // of the device
+  std::string name;  // e.g. "NVIDIA H200"
+  Bytes memory;      // memory of the device
   Capability capability;
-  std::string cuda, driver;   // "13.0"
-  std::string cudnn, cublas;  // versions
+  std::string cuda, driver;   // e.g. "13.0"
+  std::string cudnn, cublas;  // library versions
 };
 
-/// From construction to destruction the calling thread computes on this GPU, on a stream of its own.
+/// While it exists, the calling thread computes on this GPU, on a stream of its own.
 ///   Allocator  expandable segments (unless the user has set PYTORCH_CUDA_ALLOC_CONF): blocks are cut to 512
-///              bytes, so what is asked for is what is taken.
+///              bytes, so that nothing is allocated beyond what was asked for.
 ///   Errors     DeviceError
 class Gpu {
  public:
@@ -38,39 +38,40 @@ class Gpu {
   [[nodiscard]] virtual at::Device device() const = 0;
   [[nodiscard]] virtual GpuFacts facts() const = 0;
 
-  /// LibTorch's allocator: the highest number of bytes handed out since reset_peak().
+  /// The highest number of bytes handed out by LibTorch's allocator since reset_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;
   virtual void reset_peak() = 0;
-  /// How many times it has handed something out since the process began.
+  /// The number of allocations by LibTorch's allocator since the process began.
   [[nodiscard]] virtual std::int64_t allocations() const = 0;
-  /// Of what it hands out, cuBLAS's workspaces, each with its name: as large as LibTorch is set to make them.
+  /// The parts of the allocator's bytes that are constants of the run: cuBLAS's workspaces, as large as
+  /// LibTorch is set to make them, each with its name.
   [[nodiscard]] virtual std::vector<AllocatorCheck::Part> constants() const = 0;
-  /// Of what it hands out, the scratch of our kernels (memory/stream_scratch.h), as it is now.
+  /// The part of the allocator's bytes that is scratch of our kernels (memory/stream_scratch.h), as it is
+  /// now.
   [[nodiscard]] virtual Bytes scratch() const = 0;
-  /// What nobody uses on the device.
   [[nodiscard]] virtual Bytes free() const = 0;
-  /// Notes, under `name`, what has come into use on the device since the last note beside LibTorch's
-  /// allocator and `known` bytes (windows): on behalf of anybody, so that what other processes take or give
-  /// back meanwhile is in it. The first note has everything.
+  /// Records, under `name`, how much more of the device is in use than at the last call, beyond LibTorch's
+  /// allocator and `known` bytes (windows). This includes what other processes took or gave back in the
+  /// meantime. The first call records everything.
   virtual void note_beside_allocator(const std::string& name, Bytes known = Bytes(0)) = 0;
   [[nodiscard]] virtual const std::vector<AllocatorCheck::Part>& beside_allocator() const = 0;
 
-  /// Captures what `step` enqueues on the current stream, instead of running it. Once.
+  /// Captures the work that `step` enqueues on the current stream instead of running it. Call it once.
   virtual void capture(const std::function<void()>& step) = 0;
   [[nodiscard]] virtual bool captured() const = 0;
-  /// Of the last one that was captured; empty: none was.
+  /// Nodes of the captured graph; empty if there is none.
   [[nodiscard]] virtual std::optional<GraphNodes> graph_nodes() const = 0;
-  /// Forgets it. The communicators whose operations it holds end after this.
+  /// Destroys the graph. Communicators whose operations it holds must be destroyed after it.
   virtual void drop_graph() noexcept = 0;
-  /// Enqueues it again.
+  /// Enqueues the captured work again.
   virtual void replay() = 0;
 };
 
-/// The GPU of that number.
+/// Takes the GPU with that number.
 ///   Errors  InputError 69 without GPU code, or for a GPU that this build has no kernels for; DeviceError.
 std::unique_ptr<Gpu> take_gpu(int index);
 
-/// Whether this build has GPU code and this machine a GPU that it can use.
+/// Whether this build has GPU code and this machine a usable GPU.
 bool gpu_available();
 
 }  // namespace sc

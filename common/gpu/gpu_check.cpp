@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kHopper = 9;
 
-constexpr const char* kOperationsOf[] = {"ATen's", "fused", "fused, deterministic"};  // by OpsBackend
+constexpr const char* kOperationsOf[] = {"ATen's", "fused", "fused, deterministic"};  // indexed by OpsBackend
 
 }  // namespace
 
@@ -56,8 +56,8 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
-  // What cuDNN's deterministic backward wants is in no formula here, nor what it wants on a GPU that none of
-  // us had.
+  // There is no formula for the workspace of cuDNN's deterministic backward, nor for GPUs on which it was
+  // never measured.
   const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
   const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();
   check.parts.insert(check.parts.begin(),
@@ -66,7 +66,7 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   check.at_most = !op_scratch_is_exact(shape);
   check.windows = ledger.adopted();
   check.peak = gpu.peak() + check.windows;
-  if (shape.comm == CommBackend::staged) return check;  // what others on this GPU hold would be in it
+  if (shape.comm == CommBackend::staged) return check;  // other ranks on this GPU would be counted too
   gpu.note_beside_allocator("tables of windows, cuDNN's plans, code of kernels", check.windows);
   check.beside = gpu.beside_allocator();
   return check;

@@ -1,4 +1,4 @@
-// What a run on a GPU says about it and checks on it.
+// What a run says about its GPU, and its checks of the GPU's memory.
 #pragma once
 
 #include <map>
@@ -13,17 +13,18 @@ namespace sc {
 
 /// Names and versions for the record.
 std::map<std::string, std::string> gpu_versions(const Gpu& gpu);
-/// What stands behind "GPU" at the start of a run: device, libraries, who computes. graph: one a step.
+/// The line after "GPU" at the start of a run: device, libraries, kernels used. `graph`: steps run as one
+/// graph.
 std::string describe_gpu(const GpuFacts& gpu, const RunShape& shape, bool graph);
-/// Why cuDNN's attention cannot serve; empty where it does (attention_uses_cudnn, model/ops_cuda.h).
+/// Why cuDNN's attention cannot be used; empty if it can (attention_uses_cudnn, model/ops_cuda.h).
 std::string why_not_cudnn_attention(const RunShape& shape);
-/// A line of warning where a GPU for which cuDNN has the fastest kernel (Hopper) computes attention another
-/// way, or where a GPU has none for a shape that cuDNN takes elsewhere; else empty.
+/// A warning if attention does not use cuDNN's kernel although cuDNN has the fastest one for this GPU
+/// (Hopper), or if cuDNN lacks a kernel for a shape that it takes on other GPUs; otherwise empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
-/// LibTorch's allocator since reset_peak(), and windows, none of which came or went since, beside the
-/// ledger's peak, the libraries' constants and what one operation takes for itself. Where that is exactly
-/// nothing, the step should not allocate: allocations_before is gpu.allocations() right before it. What the
-/// GPU holds beside is noted, too.
+/// Compares the peak of LibTorch's allocator since reset_peak(), and windows, with the ledger's peak, the
+/// libraries' constants and the scratch of one operation. No window may have come or gone since reset_peak().
+/// If that scratch is known to be zero, the step should not allocate at all: `allocations_before` is
+/// gpu.allocations() right before the step. Also reports what the GPU holds outside the allocator.
 AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
                                std::int64_t allocations_before);
 

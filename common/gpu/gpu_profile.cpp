@@ -28,7 +28,7 @@ std::string pci_bus_id() {
   return id.data();
 }
 
-// Milliseconds of one call in a row of them that takes some 20 ms.
+// Milliseconds per call, measured over a row of calls that takes some 20 ms.
 double milliseconds_alone(const std::function<void()>& call) {
   const auto time = [&](int calls) {
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
@@ -40,12 +40,12 @@ double milliseconds_alone(const std::function<void()>& call) {
   };
   constexpr int kFirst = 3;
   constexpr double kMilliseconds = 20;
-  (void)time(kFirst);  // a library chooses its kernel
+  (void)time(kFirst);  // lets the library choose its kernel
   const double about = std::max(time(kFirst), 1e-3);
   return time(static_cast<int>(std::ceil(kMilliseconds / about)));
 }
 
-// Empty where the GPU has no memory left for it.
+// Empty if the GPU has no memory left for the operands.
 std::optional<double> milliseconds_of(const ProductShape& p, at::ScalarType dtype) {
   try {
     const auto options = at::TensorOptions().device(at::kCUDA).dtype(dtype);
@@ -57,7 +57,7 @@ std::optional<double> milliseconds_of(const ProductShape& p, at::ScalarType dtyp
   }
 }
 
-// Bytes a second, read and written.
+// Bytes per second, reads and writes added.
 std::optional<double> rate_of_a_copy() {
   constexpr std::int64_t kBytes = std::int64_t{512} << 20;  // many times the cache
   try {
@@ -91,13 +91,13 @@ class EventProfile final : public GpuProfile {
     on_ = true;
     used_ = 0;
     calls_.clear();
-    mark();  // what comes before the first operation, a wait perhaps, is a part of the step
+    mark();  // time before the first operation, a wait perhaps, is part of the step
   }
 
   void end_step() override {
     on_ = false;
     const std::size_t last = mark();
-    if (const auto sample = sensors_.sample()) samples_.push_back(*sample);  // the GPU is busy still
+    if (const auto sample = sensors_.sample()) samples_.push_back(*sample);  // while the GPU is still busy
     SC_CHECK(cudaDeviceSynchronize());
     if (calls_.empty()) return;
     for (const Call& call : calls_) {
@@ -123,7 +123,7 @@ class EventProfile final : public GpuProfile {
     for (auto& [op, row] : rows_) {
       if (row.bytes > 0 && profile.memory_rate > 0) row.alone = row.bytes / profile.memory_rate * 1e3;
       if (row.flops > 0 && !products_.contains(op) && profile.product_rate > 0)
-        row.alone = row.flops / profile.product_rate * 1e3;  // attention
+        row.alone = row.flops / profile.product_rate * 1e3;  // attention, whose bound is that of products
       profile.rows.push_back(row);
     }
     std::ranges::sort(profile.rows, std::greater<>(), &ProfileRow::milliseconds);
@@ -134,7 +134,7 @@ class EventProfile final : public GpuProfile {
   struct Call {
     std::string op;
     OpCost cost;
-    std::size_t begin, end;  // events
+    std::size_t begin, end;  // indices of events
   };
 
   std::size_t mark() {
@@ -147,7 +147,7 @@ class EventProfile final : public GpuProfile {
     return static_cast<double>(events_[from].elapsed_time(events_[to]));
   }
 
-  // Each shape once; a row's bound is known where all of its shapes are.
+  // Measures each shape once. A row's bound is known if all of its shapes could be measured.
   void measure_products(at::ScalarType dtype, Profile& profile) {
     std::map<ProductShape, std::optional<double>> alone;
     for (const auto& [op, shapes] : products_) {
@@ -165,13 +165,13 @@ class EventProfile final : public GpuProfile {
     }
   }
 
-  std::deque<at::cuda::CUDAEvent> events_;  // grows in the first step, then used again
+  std::deque<at::cuda::CUDAEvent> events_;  // grows in the first step and is reused later
   std::size_t used_ = 0;
-  std::vector<Call> calls_;  // of the step that runs
+  std::vector<Call> calls_;  // of the current step
   std::map<std::string, ProfileRow> rows_;
-  std::map<std::string, std::map<ProductShape, std::int64_t>> products_;  // calls of each row
+  std::map<std::string, std::map<ProductShape, std::int64_t>> products_;  // number of calls, by row and shape
   GpuSensors sensors_{pci_bus_id()};
-  std::vector<GpuSensors::Sample> samples_;  // one a step
+  std::vector<GpuSensors::Sample> samples_;  // one per step
   double milliseconds_ = 0;
   std::int64_t steps_ = 0;
   bool on_ = false;

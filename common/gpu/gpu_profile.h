@@ -1,4 +1,4 @@
-// Times of operations on the GPU, by class: --profile. No CUDA in here; a build without GPU code refuses.
+// GPU times by class of operation, for --profile. Does not include CUDA; a build without GPU code refuses.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,21 +10,21 @@
 
 namespace sc {
 
-/// Brackets operations with CUDA events on the current stream. While it lives it is OpProfiler::current().
-///   Cost  two events an operation; the times of neighbours overlap by a launch at most.
+/// Encloses operations in CUDA events on the current stream. While it exists it is OpProfiler::current().
+///   Cost  two events per operation; the times of neighbours overlap by one launch at most.
 class GpuProfile : public OpProfiler {
  public:
-  /// Between them operations are timed, and the step itself, from one to the other on the current stream;
-  /// outside begin() and end() do nothing. end_step waits for the GPU.
+  /// Operations between the two calls are timed, and so is the step, from one call to the other on the
+  /// current stream. Outside, begin() and end() do nothing. end_step() waits for the GPU.
   virtual void begin_step() = 0;
   virtual void end_step() = 0;
-  /// What was found; communication is the caller's to add. Bounds are measured now, on this GPU, which nobody
-  /// else should use meanwhile: products in `dtype`, each for some 20 ms, on random numbers. Where no memory
-  /// is free for one it is not known.
+  /// The profile, to which the caller adds communication. Bounds are measured during this call, on this GPU,
+  /// which nothing else should use: products in `dtype` on random numbers, some 20 ms for each shape. A bound
+  /// stays unknown if there is no memory for its operands.
   [[nodiscard]] virtual Profile finish(c10::ScalarType dtype) = 0;
 };
 
-/// Of the current GPU.
+/// Profiles the current GPU.
 std::unique_ptr<GpuProfile> profile_gpu();
 
 }  // namespace sc

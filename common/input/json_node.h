@@ -1,5 +1,5 @@
-// Values of a JSON text, taken strictly: what is missing, of another type or out of range is refused by its
-// name. nlohmann-json takes seconds to compile: only .cpp files that read JSON include this.
+// Strict access to JSON values: a value that is missing, of the wrong type or out of range is refused by its
+// name. nlohmann-json takes seconds to compile, so only .cpp files that read JSON include this header.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,17 @@
 
 namespace sc {
 
-/// One value of a text that lives longer, as the place that reads the file refuses it.
-///   Errors  what `refuse` throws, given words such as: "ranks[1].cores" must be a whole number, not "two"
+/// One JSON value with its path for messages. The parsed text must outlive it.
+///   Errors  what `refuse` throws, called for example with: "ranks[1].cores" must be a whole number, not
+///           "two"
 class JsonNode {
  public:
-  /// Throws what a wrong file is to its reader: the file's name, these words, what mends it.
+  /// Throws the reader's own error for a bad file: the file's name, `what`, and the fix.
   using Refuse = std::function<void(const std::string& what)>;
-  /// Most that is counted anywhere: sums of a few such numbers still have 64 bits.
+  /// The largest count accepted anywhere: sums of a few such numbers still fit into 64 bits.
   static constexpr std::int64_t kMost = std::int64_t{1} << 60;
 
-  /// name: the value's own in messages, "" for the whole file.
+  /// `name` is the value's path in messages, "" for the whole file.
   JsonNode(const nlohmann::json& value, const Refuse& refuse, std::string name = "")
       : value_(&value), refuse_(&refuse), name_(std::move(name)) {}
 
@@ -42,7 +43,7 @@ class JsonNode {
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::map<std::string, std::string> texts() const;
-  /// An object has no other keys than these.
+  /// Refuses an object that has other keys than these.
   void only(std::initializer_list<std::string_view> known) const;
 
   [[nodiscard]] const nlohmann::json& value() const { return *value_; }
@@ -57,9 +58,9 @@ class JsonNode {
   std::string name_;
 };
 
-/// of(the value that `text` is).
-///   line    the file's, where the text is one line of it; 0: the text is the whole file
-///   Errors  Error(code, file and place, what is wrong, fix): no JSON, out of bounds, or what `of` refuses
+/// Parses `text` and returns of(its value).
+///   line    the line of the file that `text` is, or 0 if `text` is the whole file
+///   Errors  Error(code, file and place, what is wrong, fix): not JSON, out of bounds, or refused by `of`
 template <class Error, class Code, class Of>
 // NOLINTNEXTLINE(readability-function-size): each is another word of the message
 auto of_json(std::string_view text, const JsonLimits& limits, const std::string& file, Code code,

@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Where a number ends that no double holds; the parser's words have its digits between quotes.
+/// The error for a number too large for a double. The parser's message quotes its digits, whose length tells
+/// where the number ends.
 JsonError too_large_number(std::string_view text, std::size_t taken, const std::string& words) {
   const std::size_t begin = words.find('\''), end = words.rfind('\'');
   const std::string digits = begin < end ? words.substr(begin + 1, end - begin - 1) : "";
@@ -38,7 +39,7 @@ json parse_json(std::string_view text, const JsonLimits& limits) {
   const auto taken = [&in] {
     return static_cast<std::size_t>(in.pubseekoff(0, std::ios::cur, std::ios::in));
   };
-  std::vector<std::set<std::string>> open;  // keys of the objects that are open
+  std::vector<std::set<std::string>> open;  // the keys read so far of each open object
   const auto keep = [&](int /*depth*/, json::parse_event_t event, const json& value) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();

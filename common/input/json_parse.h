@@ -1,5 +1,5 @@
-// JSON from elsewhere as values. nlohmann-json takes seconds to compile: only .cpp files that read JSON
-// include this.
+// Parses untrusted JSON. nlohmann-json takes seconds to compile, so only .cpp files that read JSON include
+// this header.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,12 +10,12 @@
 
 namespace sc {
 
-/// The value that `text` is, all of it.
-///   Errors  JsonError: out of bounds (json_text.h), no JSON, something behind it, a key twice in one object,
-///           a number that no double holds.
+/// Parses the whole of `text`.
+///   Errors  JsonError: out of bounds (json_text.h), not JSON, trailing text, a duplicate key in an object, a
+///           number too large for a double.
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
-/// The parser's own words for an error, without its prefix, its place and the bytes of the file.
+/// The parser's error message without its prefix, its position and the file's bytes.
 std::string json_words(std::string message);
 
 }  // namespace sc

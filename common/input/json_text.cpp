@@ -5,9 +5,9 @@
 namespace sc {
 namespace {
 
-constexpr std::size_t kMostKey = 1000;  // bytes as written; the longest of this project has 80
-// What nlohmann-json takes, rounded up: an entry of a growing list; an empty list or object; a key in its
-// tree; a string beside its characters.
+constexpr std::size_t kMostKey = 1000;  // in bytes; the longest key of this project has 80
+// Bytes that nlohmann-json allocates, rounded up, for: an element of a growing list; an empty list or object;
+// a key's tree node; a string besides its characters.
 constexpr std::size_t kValue = 32, kContainer = 64, kKey = 96, kString = 48;
 
 }  // namespace
@@ -20,11 +20,11 @@ JsonError::JsonError(std::string_view text, std::size_t byte, const std::string&
   column_ = byte_ - (last == std::string_view::npos ? 0 : last + 1) + 1;
 }
 
-// Follows the tokens, as far as bounds need it.
+// Scans the tokens, as far as the bounds need it.
 void require_bounded(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) throw JsonError(text, 0, too_large(limits.bytes));
   std::size_t at = 0, memory = 0;
-  std::size_t begin = 0, end = 0;  // of the string that was read last
+  std::size_t begin = 0, end = 0;  // of the last string
   int depth = 0;
   bool in_string = false, escaped = false;
   const auto fail = [&](const std::string& what) { throw JsonError(text, at, what); };

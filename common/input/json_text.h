@@ -1,4 +1,4 @@
-// What every JSON text from elsewhere must keep to before a parser sees it. The standard library alone.
+// The bounds that untrusted JSON must keep before a parser sees it. The standard library alone.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 namespace sc {
 
-/// Objects and lists within each other. The deepest file of this project has 7.
+/// The largest depth of nested objects and lists. The deepest file of this project has 7.
 inline constexpr int kMostJsonDepth = 64;
 
-/// What a file of one kind may be: follows from what the largest useful one needs.
+/// The bounds for one kind of file, derived from its largest useful instance.
 struct JsonLimits {
-  std::size_t bytes;                           // of the text
-  std::size_t memory = std::size_t{32} << 20;  // of its values in memory, rounded up
+  std::size_t bytes;                           // size of the text
+  std::size_t memory = std::size_t{32} << 20;  // its values in memory, estimated from above
 };
 
-/// What is wrong with a text, in words for a message; and where, as offset, line and column (1-based, of
-/// bytes).
+/// What is wrong with a text, in words for a message, and where: as offset, and as line and column (1-based,
+/// in bytes).
 class JsonError : public std::runtime_error {
  public:
   JsonError(std::string_view text, std::size_t byte, const std::string& what);
@@ -30,12 +30,12 @@ class JsonError : public std::runtime_error {
   std::size_t byte_, line_, column_;
 };
 
-/// One pass without memory: size, zero bytes, depth, keys' lengths, and what the values would take. A text
-/// that passes may still be no JSON.
+/// Checks size, zero bytes, depth, key lengths and the estimated memory of the values, in one pass without
+/// allocation. A text that passes may still not be JSON.
 ///   Errors  JsonError
 void require_bounded(std::string_view text, const JsonLimits& limits);
 
-/// "is larger than 64.0 KiB": for a file that is too large to be read at all.
+/// "is larger than 64.0 KiB": the message for a file too large to be read at all.
 std::string too_large(std::size_t limit);
 
 }  // namespace sc

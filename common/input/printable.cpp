@@ -32,7 +32,7 @@ std::string escaped(std::string_view text, std::string_view allowed) {
   return out;
 }
 
-/// The first `most` bytes or a little less: no character is cut in two.
+/// The first `most` bytes, or up to 3 less so that no UTF-8 character is cut.
 std::string_view begin_of(std::string_view text, std::size_t most) {
   std::size_t end = most;
   while (end > 0 && end + 3 > most && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
@@ -49,7 +49,8 @@ std::string shown(std::string_view text, std::size_t most) {
 }
 
 std::string shown_message(std::string_view text) {
-  constexpr std::size_t kMost = 12000, kEnd = 2000;  // a path has up to 4096, and there may be two
+  constexpr std::size_t kMost = 12000, kEnd = 2000;  // a path has up to 4096 bytes, and a message may quote
+                                                     // two
   if (text.size() <= kMost) return printable(text);
   const std::size_t left_out = text.size() - kMost;
   return printable(begin_of(text, kMost - kEnd)) + " ... (" + std::to_string(left_out) +

@@ -1,4 +1,4 @@
-// Text from files, command lines and the environment as a terminal may show it. The standard library alone.
+// Makes text from files, command lines and the environment safe for a terminal. The standard library alone.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace sc {
 
-/// `text` with everything that could steer a terminal as "\x1b": control bytes, C1 controls, marks that turn
-/// the direction of writing, bytes that are not UTF-8. Line breaks and tabs stay: a message may have several
-/// lines.
+/// `text` with everything that could steer a terminal written as "\x1b" and the like: control bytes, C1
+/// controls, marks that turn the direction of writing, bytes that are not UTF-8. Line breaks and tabs stay,
+/// because a message may have several lines.
 std::string printable(std::string_view text);
 
-/// A name or a value for a message: printable, without line breaks, and of at most about `most` bytes: of a
-/// longer one its begin, and how long it is.
+/// A name or value for a message: printable, on one line, and about `most` bytes at most. A longer one is
+/// cut, and its length added.
 inline constexpr std::size_t kMostShown = 80;
 std::string shown(std::string_view text, std::size_t most = kMostShown);
 
-/// A whole message, printable: the middle of one that is longer than a screen is left out.
+/// A whole message, printable. One that is longer than a screen loses its middle.
 std::string shown_message(std::string_view text);
 
 }  // namespace sc

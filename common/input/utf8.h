@@ -1,4 +1,4 @@
-// UTF-8, whatever bytes come. The standard library alone.
+// Decodes UTF-8 from arbitrary bytes. The standard library alone.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace sc {
 
-/// The character that `text` (not empty) begins with.
-///   complete    `code` and the `length` of its bytes.
-///   incomplete  all of `text` (`length` bytes, at most 3) begins a character whose other bytes would follow.
-///   wrong       no character begins so; `length` bytes (at least 1) are the longest beginning of one.
-/// Overlong forms, surrogates and what lies past U+10FFFF are wrong.  Source: Unicode 16.0, table 3-7.
+/// The first character of a text that is not empty.
+///   complete    `code`, and the `length` of its bytes.
+///   incomplete  all of the text (`length` bytes, at most 3) is the beginning of a character.
+///   wrong       no character; `length` bytes (at least 1) are the longest beginning of one.
+/// Overlong forms, surrogates and code points past U+10FFFF are wrong.
+/// Source: Unicode 16.0, table 3-7.
 struct Utf8Char {
   enum class State : std::uint8_t { complete, incomplete, wrong };
   State state;
@@ -20,14 +21,14 @@ struct Utf8Char {
 };
 Utf8Char first_utf8(std::string_view text);
 
-/// Bytes that arrive in parts, as text for a terminal: a token may end in the middle of a character, so the
-/// tail waits until its character is complete. Each longest beginning of a character that nothing completes
-/// becomes one U+FFFD (Unicode 16.0, section 3.9).
+/// Joins bytes that arrive in parts, such as tokens, into UTF-8 for a terminal. An incomplete character waits
+/// for its remaining bytes. Each longest beginning of a character that is never completed becomes one U+FFFD
+/// (Unicode 16.0, section 3.9).
 class Utf8Stream {
  public:
-  /// Returns what is complete by now: always UTF-8.
+  /// Returns the characters that are complete now, as UTF-8.
   [[nodiscard]] std::string push(std::string_view bytes);
-  /// The end: an incomplete character becomes U+FFFD.
+  /// Ends the stream: an incomplete character becomes U+FFFD.
   [[nodiscard]] std::string finish();
 
  private:

@@ -12,7 +12,8 @@
 namespace sc {
 namespace {
 
-// One a process and never destroyed: c10 keeps the pointer, and a tensor freed at exit still calls `forget`.
+// One per process and never destroyed: c10 keeps a pointer to it, and tensors freed at exit still call
+// `forget`.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
@@ -20,8 +21,8 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr block = inner_->allocate(bytes);
     if (block.get() == nullptr || !counting_) return block;
-    // The default allocator's context is the data pointer itself and its deleter is one function, so ours can
-    // stand in for it.
+    // The default allocator's context is the data pointer itself and its deleter is one function, so our
+    // deleter can replace it.
     if (!block.compare_exchange_deleter(inner_->raw_deleter(), &CountingAllocator::forget)) {
       throw std::logic_error("AllocatorWitness: LibTorch's CPU allocator hands out an unknown deleter");
     }
@@ -44,7 +45,7 @@ class CountingAllocator final : public c10::Allocator {
     if (counting_) throw std::logic_error("AllocatorWitness: there is one already");
     counting_ = true;
     live_ = peak_ = allocations_ = 0;
-    for (auto& [block, bytes] : sizes_) bytes = 0;  // alive from an earlier witness: not ours
+    for (auto& [block, bytes] : sizes_) bytes = 0;  // allocated under an earlier witness, so not counted here
   }
   void stop() {
     const std::scoped_lock lock(mutex_);

@@ -1,14 +1,14 @@
-// A second opinion on memory: counts what LibTorch's CPU allocator really hands out, whoever asks.
+// An independent measurement of memory: counts what LibTorch's CPU allocator really hands out, to any caller.
 #pragma once
 
 #include "common/base/types.h"
 
 namespace sc {
 
-/// Wraps LibTorch's CPU allocator from construction to destruction. Process-wide (all threads), so a run on
-/// the CPU has one rank a process.
-///   Bytes of tensors alive before construction are not counted, and may be freed at any time.
-///   Two witnesses at once are an error (std::logic_error).
+/// Wraps LibTorch's CPU allocator from construction to destruction. The allocator belongs to the process (all
+/// threads), so a run on the CPU has one rank per process.
+///   Bytes of tensors alive before construction are not counted; those tensors may be freed at any time.
+///   A second witness at the same time is an error (std::logic_error).
 class AllocatorWitness {
  public:
   AllocatorWitness();

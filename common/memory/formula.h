@@ -1,4 +1,5 @@
-// How much a buffer has, as a number and as the reader sees it, and what the symbols in it mean. No torch.
+// The size of a buffer as a number and as the text a reader sees, and the meaning of the symbols in it. No
+// torch.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ struct FormulaSymbol {
 };
 
 inline constexpr std::array kFormulaSymbols = {
-    // Counts of elements. `unit` and `whole` are of the unit that the buffer's name says.
+    // Counts of elements. `unit` and `whole` refer to the unit in the buffer's name.
     FormulaSymbol{"P", "of all units, padded for the ranks that share them; of tensor ranks this one's"},
     FormulaSymbol{"W", "of P, those that persist_below keeps whole on every rank"},
     FormulaSymbol{"unit", "of the unit, padded as in P; of blocks, the largest one's"},
@@ -28,7 +29,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"stage", "of all units of this stage, with its copy of the tied matrix"},
     FormulaSymbol{"bucket", "of the largest message of gradients"},
     FormulaSymbol{"piece", "of the largest piece of states that is updated at a time"},
-    // The model and the batch.
+    // Symbols of the model and the batch.
     FormulaSymbol{"L", "blocks of the model"},
     FormulaSymbol{"d", "width"},
     FormulaSymbol{"V", "vocabulary as stored"},
@@ -36,7 +37,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"T", "tokens of a row"},
     FormulaSymbol{"M", "micro-batches of a rank in a step"},
     FormulaSymbol{"M_eval", "micro-batches of a rank in an evaluation, where those are more"},
-    // Of one tensor rank.
+    // Symbols of one tensor rank.
     FormulaSymbol{"t", "tensor ranks"},
     FormulaSymbol{"n", "tokens of a micro-batch that are its own: B T/t, or with tokens=whole B T"},
     FormulaSymbol{"a", "elements of its heads of attention, a token"},
@@ -45,7 +46,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"chunk", "rows of logits at a time"},
     FormulaSymbol{"part", "what forward keeps of its part of a block for backward"},
     FormulaSymbol{"parts", "what as many tensor ranks together compute with, on one"},
-    // Ranks, and how far they are behind.
+    // Numbers of ranks, and how far ranks are behind each other.
     FormulaSymbol{"N", "ranks; of a pipeline S R"},
     FormulaSymbol{"S", "stages of a pipeline"},
     FormulaSymbol{"R", "replicas of a stage, or of k ranks"},
@@ -54,21 +55,21 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"norm_lag", "updates after which the norm of one clips another"},
     FormulaSymbol{"result_lag", "steps after which every stage knows what one came to"},
     FormulaSymbol{"buffers", "pieces of the window"},
-    // Bytes that have no short formula. common/model/activation_plan.cpp counts the first four.
+    // Bytes without a short formula; common/model/activation_plan.cpp works out the first four.
     FormulaSymbol{"saved", "what forward keeps of a block for its backward"},
     FormulaSymbol{"work", "what one block is computed with"},
     FormulaSymbol{"head", "what the head is computed with: its input, its statistics, logits"},
     FormulaSymbol{"waiting", "what the weights' half of a block's backward waits with"},
     FormulaSymbol{"rounding", "up to whole blocks of 4096 bytes: of a piece, on the disk of all of them"},
-    // A checkpoint that is written while training goes on.
+    // Symbols of a checkpoint that is written while training goes on.
     FormulaSymbol{"copied",
                   "elements of each state that this rank writes: its own, or its part of equal ones"},
     FormulaSymbol{"pending", "bytes that a step has left for the next one"},
 };
 
-/// A symbol of the legend, or the unit KiB or MiB. Another one does not compile.
+/// A symbol of the legend, or the unit KiB or MiB. Any other name does not compile.
 struct SymbolName {
-  // NOLINTNEXTLINE(google-explicit-constructor): Formula("P", n)
+  // NOLINTNEXTLINE(google-explicit-constructor): allows Formula("P", n)
   consteval SymbolName(const char* name) : text(name) {
     const std::string_view wanted(name);
     if (wanted == "KiB" || wanted == "MiB") return;
@@ -79,13 +80,13 @@ struct SymbolName {
   const char* text;
 };
 
-/// A whole number that remembers what it was made of: 4 * (Formula("P", 12) - 2) / Formula("N", 5) is 8, and
-/// reads "4 (P - 2)/N". Products have no sign, but between two numbers: "2 x 4 B T d".
+/// A whole number that remembers how it was computed: 4 * (Formula("P", 12) - 2) / Formula("N", 5) is 8 and
+/// reads "4 (P - 2)/N". A product has no sign, except between two numbers: "2 x 4 B T d".
 class Formula {
  public:
-  /// One, which a product does not show that ends with it.
+  /// The factor one: multiplying by it leaves the text unchanged.
   Formula() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): 4 * Formula("P", n)
+  // NOLINTNEXTLINE(google-explicit-constructor): allows 4 * Formula("P", n)
   Formula(std::int64_t number) : value_(number), text_(std::to_string(number)) {}
   Formula(SymbolName name, std::int64_t value) : value_(value), text_(name.text) {}
   Formula(SymbolName name, Elements elements) : Formula(name, elements.value()) {}
@@ -107,25 +108,26 @@ class Formula {
     const bool numbers = is_digit(left.back()) && is_digit(right.front());
     return {a.value_ * b.value_, left + (numbers ? " x " : " ") + right, Binds::product};
   }
-  ///   Errors  std::logic_error for a remainder.
+  /// Exact division.
+  ///   Errors  std::logic_error if there is a remainder.
   friend Formula operator/(const Formula& a, const Formula& b) {
     Formula quotient(a.value_ / b.value_, a.within(Binds::product) + "/" + b.within(Binds::whole),
                      Binds::product);
     if (a.value_ % b.value_ != 0) throw std::logic_error(quotient.text_ + " leaves a remainder");
     return quotient;
   }
-  /// "buffers x piece": a product that shows its sign.
+  /// A product that shows its sign: "buffers x piece".
   friend Formula times(const Formula& a, const Formula& b) {
     return {a.value_ * b.value_, a.within(Binds::product) + " x " + b.within(Binds::product), Binds::product};
   }
-  /// "2 (4 B T d)": several of what is one thing for the reader. One is `each` itself.
+  /// `n` times what the reader sees as one thing: "2 (4 B T d)". For n = 1 it is `each` itself.
   friend Formula copies(std::int64_t n, const Formula& each) {
     if (n == 1) return each;
     return {n * each.value_, std::to_string(n) + " (" + each.text_ + ")", Binds::product};
   }
 
  private:
-  enum class Binds : std::uint8_t { sum, product, whole };  // how strongly
+  enum class Binds : std::uint8_t { sum, product, whole };  // how strongly the outermost operator binds
   Formula(std::int64_t value, std::string text, Binds binds)
       : value_(value), text_(std::move(text)), binds_(binds) {}
   [[nodiscard]] std::string within(Binds outer) const { return binds_ < outer ? "(" + text_ + ")" : text_; }

@@ -18,7 +18,7 @@ std::shared_ptr<void> host_pages(Bytes bytes, bool pinned) {
   const auto size = static_cast<std::size_t>(pages * page);
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  ::madvise(memory, size, MADV_HUGEPAGE);  // a wish: small pages do as well
+  ::madvise(memory, size, MADV_HUGEPAGE);  // only a hint: small pages work as well
   auto* first = static_cast<volatile char*>(memory);
   at::parallel_for(0, pages, 512, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) first[i * page] = 0;

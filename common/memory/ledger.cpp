@@ -38,7 +38,7 @@ DType from_aten(at::ScalarType type) {
                    "use f64, f32, bf16, f16, i64, i32 or u8");
 }
 
-// Outlives the ledger while tensors do: a tensor's deleter gives its bytes back here.
+// Shared with the tensors' deleters, which give bytes back here, so that it lives as long as any tensor does.
 struct Ledger::State {
   State(at::Device device_in, const Caps& caps_in) : device(device_in), caps(caps_in) {}
 
@@ -104,7 +104,7 @@ Ledger::~Ledger() = default;
 std::shared_ptr<void> Ledger::reserve(Purpose purpose, const std::string& name, Bytes bytes, Place place) {
   const BufferName buffer{purpose, place, name};
   state_->take(buffer, bytes);
-  // Not null, so that the deleter is called; nobody reads what it points to.
+  // A pointer that is not null, so that the deleter is called; nobody dereferences it.
   return {state_.get(), [state = state_, buffer, bytes](void*) { state->give_back(buffer, bytes); }};
 }
 
@@ -115,7 +115,7 @@ at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArr
   const auto options = at::TensorOptions()
                            .dtype(to_aten(dtype))
                            .device(place == Place::device ? state_->device : at::Device(at::kCPU));
-  if (bytes.value() == 0) return at::empty(shape, options);  // nothing to track
+  if (bytes.value() == 0) return at::empty(shape, options);  // has no bytes to count
   std::shared_ptr<void> counted = reserve(purpose, name, bytes, place);
   try {
     if (place == Place::device) {

@@ -1,4 +1,4 @@
-// Every buffer of a rank comes from here, with a purpose. What the plan predicts, the ledger has counted.
+// Every buffer of a rank is allocated here under a purpose; its counts are compared with the memory plan.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,21 +12,20 @@
 
 namespace sc {
 
-/// at::ScalarType of a DType and back.
 at::ScalarType to_aten(DType dtype);
 DType from_aten(at::ScalarType type);
 
-/// At most that many bytes live at once; 0 = no limit.
+/// The most bytes that may be live at once; 0 means no limit.
 struct Caps {
-  Bytes device{0}, host{0}, disk{0};  // host: pinned memory, too
+  Bytes device{0}, host{0}, disk{0};  // host includes pinned memory
 };
 
-/// Makes memory for so many bytes; null: the ledger is to make it.
+/// Allocates that many bytes outside the ledger; an empty function means that the ledger allocates.
 using MakeMemory = std::function<std::shared_ptr<void>(Bytes)>;
 
 /// Counts live and peak bytes by purpose and place, and by name. A tensor's bytes are given back when its
-/// storage dies, whoever holds it last. Thread-safe (the communicator's thread asks for scratch). One ledger
-/// a rank.
+/// storage dies, whoever holds it last. Thread-safe, because the communicator's thread allocates scratch. One
+/// ledger per rank.
 class Ledger {
  public:
   explicit Ledger(at::Device device, const Caps& caps = {});
@@ -34,24 +33,26 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// An uninitialised contiguous tensor of `shape`. Beside the device it lies in pages of its own
-  /// (host_pages), whose contents are zero.
-  ///   Errors  InputError (exit 69) past a cap: purpose, name, bytes asked, live, cap. std::logic_error for
-  ///           Place::disk, which has no tensors.
+  // [anchor: every-buffer-named]
+  /// An uninitialised contiguous tensor of `shape`. At a place other than the device it lies in pages of its
+  /// own (host_pages), which contain zeros.
+  ///   Errors  InputError (exit 69) past a cap, with purpose, name, bytes asked for, live bytes and the cap.
+  ///           std::logic_error for Place::disk, where there are no tensors.
   at::Tensor allocate(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                       Place place = Place::device);
-  /// The same, filled with zeros.
+  /// allocate(), filled with zeros.
   at::Tensor zeros(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                    Place place = Place::device);
-  /// The same as a plan has it, flat.  window: makes it where all ranks reach it (Communicator::window).
+  /// The flat tensor of a planned buffer, filled with zeros. `window` allocates memory that all ranks can
+  /// reach (Communicator::window).
   at::Tensor zeros(const Buffer& buffer, const MakeMemory& window = {});
-  /// Counts bytes that somebody else holds, a file's say, as long as what it returns lives.
-  ///   Errors  as allocate.
+  /// Counts bytes held by something else, for example a file, until the returned pointer dies.
+  ///   Errors  those of allocate().
   [[nodiscard]] std::shared_ptr<void> reserve(Purpose purpose, const std::string& name, Bytes bytes,
                                               Place place);
 
-  /// The same in memory that somebody else made, at least as long (Communicator::window): counted here, and
-  /// held as long as the tensor's storage lives.
+  /// A tensor in memory from elsewhere (Communicator::window). It is counted here, and the storage keeps
+  /// `memory` alive.
   at::Tensor adopt(Purpose purpose, const std::string& name, at::IntArrayRef shape, DType dtype,
                    std::shared_ptr<void> memory);
 
@@ -61,9 +62,9 @@ class Ledger {
   [[nodiscard]] ByPlace<Bytes> peaks() const;
   [[nodiscard]] ByName peaks_by_name() const;
   [[nodiscard]] Bytes live_total(Place place = Place::device) const;
-  [[nodiscard]] Bytes peak_total(Place place = Place::device) const;  // of the sum
-  [[nodiscard]] Bytes adopted() const;                                // live, of live_total()
-  /// Peaks forget what is gone: they start again from what is live.
+  [[nodiscard]] Bytes peak_total(Place place = Place::device) const;  // peak of the sum over purposes
+  [[nodiscard]] Bytes adopted() const;                                // the live bytes that came from adopt()
+  /// Starts all peaks again from what is live now.
   void reset_peaks();
 
   struct State;

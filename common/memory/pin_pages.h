@@ -1,11 +1,13 @@
-// Host memory that a GPU copies from and to by itself. A build without GPU code has none.
+// Pins host memory, so that a GPU copies to and from it by itself. A build without GPU code has no such
+// memory.
 #pragma once
 
 #include <cstddef>
 
 namespace sc {
 
-/// Errors: DeviceError with CUDA's reason.
+/// Pins pages with the driver.
+///   Errors  DeviceError with CUDA's reason.
 void pin_pages(void* memory, std::size_t bytes);
 void unpin_pages(void* memory) noexcept;
 

@@ -1,4 +1,5 @@
-// Memory predicted from formulas, before anything is allocated. No torch: CUDA plans work in the cpu preset.
+// Memory predicted from formulas before anything is allocated. No torch, so that the cpu preset plans GPU
+// runs.
 #pragma once
 
 #include <map>
@@ -15,7 +16,7 @@
 namespace sc {
 
 enum class DeviceKind { cpu, cuda };
-/// deterministic: fused, with attention's backward in a fixed order too.
+/// `deterministic` is `fused` with a fixed order of sums in attention's backward too.
 enum class OpsBackend { aten, fused, deterministic };
 enum class CommBackend { local, mpi, nccl, staged };
 constexpr std::string_view name_of(CommBackend backend) {
@@ -23,8 +24,8 @@ constexpr std::string_view name_of(CommBackend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); those
-/// that share micro-batches have equal plans.
+/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); the ranks
+/// along the data axis have equal plans.
 struct RunShape {
   Workload workload;
   Mesh mesh;
@@ -32,11 +33,10 @@ struct RunShape {
   DeviceKind device = DeviceKind::cpu;
   OpsBackend ops = OpsBackend::aten;
   CommBackend comm = CommBackend::local;
-  int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
-  bool cudnn_attention =
-      true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
+  int threads = 1;              // intra-op threads of a rank, on which attention's CPU scratch depends
+  bool cudnn_attention = true;  // cuDNN has a kernel for this attention; a plan without a GPU assumes it
 
-  /// Where this rank is on the axis.
+  /// This rank's coordinate on the axis.
   [[nodiscard]] std::int64_t at(Axis axis) const { return mesh.at(axis, rank); }
 };
 
@@ -45,23 +45,24 @@ inline std::int64_t micro_batches_of(const RunShape& shape) {
   return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * shape.mesh.size(Axis::data));
 }
 
-/// What a rank holds under one name: declared here once, and taken as it is declared (PlannedBuffers).
+// [anchor: declared-once]
+/// One buffer, declared once: the plan counts it, and PlannedBuffers allocates it from the same declaration.
 struct Buffer {
   Purpose purpose{};
-  std::string name;  // the ledger's, e.g. "grads"; buffers that are alike have one name
+  std::string name;  // in the ledger, e.g. "grads"; equal buffers share a name
   Formula elements;
-  DType dtype = DType::u8;  // of u8 the elements are bytes
+  DType dtype = DType::u8;  // with u8, elements are bytes
   Place place = Place::device;
   [[nodiscard]] Bytes bytes() const { return bytes_of(Elements(elements.value()), dtype); }
-  /// Of its bytes, for the reader: "4 P".
+  /// The formula of its bytes for the reader, e.g. "4 P".
   [[nodiscard]] std::string formula() const {
     return dtype == DType::u8 ? elements.text() : (size_of(dtype) * elements).text();
   }
   bool operator==(const Buffer&) const = default;
 };
 
-/// Bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end, so
-/// the peak of the sum is the sum.
+/// The bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end,
+/// so the peak is the sum.
 class MemoryPlan {
  public:
   void add(Buffer buffer) { items_.push_back(std::move(buffer)); }
@@ -75,13 +76,13 @@ class MemoryPlan {
       if (item.purpose == purpose && item.place == place) sum += item.bytes();
     return sum;
   }
-  /// The sum of the buffers of each name.
+  /// The bytes of each name, summed over its buffers.
   [[nodiscard]] ByName by_name() const {
     ByName sums;
     for (const Buffer& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes();
     return sums;
   }
-  /// All bytes at one place.
+  /// The bytes at one place, summed over purposes.
   [[nodiscard]] Bytes total(Place place = Place::device) const {
     Bytes sum;
     for (const Buffer& item : items_)
@@ -94,7 +95,7 @@ class MemoryPlan {
   std::vector<Buffer> items_;
 };
 
-/// The names whose bytes are not as planned; a name that only one side has stands for 0 bytes on the other.
+/// The names whose bytes differ from the plan. A name that only one side has counts as 0 bytes on the other.
 struct PlannedFound {
   Bytes planned, found;
 };

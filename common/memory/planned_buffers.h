@@ -1,4 +1,5 @@
-// What a plan has declared, taken from the ledger by name: purpose, size, dtype and place stand in the plan.
+// Allocates the buffers that a plan declares, by name: purpose, size, dtype and place stand in the plan
+// alone.
 #pragma once
 
 #include <memory>
@@ -9,16 +10,16 @@
 
 namespace sc {
 
-/// Takes each buffer of a plan once, zeroed. The ledger outlives it.
+/// Hands out each buffer of a plan once, zeroed. The ledger must outlive it.
 class PlannedBuffers {
  public:
   PlannedBuffers(Ledger& ledger, const MemoryPlan& plan) : ledger_(ledger), left_(plan.items()) {}
 
-  /// The next one of that name, flat. Undefined: the plan has none, or no more.
+  /// The next buffer of that name, flat. Undefined if the plan has none, or no more, of that name.
   at::Tensor zeros(const std::string& name, const MakeMemory& window = {});
-  /// All that are left of that name.
+  /// All remaining buffers of that name.
   std::vector<at::Tensor> all_zeros(const std::string& name);
-  /// Counts what is planned on the disk as long as what it returns lives.
+  /// Counts the planned bytes on disk until the returned pointers die.
   [[nodiscard]] std::vector<std::shared_ptr<void>> reserve_disk();
 
  private:

@@ -1,4 +1,4 @@
-// What a byte is for, and where it lies. No torch.
+// What bytes are for (purpose), and where they lie (place). No torch.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@
 namespace sc {
 
 enum class Purpose : std::uint8_t {
-  parameters,     // what forward and backward read, in the compute dtype
-  gradients,      // what backward writes
-  master,         // fp32 parameters beside 16-bit ones
+  parameters,     // read by forward and backward, in the compute dtype
+  gradients,      // written by backward
+  master,         // fp32 copy of 16-bit parameters
   momentum,       // Adam's first moment
   variance,       // Adam's second moment
-  activations,    // kept from forward for backward
+  activations,    // saved by forward for backward
   workspace,      // reused by every block; dead between steps
   communication,  // buckets, gather buffers' copies, transport scratch
   stash,          // older versions of parameters
@@ -34,9 +34,9 @@ constexpr std::string_view name_of(Purpose purpose) {
 }
 
 enum class Place : std::uint8_t {
-  device,  // the memory of the device that computes: a GPU's, or on the CPU the rank's own
-  pinned,  // the host's, which a GPU copies from and to by itself; beside a CPU as `host`
-  host,    // the host's
+  device,  // memory of the computing device: a GPU's, or the rank's own on the CPU
+  pinned,  // host memory that a GPU copies to and from by itself; on the CPU the same as `host`
+  host,    // other host memory
   disk,    // bytes in files that stand for memory
 };
 inline constexpr int kPlaces = 4;
@@ -61,7 +61,7 @@ class ByPlace {
   std::array<std::array<T, kPurposes>, kPlaces> values_{};
 };
 
-/// What a plan and the ledger call one buffer, or several alike.
+/// The name of a buffer, or of several equal ones, in plan and ledger.
 struct BufferName {
   Purpose purpose{};
   Place place{};
@@ -70,7 +70,7 @@ struct BufferName {
 };
 using ByName = std::map<BufferName, Bytes>;
 
-/// Calls f(purpose) for each, in the order in which tables show them; f(place) likewise.
+/// Calls f(purpose) for each purpose, or f(place) for each place, in the order of the printed tables.
 template <class F>
 void for_each_purpose(F&& f) {
   for (int p = 0; p < kPurposes; ++p) f(static_cast<Purpose>(p));

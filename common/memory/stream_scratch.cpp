@@ -17,15 +17,16 @@ namespace {
 
 struct Scratch {
   std::vector<at::Tensor>
-      buffers;  // the last is the largest; a captured graph may hold an earlier one's address
+      buffers;  // the last is the largest; earlier ones stay, since captured graphs may hold their addresses
   at::Tensor counters;
 };
 
-// The one state of the process in common/: it belongs to streams, which are the process's too. Never
-// destroyed, since the allocator may be gone before it at exit.
+// The only process-wide state in common/, because streams belong to the process too. Never destroyed: at exit
+// the allocator may be gone already.
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<int, cudaStream_t>, Scratch> streams;  // the default streams of all devices are 0
+  // keyed by device too: the default stream of every device is 0
+  std::map<std::pair<int, cudaStream_t>, Scratch> streams;
 
   Scratch& current() {
     const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();

@@ -1,5 +1,4 @@
-// Scratch that GPU operations of one stream use one after another, so that a step allocates nothing. CUDA
-// builds only.
+// Scratch shared by the GPU operations of one stream, so that a step allocates nothing. CUDA builds only.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +7,18 @@
 
 namespace sc {
 
-/// At least `bytes` bytes on the current device for the operation that the caller is about to enqueue on the
-/// current stream, 256-byte aligned. The next operation on the stream overwrites them; other streams have
-/// their own.
+/// At least `bytes` bytes, 256-byte aligned, on the current device for the operation that the caller is about
+/// to enqueue on the current stream. The stream's next operation overwrites them; every stream has its own.
 ///   Cost    the first call on a stream takes kStreamScratch from LibTorch's allocator (outside the ledger: a
-///           constant of the run, see stream_scratch_bytes), a larger request takes more.
-///   Life    until the process ends: a captured graph holds the address.
+///           constant of the run, see stream_scratch_bytes); a larger request takes more.
+///   Life    until the process ends, because captured graphs hold the address.
 void* stream_scratch(std::int64_t bytes);
 
-/// kStreamCounters counters on the current device that are 0 whenever none of the current stream's kernels
-/// runs: a kernel that counts its finished blocks sets them back.
+/// kStreamCounters counters on the current device, all 0 whenever no kernel of the current stream runs: a
+/// kernel counts its finished blocks in them and resets them to 0.
 unsigned* stream_counters();
 
-/// What all streams of all devices hold.
+/// The scratch bytes of all streams on all devices.
 Bytes stream_scratch_bytes();
 
 inline constexpr Bytes kStreamScratch{std::int64_t{32} << 20};

@@ -1,18 +1,17 @@
-// All buffers of forward and backward.
 #include "common/model/activation_buffers.h"
 
 #include <utility>
 
 namespace sc {
 
-/// Takes tensors of one name from the ledger. One device has all of its workspace under one name.
+/// Takes tensors of one name from the ledger. On one device the whole workspace has one name.
 struct BufferMaker {
   using Tensor = at::Tensor;
   const RunShape& run;
   const PartSizes& s;
   Ledger& ledger;
   const MakeMemory& window;
-  bool part;  // of a tensor rank
+  bool part;  // for a tensor rank
   Purpose purpose = Purpose::workspace;
   const char* name = "workspace";
 
@@ -32,12 +31,12 @@ struct BufferMaker {
     if (!window) return rows(s.N, s.d);
     return ledger.zeros({purpose, name, s.N * s.d, dtype()}, window).view({s.N, s.d});
   }
-  /// Nobody else reads them where tokens are whole.
+  /// Ordinary rows if tokens are not split, since no other rank reads them then.
   [[nodiscard]] GatheredRows gathered_rows() const {
     const at::Tensor all = s.split() ? shared_rows() : rows(s.N, s.d);
     return {all, all.narrow(0, s.tokens.begin, s.n())};
   }
-  /// As many of what lies between blocks, one behind the other.
+  /// `count` consecutive tensors of the kind that lies between blocks.
   [[nodiscard]] at::Tensor chain(std::int64_t count) const {
     return part ? rows(count * s.n(), s.d).view({count, s.n(), s.d})
                 : rows(count * s.N, s.d).view({count, s.B, s.T, s.d});

@@ -1,4 +1,4 @@
-// The buffers of forward and backward over a run of blocks, of one device or of a tensor rank.
+// The buffers of forward and backward for a run of blocks, on one device or on a tensor rank.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@ namespace sc {
 struct BufferMaker;
 
 struct ActivationBuffers {
-  /// Of one device. Bytes: plan_activation_buffers.
+  /// For one device. The plan's counterpart is plan_activation_buffers.
   ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& shape);
-  ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // of the whole model
-  /// Of a tensor rank, without sums; pending 0. Bytes: plan_part_stage, or plan_part_buffers of all blocks.
-  ///   kept    what the halves' norms gathered stays for backward
-  ///   window  for what tensor ranks write to and read from each other; empty: the ledger has that, too
+  ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // for the whole model
+  /// For a tensor rank, without sums; `pending` is 0. The plan's counterparts are plan_part_stage and
+  /// plan_part_buffers (all blocks).
+  ///   kept    rows gathered for the halves' norms are kept for backward
+  ///   window  allocates what tensor ranks write to and read from each other; empty: the ledger does
   ActivationBuffers(const RunShape& run, const PartSizes& sizes, const BufferShape& shape, bool kept,
                     Ledger& ledger, const MakeMemory& window = {});
 
-  /// Block `unit`'s output; of the unit before the first block its input (unit 0: what it embeds), where
-  /// every set has one.
+  /// The output of block `unit`. For the unit before the first block it is that block's input (for unit 0 the
+  /// embedding's output), if every set has one.
   [[nodiscard]] at::Tensor& x(int unit, int set = 0) {
     const auto s = static_cast<std::size_t>(set);
     return unit < shape.first ? inputs[s] : sets[s].x[static_cast<std::size_t>(unit - shape.first)];
@@ -34,25 +35,26 @@ struct ActivationBuffers {
   [[nodiscard]] int last() const { return shape.first + shape.blocks - 1; }
 
   BufferShape shape;
-  std::vector<at::Tensor> inputs;  // [B, T, d], or [n, d]
+  std::vector<at::Tensor> inputs;  // [B, T, d], or [n, d] on a tensor rank
   std::vector<ActivationSet> sets;
   Workspace ws;
-  std::vector<BlockGrads> pending;  // beside ws.grads, which the head uses, too
-  std::vector<at::Tensor> grad_x;   // as inputs; of two in turn, that of x(unit) is grad_x[unit % 2]
-  HeadResult result;                // views of `sums`: {loss sum, tokens}
-  at::Tensor sums;                  // [4] fp64, see common/optim/grad_norm.h
+  std::vector<BlockGrads> pending;  // separate from ws.grads, which the head also uses
+  // Shaped like inputs; with two in turn, the one of x(unit) is grad_x[unit % 2].
+  std::vector<at::Tensor> grad_x;
+  HeadResult result;  // views of `sums`: {loss sum, tokens}
+  at::Tensor sums;    // [4] fp64, see common/optim/grad_norm.h
 
  private:
   ActivationBuffers(const BufferMaker& make, const BufferShape& shape, bool kept);
 };
 
-/// Of one micro-batch of a tensor rank that has all blocks.
+/// One micro-batch's buffers on a tensor rank that has all blocks.
 struct PartBuffers : ActivationSet, Workspace {
   PartBuffers(const RunShape& run, const PartSizes& sizes, bool kept, Ledger& ledger,
               const MakeMemory& window = {});
 };
 
-/// One device's for a block at a time, as "saved" and "workspace".
+/// Buffers for one block at a time on one device, named "saved" and "workspace".
 BlockSaved make_saved(const Gpt& gpt, Ledger& ledger);
 Workspace make_workspace(const Gpt& gpt, Ledger& ledger);
 

@@ -11,8 +11,9 @@
 namespace sc {
 namespace {
 
-// One thread's buffers of ATen's CPU attention, which walks rows in pieces of q and columns in pieces of kv.
-// Source: ATen/native/cpu/FlashAttentionKernel.cpp; `reduced`: bytes a score once more in the 16-bit type.
+// The buffers of one thread in ATen's CPU attention, which walks rows in pieces of q and columns in pieces of
+// kv. `reduced`: with a 16-bit dtype, bytes of scores stored once more in that dtype.
+// Source: ATen/native/cpu/FlashAttentionKernel.cpp.
 struct AttentionScratch {
   explicit AttentionScratch(const PartSizes& s) {
     const std::int64_t q = std::min<std::int64_t>(s.T >= 768 ? 256 : s.T >= 192 ? 64 : 32, s.T);
@@ -24,19 +25,20 @@ struct AttentionScratch {
   std::int64_t forward, backward;
 };
 
-// Attention and LayerNorm return fresh results, which are copied and dropped.
+// Attention and LayerNorm return new tensors, which are copied and dropped.
 std::int64_t cpu_scratch(const PartSizes& s, std::int64_t threads) {
   const AttentionScratch attention(s);
   const std::int64_t slab = s.slab();
-  return std::max({slab + kFp32 * s.N * s.heads + threads * attention.forward,  // out, lse
-                   3 * slab + threads * attention.backward,                     // dq, dk, dv
+  return std::max({slab + kFp32 * s.N * s.heads + threads * attention.forward,  // attention: out, lse
+                   3 * slab + threads * attention.backward,                     // its backward: dq, dk, dv
                    slab + kFp32 * 2 * s.N,                                      // LayerNorm: y, mean, rstd
-                   slab + kFp32 * 2 * s.d * (1 + threads)});  // its backward: grad_x, two rows and a thread's
+                   // Its backward: grad_x, two rows, and two per thread.
+                   slab + kFp32 * 2 * s.d * (1 + threads)});
 }
 
-// An upper bound where ATen computes in fp32 beside 16-bit tensors: copies of a product's operands (fp32
-// gradients), of the real logits and their logarithms, of LayerNorm's inputs; oneDNN packs up to 1.4 MB a
-// thread.
+// An upper bound for what ATen widens to fp32 with 16-bit tensors: copies of a product's operands (fp32
+// gradients), of the real logits and their logarithms, of LayerNorm's inputs. oneDNN also packs up to 1.4 MB
+// per thread.
 std::int64_t wide_copies(const PartSizes& s, const GptConfig& model, std::int64_t threads) {
   const std::int64_t block = kFp32 * s.N * 5 * s.d, head = kFp32 * s.chunk * (s.vocab.size() + s.d);
   const std::int64_t softmax = 2 * kFp32 * s.chunk * model.vocab + 16 * s.chunk;
@@ -48,7 +50,7 @@ std::int64_t written_out_attention(const PartSizes& s) {
   return kFp32 * 4 * s.B * s.heads * s.T * s.T + s.T * s.T + kFp32 * 8 * s.N * s.d;
 }
 
-/// A maker of BlockList that makes nothing, and counts the bytes of what it would have made.
+/// A Maker for BlockList that allocates nothing, and counts the bytes.
 struct Nothing {};
 struct Counter {
   using Tensor = Nothing;
@@ -85,7 +87,7 @@ Bytes plan_stream_scratch_bytes(const RunShape& run) {
   return std::max(attention, kStreamScratch);
 }
 
-// The conditions of attention_uses_cudnn (ops_cuda.h), and a GPU that has it.
+// True under the conditions of attention_uses_cudnn (ops_cuda.h), on a GPU that has the kernel.
 bool op_scratch_is_exact(const RunShape& run) {
   const PartSizes s(run);
   const bool cudnn =
@@ -126,8 +128,8 @@ void plan_activation_buffers(const RunShape& run, const BufferShape& shape, Memo
 
 namespace {
 
-// What tensor ranks have, for each of `lanes` micro-batches.
-//   slabs, blocks  how many [n, d] one has, and blocks
+// Adds the buffers of a tensor rank, for each of `lanes` micro-batches.
+//   slabs, blocks  how many [n, d] tensors and how many blocks one micro-batch has
 // NOLINTNEXTLINE(readability-function-size): eight facts
 void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t lanes,
                 const Formula& slabs, const Formula& blocks, MemoryPlan& plan) {

@@ -1,4 +1,4 @@
-// The tensors of block_list.h, and those around them.
+// The tensors of block_list.h, and those that belong to several blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// One unit's flat vectors; `whole` is undefined unless persist_below made that segment non-empty.
+/// One unit's flat vectors. `whole` is undefined unless persist_below made that segment non-empty.
 struct UnitTensors {
   at::Tensor sharded, whole;
   [[nodiscard]] const at::Tensor& segment(Segment s) const { return s == Segment::sharded ? sharded : whole; }
@@ -24,15 +24,15 @@ using Workspace = WorkspaceOf<at::Tensor>;
 
 /// One micro-batch's activations.
 struct ActivationSet {
-  at::Tensor input;               // handle of the first block's input
-  std::vector<at::Tensor> x;      // every block's output: [B, T, d], or a tensor rank's [n, d]
-  std::vector<BlockSaved> saved;  // of every block; empty ones where all is computed again
+  at::Tensor input;               // a handle of the first block's input
+  std::vector<at::Tensor> x;      // every block's output: [B, T, d], or [n, d] on a tensor rank
+  std::vector<BlockSaved> saved;  // of every block; empty ones if everything is recomputed
 };
 
-/// Sums over this call's tokens, added onto what is there: zero them once a step.
+/// Sums over tokens. Every call adds to them; zero them once per step.
 struct HeadResult {
-  at::Tensor loss_sum;  // [] fp64, nats
-  at::Tensor tokens;    // [] fp64, targets >= 0
+  at::Tensor loss_sum;  // [] fp64, in nats
+  at::Tensor tokens;    // [] fp64, number of targets >= 0
 };
 
 }  // namespace sc

@@ -1,8 +1,8 @@
-// What a block's halves and the head read and write, tensor by tensor: named once, for those who make the
-// tensors (activation_buffers.cpp) and for those who count their bytes (activation_plan.cpp). No torch.
-//   N = B T tokens of a micro-batch, n of them this rank's own; a elements of its heads a token, m columns of
-//   the MLP, v rows of the vocabulary (part_plan.h). One device has n = N, a = d, m = 4d, all of the
-//   vocabulary. In the workload's dtype where nothing else is said.
+// The tensors that a block's halves and the head read and write, listed once: activation_buffers.cpp makes
+// tensors from this list, activation_plan.cpp counts its bytes. No torch.
+//   N = B T tokens of a micro-batch, n of them this rank's own; a elements per token of its heads, m columns
+//   of the MLP, v rows of the vocabulary (part_plan.h). One device has n = N, a = d, m = 4d, and all of the
+//   vocabulary. Tensors have the workload's dtype unless another is given.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@
 
 namespace sc {
 
-/// Rows of this rank's tokens within those of all, which its matrices read: gathered in place. Where tokens
-/// are whole both are one.
+/// Rows of this rank's tokens (`own`) inside the rows of all tokens (`all`), which its matrices read:
+/// gathered in place. If tokens are not split, both are the same.
 template <class T>
 struct GatheredRowsOf {
   T all, own;  // [N, d], [n, d]
 };
 
-/// What a norm leaves. `rows` are a tensor rank's only ones, unless a run keeps them: the next norm
-/// overwrites them, and backward makes them again from the norm's input.
+/// The results of a norm. On a tensor rank `rows` are shared by all norms, unless a run keeps them: the next
+/// norm overwrites them, and backward recomputes them from the norm's input.
 template <class T>
 struct BlockNormOf {
   GatheredRowsOf<T> rows;
@@ -29,61 +29,62 @@ struct BlockNormOf {
 };
 
 /// What backward of a block needs from its forward. Allocated once; never aliases parameters. With
-/// activations = recompute only `x` is set; with recompute_gelu `gelu` is undefined and the Workspace's is
+/// activations=recompute only `x` is set. With recompute_gelu `gelu` is undefined, and the Workspace's is
 /// used.
 template <class T>
 struct BlockSavedOf {
-  T x;  // [n, d] handle of the block's input, set by forward: the caller keeps its memory
+  T x;  // [n, d] handle of the block's input, set by forward; the caller keeps its memory
   std::array<BlockNormOf<T>, 2> norms;
   T mid;            // [n, d] between the halves
   T qkv, lse, att;  // [N, 3 a], [B, h, T] fp32, [N, a]
   T fc, gelu;       // [N, m] before and after GELU
   [[nodiscard]] BlockNormOf<T>& norm(Half half) { return norms[static_cast<std::size_t>(half)]; }
   [[nodiscard]] const BlockNormOf<T>& norm(Half half) const { return norms[static_cast<std::size_t>(half)]; }
-  /// What a half begins with.
+  /// The input of a half.
   [[nodiscard]] const T& in(Half half) const { return half == Half::attention ? x : mid; }
 };
 
-/// What backward of a block leaves for its weights. One is enough where the one follows the other; where
-/// weights come later, one for each block that has not had them.
+/// What a block's backward leaves for its weights' gradients. One is enough if backward_weights follows
+/// immediately; otherwise there is one for each block that waits for it.
 template <class T>
 struct BlockGradsOf {
-  T fc, qkv;      // [N, m], [N, 3 a] gradients of what the first matrices made
-  T att;          // [N, a] of what the heads made; one device's lies in Workspace::partial
-  T vectors;      // [6 d + 3 a + m] fp32: of norms and biases, in the layout's order
-  T mid = {};     // [N, d] of what lies between the halves; of one device alone
-  T grad_y = {};  // [N, d] handle of the block's output gradient; of one device alone
+  T fc, qkv;      // [N, m], [N, 3 a] gradients of the first matrices' results
+  T att;          // [N, a] gradient of the heads' output; on one device it lies in Workspace::partial
+  T vectors;      // [6 d + 3 a + m] fp32: gradients of norms and biases, in the layout's order
+  T mid = {};     // [N, d] gradient between the halves; one device only
+  T grad_y = {};  // [N, d] handle of the block's output gradient; one device only
   [[nodiscard]] const T& of_first(Half half) const { return half == Half::attention ? qkv : fc; }
 };
 
-/// Scratch of one block at a time, and of the head.
+/// Scratch for one block at a time, and for the head.
 template <class T>
 struct WorkspaceOf {
-  BlockSavedOf<T> recomputed;  // with recompute the one set that forward writes and backward refills;
-                               // with recompute_gelu its `gelu` alone
+  // With recompute, the one set that forward writes and backward refills; with recompute_gelu, its `gelu`
+  // alone.
+  BlockSavedOf<T> recomputed;
   BlockGradsOf<T> grads;
-  T partial;  // [N, d] a temporary of backward; a tensor rank's summand
-  // The head's; undefined where that is computed elsewhere.
-  BlockNormOf<T> head;  // ln_f's
+  T partial;  // [N, d] a temporary of backward; on a tensor rank the summand of a reduction
+  // The head's tensors; undefined if the head is computed elsewhere.
+  BlockNormOf<T> head;  // of ln_f
   T logits;             // [chunk, v]
-  // Of tensor ranks alone:
+  // Tensors of tensor ranks only.
   GatheredRowsOf<T> norms;                     // shared by all norms that are not kept
-  std::array<GatheredRowsOf<T>, 2> gradients;  // of rows: those read, those written
-  T sum;                                       // [n, d]; `partial` itself where tokens are whole
+  std::array<GatheredRowsOf<T>, 2> gradients;  // gradients of rows: one is read, one is written
+  T sum;                                       // [n, d]; `partial` itself if tokens are not split
   T statistics, of_all;                        // [chunk, 2], [t, chunk, 2] fp32; undefined without a head
 };
 
-/// Maker makes a Maker::Tensor of one name: rows(count, columns) in the workload's dtype, f32(shape),
-/// shared_rows() [N, d] that all tensor ranks reach, gathered_rows(); named(name) is the same of another
-/// name.
+/// Makes the lists. A Maker makes each tensor (of type Maker::Tensor) under one name: rows(count, columns) in
+/// the workload's dtype, f32(shape), shared_rows() [N, d] that all tensor ranks can reach, gathered_rows().
+/// named(name) is the same Maker with another name.
 template <class Maker>
 struct BlockList {
   using T = typename Maker::Tensor;
   const PartSizes& s;
   Activations mode;
-  bool part;  // of a tensor rank
+  bool part;  // for a tensor rank
 
-  /// norms: rows of every norm; null: each has its own.
+  /// `norms` are the rows of every norm; null: each norm has its own.
   [[nodiscard]] BlockSavedOf<T> block(const Maker& make, bool with_gelu,
                                       const GatheredRowsOf<T>* norms) const {
     BlockSavedOf<T> saved;
@@ -110,7 +111,8 @@ struct BlockList {
     if (!part) std::swap(grads.att, grads.mid);
     return grads;
   }
-  /// norms: of a tensor rank, which all norms share that are not of_blocks' own.
+  /// `norms` are the rows shared by all norms of a tensor rank, except those of blocks if `of_blocks` is
+  /// given.
   [[nodiscard]] WorkspaceOf<T> workspace(const Maker& make, const GatheredRowsOf<T>& norms,
                                          const GatheredRowsOf<T>* of_blocks, bool head) const {
     WorkspaceOf<T> w;

@@ -1,4 +1,4 @@
-// Where a unit's tensors stand in its UnitLayout (param_layout.cpp), and which of them a half block has.
+// The position of a unit's tensors in its UnitLayout (param_layout.cpp), and which of them a half block has.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ enum BlockTensor : std::size_t {
 enum LastTensor : std::size_t { kLnfWeight, kLnfBias, kHeadWeight };
 enum FirstTensor : std::size_t { kWte, kWpe };
 
-/// A block is two halves of one form: a norm, two matrices with attention or GELU between them, and the sum
-/// of what they make and what came in. Of several ranks each has rows of the first matrix and columns of the
-/// second.
+/// A block is two halves of the same form: a norm, two matrices with attention or GELU between them, and the
+/// addition of the result to the half's input. Each tensor rank has rows of the first matrix and columns of
+/// the second.
 enum class Half : std::uint8_t { attention, mlp };
 
 struct HalfTensors {

@@ -8,14 +8,14 @@
 namespace sc {
 namespace {
 
-// 8 numbers at once: a register of AVX2 and up, which GCC halves where there is none. Written out because
-// loops with comparisons are vectorised by some versions of the compiler only. Helpers take references and
-// are inlined into each clone.
+// 8 numbers at once: one register with AVX2 and later, which GCC splits into halves without it. Written by
+// hand, because only some versions of the compiler vectorise loops with comparisons. Helpers take references
+// and are inlined into each clone.
 constexpr std::int64_t kLanes = 8;
 using Lanes = float __attribute__((vector_size(4 * kLanes)));
 using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
 
-// `count` numbers, at most kLanes of them; the rest is 0.
+// Loads `count` numbers, at most kLanes; the rest is 0.
 [[gnu::always_inline]] inline void load(const float* from, std::int64_t count, Lanes& v) {
   if (count < kLanes) v = Lanes{};
   std::memcpy(&v, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -24,7 +24,7 @@ using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
   std::memcpy(to, &v, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-// f(first, count) over [0, n), the count known to the compiler in all calls but the last.
+// Calls f(first, count) over [0, n); the compiler knows the count in all calls except the last.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t n, const F& f) {
   const std::int64_t whole = n / kLanes * kLanes;
@@ -32,9 +32,9 @@ template <class F>
   if (whole < n) f(whole, n - whole);
 }
 
-// x becomes exp(x) to 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and
-// n put into the exponent. NaN stays NaN; the range is clamped to that of normal numbers. Source:
-// coefficients of Cephes' expf (S. Moshier).
+// Replaces x by exp(x), accurate to 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a
+// polynomial in r, and n added to the exponent. NaN stays NaN; x is clamped to the range with normal results.
+// Source: coefficients of Cephes' expf (S. Moshier).
 [[gnu::always_inline]] inline void exp_lanes(Lanes& x) {
   const Lanes min = Lanes{} - 87.0F, max = Lanes{} + 88.0F;
   x = x < min ? min : x;
@@ -82,7 +82,7 @@ constexpr float kCube = 0.044715F;
         load(x + i, count, v);
         load(grad + i, count, g);
         gelu_gate(v, gate);
-        const Lanes slope = kTwoRoot + (3.0F * kCube * kTwoRoot) * v * v;  // of 2 u
+        const Lanes slope = kTwoRoot + (3.0F * kCube * kTwoRoot) * v * v;  // derivative of 2 u
         g *= gate + v * slope * (gate - gate * gate);
         store(g, count, grad + i);
       });
@@ -90,7 +90,7 @@ constexpr float kCube = 0.044715F;
 
 namespace {
 
-// The largest of row[0, n); a NaN may be passed over.
+// The largest of row[0, n); a NaN may be skipped.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] float row_max(std::int64_t n, const float* row) {
   float max = row[0];
   Lanes lanes = Lanes{} + max;
@@ -105,7 +105,7 @@ namespace {
   return max;
 }
 
-// The sum of exp(row - max); `keep(exponentials, count, first)` sees them.
+// The sum of exp(row - max); `keep(exponentials, count, first)` receives the exponentials.
 template <class Keep>
 [[gnu::always_inline]] inline double sum_of_exponentials(std::int64_t n, float max, const float* row,
                                                          const Keep& keep) {
@@ -128,7 +128,7 @@ template <class Keep>
   return sum;
 }
 
-// row becomes exp(row - max); returns its sum.
+// Replaces row by exp(row - max) and returns its sum.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
   return sum_of_exponentials(
       n, max, row, [&](const Lanes& v, std::int64_t count, std::int64_t i) __attribute__((always_inline)) {
@@ -136,7 +136,7 @@ template <class Keep>
       });
 }
 
-// The same sum alone.
+// The sum of exp(row - max); the row is not changed.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
                                                                        const float* row) {
   return sum_of_exponentials(n, max, row,
@@ -151,14 +151,14 @@ template <class Keep>
 
 namespace {
 
-// Of a row's exponentials over the whole vocabulary; `max` is that of its logits.
+// A row's sum of exp(logit - max) over the whole vocabulary, with the maximum of its logits.
 struct RowSum {
   float max = 0;
   double sum = 0;
 };
 
-// Rows of columns [first, first + logits.vocab) of the vocabulary. total(row, number) is its RowSum, and
-// leaves exp(logit - max) in the row where there is a scale.
+// Loops over rows that hold columns [first, first + logits.vocab) of the vocabulary. total(row, number)
+// returns the row's RowSum, and with a scale leaves exp(logit - max) in the row.
 template <class Total>
 CrossEntropySums over_rows(const LogitRows& logits, const RowTargets& wanted, const float* scale,
                            const Total& total) {
@@ -185,7 +185,7 @@ CrossEntropySums over_rows(const LogitRows& logits, const RowTargets& wanted, co
   return sums;
 }
 
-// Over all ranks, in rank order.
+// The RowSum over all ranks, added in rank order.
 RowSum of_all(const SoftmaxParts& parts, std::int64_t rows, std::int64_t row) {
   const auto of = [&](std::int64_t rank) { return parts.statistics + 2 * (rank * rows + row); };
   float max = of(0)[0], sum = 0;

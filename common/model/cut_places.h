@@ -1,4 +1,4 @@
-// Where what one tensor rank has of a unit lies in the whole unit. No torch.
+// Where a tensor rank's part of a unit lies in the whole unit. No torch.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 
 namespace sc {
 
-/// Calls f(Range of the unit's segment `here`, segment of the whole unit, where in it that begins) for the
-/// pieces of `piece` that lie in one piece in both, in order. Padding is in none.  whole: here.whole().
+/// Splits `piece` of this rank's segment into ranges that are contiguous both here and in the whole unit, and
+/// calls f(range in `here`'s segment, segment of the whole unit, where the range begins there) for each, in
+/// order. Padding is skipped. `whole` is here.whole().
 template <class F>
 void for_each_place(const ParamLayout& here, const ParamLayout& whole, int unit, Segment segment, Range piece,
                     const F& f) {

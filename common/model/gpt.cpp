@@ -43,7 +43,8 @@ at::Tensor& Gpt::gelu(BlockSaved& saved, Workspace& ws) const {
                                                                     : used(saved, ws).gelu;
 }
 
-// out = residual + in w^T + bias: one device's second product is complete, so that it begins with the sum.
+// out = residual + in w^T + bias. On one device the product is complete, so that it can include the residual
+// sum.
 void Gpt::second_product(int unit, Half half, const UnitTensors& params, const at::Tensor& in,
                          const at::Tensor& residual, at::Tensor& out) const {
   const HalfTensors t = tensors_of(half);
@@ -83,7 +84,8 @@ void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved,
   at::Tensor grad_x = rows(grad_x_out);
   left.grad_y = rows(grad_y);
   left.att = ws.partial;
-  // Both biases' gradients are columns of what the norm between the halves reads and writes.
+  // The bias gradients of both second matrices are column sums of what the norm between the halves reads and
+  // writes.
   LayerNormSums of_attention = norm_sums(Half::attention, left), of_mlp = norm_sums(Half::mlp, left);
   std::swap(of_mlp.grad_x, of_attention.residual);
 
@@ -116,7 +118,7 @@ void Gpt::head(const at::Tensor& head_params, const UnitTensors& ln_f, const at:
     at::Tensor logits = ws.logits.narrow(0, 0, size), grad_in = ws.partial.narrow(0, begin, size);
     ops_->matmul(in, head_params, logits);
     ops_->cross_entropy(logits, flat_targets.narrow(0, begin, size), layout_.config().vocab, scale,
-                        result.loss_sum, result.tokens);  // logits are their gradient now
+                        result.loss_sum, result.tokens);  // logits now hold their gradient
     if (!scale.defined()) continue;
     ops_->matmul_backward_input(logits, head_params, grad_in);
     ops_->matmul_backward_weight(logits, in, grad_head, begin == 0 ? write : Write::accumulate);

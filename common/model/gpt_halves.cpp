@@ -71,8 +71,8 @@ void GptHalves::norm(int unit, Half half, const UnitTensors& params, BlockSaved&
 }
 
 // [anchor: my-rows-then-my-columns]
-// Of tensor ranks each has its rows of the first matrix, so that its result is its own alone and complete;
-// and the columns of the second one that belong to it, so that its result is a summand of everybody's.
+// Each tensor rank has some rows of the first matrix, so that its result is complete for these rows; and the
+// matching columns of the second matrix, so that its result there is a summand of the whole one.
 void GptHalves::first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                               BlockSaved& saved, at::Tensor& gelu) const {
   const HalfTensors t = tensors_of(half);

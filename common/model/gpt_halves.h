@@ -1,7 +1,7 @@
-// The halves of a GPT's blocks and the norm of its head, as one device and a tensor rank compute them alike:
-// pure functions of flat vectors. Every tensor that they touch is handed in.
-//   Source: GPT-2 (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh
-//   GELU, eps 1e-5, no dropout.
+// The parts of a GPT that one device and a tensor rank compute alike: the halves of the blocks, and the
+// head's norm. Pure functions of flat vectors; the caller passes every tensor.
+//   Source  GPT-2 (Radford et al. 2019) as in Hugging Face transformers' modeling_gpt2.py: pre-norm, tanh
+//           GELU, eps 1e-5, no dropout.
 #pragma once
 
 #include <memory>
@@ -14,43 +14,45 @@
 
 namespace sc {
 
-/// Parameters and gradients of one unit are UnitTensors, two flat vectors laid out by ParamLayout; shapes as
-/// in block_buffers.h. Callers compute in inference mode, if they made the tensors in it.
+/// Parameters and gradients of one unit are UnitTensors, two flat vectors laid out by ParamLayout; shapes are
+/// those of block_buffers.h. Tensors made in inference mode require calls in inference mode.
 class GptHalves {
  public:
-  /// Keeps no tensor; copies its arguments.  Errors: InputError where no Ops exist for the run's backend and
-  /// device.
+  /// Keeps no tensor; copies its arguments.
+  ///   Errors  InputError if there are no Ops for the run's backend and device.
   GptHalves(const RunShape& run, const ParamLayout& layout, const PartSizes& sizes);
 
-  /// Of what the half begins with: where nothing else has normed that, and for backward again.
+  /// Norms the half's input, if nothing else has done so, and again for backward.
   void norm(int unit, Half half, const UnitTensors& params, BlockSaved& saved) const;
-  /// From norms [N, d] to queries, keys and values of the heads here, or to the MLP's columns here.
-  ///   gelu  [N, m] where GELU's output goes (saved's own, or a scratch)
+  /// From norms [N, d] to this rank's queries, keys and values, or to its columns of the MLP.
+  ///   gelu  [N, m] receives GELU's output (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      BlockSaved& saved, at::Tensor& gelu) const;
-  /// From saved.qkv to saved.att: the one place where tokens meet.
+  /// Attention, from saved.qkv to saved.att: the only place where tokens interact.
   void attend(BlockSaved& saved) const;
   void gelu_again(const BlockSaved& saved, at::Tensor& gelu) const { ops_->gelu(saved.fc, gelu); }
 
-  /// gradient [N, d], of what the second matrix made -> partial [N, d], that of the norm's output.
+  /// From `gradient` [N, d], that of the second matrix's result, to `partial` [N, d], that of the norm's
+  /// output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                         const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const;
-  /// Of the half's second matrix, and of its first.
+  /// Weight gradients of the half's second matrix, and of its first.
   void second_weights(int unit, Half half, const BlockSaved& saved, const at::Tensor& gelu,
                       const at::Tensor& gradient, const UnitTensors& grads, Write write) const;
   void first_weights(int unit, Half half, const at::Tensor& norms, const BlockGrads& left,
                      const UnitTensors& grads, Write write) const;
-  /// Norms and biases. A tensor rank's replicated ones are of its own tokens alone.
+  /// Stores the gradients of norms and biases. On a tensor rank the replicated ones cover its own tokens
+  /// only.
   void vectors(int unit, const BlockGrads& left, const UnitTensors& grads, Write write) const;
 
   void head_norm(const UnitTensors& ln_f, const at::Tensor& x, Workspace& ws) const;
-  /// sum [n, d], the gradient of the norm's output -> out [n, d], that of its input.
+  /// From `sum` [n, d], the gradient of the norm's output, to `out` [n, d], that of its input.
   void head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, const at::Tensor& sum,
                           const UnitTensors& grads, Write write, Workspace& ws, at::Tensor& out) const;
 
-  /// The head's matrix inside unit 0's (tied) or the last unit's vectors, [v, d].
+  /// The head's matrix, [v, d], inside the vectors of unit 0 (tied) or the last unit.
   [[nodiscard]] at::Tensor head_matrix(const UnitTensors& head_unit) const;
-  /// 0 if tied, L + 1 if not.
+  /// The unit with the head's matrix: 0 if tied, otherwise L + 1.
   [[nodiscard]] int head_unit() const { return layout_.config().tied ? 0 : layout_.last_unit(); }
   /// A named tensor inside a unit's vectors, in its shape.
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::string_view name) const;
@@ -59,10 +61,11 @@ class GptHalves {
 
  protected:
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::size_t index) const;
-  /// Where a half's norm leaves the sums of its backward: its own parameters', and the second matrix's bias',
-  /// which was added to what `residual` is the gradient of.
+  /// Where a half's norm stores the sums of its backward: those of its own parameters, and of the second
+  /// matrix's bias, which was added to the tensor whose gradient is `residual`.
   [[nodiscard]] LayerNormSums norm_sums(Half half, const BlockGrads& left) const;
-  /// out = the norm's gradient + grad_y, which reaches the half's input past it; all [n, d].
+  /// out = the norm's gradient + grad_y, since grad_y also reaches the half's input through the residual; all
+  /// [n, d].
   void norm_backward(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                      const at::Tensor& sum, const at::Tensor& grad_y, LayerNormSums sums,
                      at::Tensor& out) const;

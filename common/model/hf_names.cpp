@@ -31,7 +31,7 @@ bool begins_model(const std::vector<std::string_view>& words, std::size_t i) {
          (words[i] == "wte" || words[i] == "wpe" || words[i] == "ln_f" || words[i] == "lm_head");
 }
 
-// Those of no wrapper.
+// The words of a name, without those of wrappers.
 std::vector<std::string_view> words_of(std::string_view in_file) {
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin <= in_file.size();) {

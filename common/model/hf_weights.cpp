@@ -27,7 +27,7 @@ using Shape = std::vector<std::int64_t>;
 
 std::string text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Buffers that old files carry: the causal mask and the score of masked positions.
+// Buffers in old files: the causal mask and the score of masked positions.
 bool is_mask(std::string_view name) {
   return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
@@ -49,7 +49,7 @@ std::string own_fix(const Path& checkpoint) {
          ", to go on with its run";
 }
 
-// What people have beside a safetensors file.
+// Refuses other things that users have next to a safetensors file, with the fix for each.
 const Path& one_safetensors_file(const Path& path) {
   const auto refuse = [&](const std::string& what, const std::string& fix) {
     throw InputError(ExitCode::data, path.string(), what, fix);
@@ -76,7 +76,8 @@ const Path& one_safetensors_file(const Path& path) {
   return path;
 }
 
-// Of "h.3.ln_1.weight" 3; a number that no model has where it has too many digits. -1: of no block.
+// The block's number, 3 for "h.3.ln_1.weight"; a number that no model has if there are too many digits; -1
+// for names outside blocks.
 std::int64_t block_of(std::string_view name) {
   if (!name.starts_with("h.")) return -1;
   std::int64_t block = 0;
@@ -108,7 +109,8 @@ void HfWeights::refuse_stranger(const SafeTensor& tensor, bool of_more_layers) c
          of_more_layers ? fix_of_shapes() : "a GPT-2 file: with this tensor it computes something else");
 }
 
-// Heads of other tasks stand beside the model. What stands inside it would change what it computes.
+// Heads of other tasks next to the model are ignored; unknown tensors inside the model are refused, because
+// they would change what it computes.
 void HfWeights::read_names() {
   std::string beside, prefix;
   for (const SafeTensor& t : reader_.tensors())
@@ -134,7 +136,7 @@ void HfWeights::read_names() {
     notes_.emplace_back("has no biases: they begin at zero, and are trained");
 }
 
-// Conv1D's [in, out], as Hugging Face has it, or Linear's [out, in].
+// Finds out whether matrices are [in, out] (Conv1D, as Hugging Face has them) or [out, in] (Linear).
 void HfWeights::read_orientation(const ParamLayout& layout) {
   const SafeTensor *conv = nullptr, *linear = nullptr;
   for (const ParamTensor& t : layout.unit(1).tensors) {
@@ -158,8 +160,8 @@ const SafeTensor* HfWeights::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : found->second;
 }
 
-// Null: a bias of a file that has none. A matrix that embedding and head share is kept under one of its
-// names.
+// The file's tensor for a name. Null for a bias in a file without biases. A matrix shared by embedding and
+// head may have either name.
 const SafeTensor* HfWeights::source(const std::string& name) const {
   const SafeTensor* found = find(name);
   if (found == nullptr && name == kHead) found = find(kEmbedding);
@@ -176,7 +178,8 @@ Shape HfWeights::file_shape(const ParamTensor& tensor) const {
   return hf_shape(tensor.name, tensor.shape, config_.vocab);
 }
 
-// Rows behind the vocabulary's, up to a multiple of a power of two: what is fast on a GPU.
+// Whether the file's matrix has padding rows after the vocabulary's, up to a multiple of a power of two, as
+// is fast on a GPU.
 bool HfWeights::is_padded(const SafeTensor& found, const Shape& wanted) const {
   if (found.shape.size() != 2 || wanted.size() != 2 || found.shape[1] != wanted[1]) return false;
   for (std::int64_t to = 8; to <= 1024; to *= 2) {
@@ -259,7 +262,7 @@ std::int64_t HfWeights::layers_in_file() const {
   return static_cast<std::int64_t>(blocks.size());
 }
 
-// Whether the workload says what the file's shapes do: then another workload is no help.
+// Whether the workload already has the file's shapes; then another workload does not help.
 bool HfWeights::is_workloads_model() const {
   const SafeTensor *wte = find(kEmbedding), *wpe = find("wpe.weight");
   const Shape tokens{config_.vocab, config_.width}, positions{config_.context, config_.width};
@@ -292,8 +295,8 @@ std::string HfWeights::model_in_file() const {
   return out;
 }
 
-// A model with such a number computes nothing but such numbers, some steps later.
-// rows: of them that are used, where the rest is padding.
+// Refuses numbers that are not finite, because they would spread to everything within a few steps. `rows` is
+// the number of rows that are used; the others are padding.
 void HfWeights::require_finite(const SafeTensor& tensor, std::int64_t rows) const {
   const std::span<const std::byte> all = reader_.bytes(tensor);
   const std::span<const std::byte> bytes =
@@ -313,7 +316,7 @@ void HfWeights::load_unit(const ParamLayout& layout, int unit, const UnitTensors
   if (params.whole.defined()) params.whole.zero_();
   for (const ParamTensor& t : layout.unit(unit).tensors) {
     const SafeTensor* source_of = source(t.name);
-    if (source_of == nullptr) continue;  // zero
+    if (source_of == nullptr) continue;  // stays zero
     const SafeTensor& found = *source_of;
     const at::Tensor here = file_view(t, config_, params, linear_);
     require_finite(found, here.size(0));

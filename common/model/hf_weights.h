@@ -1,9 +1,9 @@
-// GPT-2 weights in Hugging Face's safetensors form, in and out, one tensor at a time.
-//   Their Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] and ours [out, in]: transposed on the way. Who
-//   builds the model of Linear layers (nanoGPT) has them as here: a file's c_attn and c_fc say which it is.
-//   wte and an untied lm_head have `vocab` rows there, or more that fill up a multiple of 2 .. 1024, and
-//   V_pad here: padding rows are cut on the way out and zero on the way in.
-//   Source: transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
+// GPT-2 weights in Hugging Face's safetensors form, read and written one tensor at a time.
+//   Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] in the file and [out, in] here, so they are
+//   transposed. Models built of Linear layers (nanoGPT) store them as here; the shapes of c_attn and c_fc
+//   show which it is. In a file wte and an untied lm_head have `vocab` rows, or more, up to a multiple of
+//   2 .. 1024, and here V_pad: padding rows are dropped on export and zero on load.
+//   Source  transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
 #pragma once
 
 #include <functional>
@@ -16,23 +16,24 @@
 
 namespace sc {
 
-/// Weights in one file. Names as our_name() understands them; f32, bf16 or f16; the buffers h.N.attn.bias and
-/// h.N.attn.masked_bias of old files are ignored. Loads what has all data, and notes what it made of it:
-/// matrices of either orientation, no biases at all (they begin at zero), rows of padding, heads of other
-/// tasks, the shared matrix under either of its names.
+/// Weights in one file: names that our_name() understands, in f32, bf16 or f16. The buffers h.N.attn.bias and
+/// h.N.attn.masked_bias of old files are ignored. Loads whatever contains all data, with a note on what was
+/// unusual: matrices of either orientation, missing biases (zero), padding rows, heads of other tasks, the
+/// shared matrix under either of its names.
 class HfWeights {
  public:
   /// Reads the header alone and compares it with `config`, tensor by tensor.
-  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, there
-  ///           twice, of another shape (both shapes) or of another kind of number; a tied model and a file
-  ///           whose lm_head.weight is not its wte.weight; a file or folder of this program's checkpoints;
-  ///           those of check_hf_config().
+  ///   Errors  InputError (exit 65) naming the file and the first tensor that is missing, unknown, duplicate,
+  ///           of another shape (both shapes) or of another kind of number; a tied model and a file whose
+  ///           lm_head.weight is not its wte.weight; a file or folder of this program's checkpoints; those of
+  ///           check_hf_config().
   HfWeights(const Path& path, const GptConfig& config);
-  /// What whoever gave the file should know, a line each.
+  /// Notes for the user, one line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Fills one unit: padding rows and gaps between tensors become zeros. Any layout of the config's model;
-  /// any dtype and device. An untied model and a file without lm_head.weight: the head starts from wte.
+  /// Fills one unit; padding rows and gaps between tensors become zeros. Takes any layout of the config's
+  /// model, any dtype and device. If an untied model meets a file without lm_head.weight, the head starts
+  /// from wte.
   ///   Errors  InputError (exit 65) naming a tensor that holds a number that is not finite.
   void load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const;
 
@@ -58,15 +59,14 @@ class HfWeights {
   GptConfig config_;
   SafetensorsReader reader_;
   std::map<std::string, const SafeTensor*> tensors_;  // by our names
-  bool linear_ = false;                               // matrices stand as here: [out, in]
+  bool linear_ = false;                               // matrices are [out, in], as here
   bool has_biases_ = false;
   std::vector<std::string> notes_;
 };
 
-/// Writes a whole model to `file` (empty; usually inside atomic_write_file), named as save_pretrained names
-/// it.
+/// Writes a whole model to `file` (empty; usually inside atomic_write_file) under save_pretrained's names.
 ///   unit   called for 0, 1, ... in turn; what it returns must stay valid until the next call.
-///   dtype  f32, bf16 or f16 of the file.
+///   dtype  f32, bf16 or f16, for the file.
 void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
                        const std::function<UnitTensors(int unit)>& unit);
 

@@ -15,25 +15,25 @@
 namespace sc {
 namespace {
 
-// FNV-1a.
+// The hash FNV-1a.
 std::uint64_t hash(std::string_view name) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-// Uniform in (0, 1): 53 bits, never 0.
+// Uniform in (0, 1) with 53 random bits; never 0.
 double uniform_above_zero(std::uint64_t key, std::uint64_t counter) {
   const std::uint64_t bits = spread64(key + counter * kGolden64);
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
 }
 
-// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and
-// 2i + 1 share two uniforms, wherever a range begins.
+// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and 2i +
+// 1 share two uniforms, wherever a range begins.
 void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span<float> out) {
   constexpr std::int64_t kGrain = 1 << 12;
   const auto size = static_cast<std::int64_t>(out.size());
-  const std::int64_t odd = begin % 2;  // the range begins with a pair's second element
+  const std::int64_t odd = begin % 2;  // 1 if the range begins with the second element of a pair
   at::parallel_for(0, ceil_div(odd + size, 2), kGrain, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 2 * first - odd; i < 2 * last - odd; i += 2) {
       const auto pair = static_cast<std::uint64_t>(begin + i);
@@ -45,10 +45,10 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
   });
 }
 
-// Elements `range` of the whole tensor into `out`.
+// Writes the elements `range` of the whole tensor to `out`.
 void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, Range range,
                  const at::Tensor& out) {
-  constexpr std::int64_t kPiece = 1 << 20;  // even; keeps a large tensor out of host memory
+  constexpr std::int64_t kPiece = 1 << 20;  // even; bounds the host memory for a large tensor
   const bool residual = t.name.ends_with("c_proj.weight");
   const double stddev = residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)) : 0.02;
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";

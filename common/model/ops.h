@@ -1,9 +1,8 @@
-// The arithmetic of a GPT: forward and backward of each layer, results handed in.
-//   Matrices are row-major views; N = B * T rows. Every function writes all of its outputs (or adds, where
-//   Write says so) and keeps nothing. Bit-equal for equal inputs at one intra-op thread, wherever the
-//   operands lie in memory. `sums` outputs are [n] fp32 whatever the dtype, so that a bias's gradient is
-//   rounded once. What an implementation allocates inside a call and frees before it returns:
-//   plan_op_scratch_bytes.
+// The arithmetic of a GPT: forward and backward of each layer, writing into tensors of the caller.
+//   Matrices are row-major views; N = B * T rows. Every function writes all of its outputs (or adds to them,
+//   where Write says so) and keeps nothing. With one intra-op thread equal inputs give equal bits, wherever
+//   the operands lie in memory. `sums` outputs are [n] fp32 for every dtype, so that a bias's gradient is
+//   rounded once. Memory that an implementation allocates and frees inside a call: plan_op_scratch_bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,33 +15,32 @@
 
 namespace sc {
 
-/// What a function does to a gradient: write it, or add to what is there.
+/// What a function does to a gradient: overwrite it, or add to it.
 enum class Write { overwrite, accumulate };
 
-/// Column sums that a LayerNorm's backward can take while its rows are in cache; the last two only if
-/// defined.
+/// Column sums that a LayerNorm's backward takes while its rows are in cache; the last two are optional
+/// (undefined).
 struct LayerNormSums {
   at::Tensor weight, bias;  // [d] gradients of the norm's own parameters
-  at::Tensor residual;      // [d] columns of `residual`: the bias gradient of the linear layer that ends the
-                            // branch above
-  at::Tensor grad_x;        // [d] columns of `grad_x`: of the linear layer that wrote x
+  // [d] columns of `residual`: the bias gradient of the linear layer that ends the branch above.
+  at::Tensor residual;
+  at::Tensor grad_x;  // [d] columns of `grad_x`: the bias gradient of the linear layer that wrote x
 };
 
-/// A vector's gradient and where it is stored: sums [n] fp32, grad [n].
+/// The sums of a vector's gradient, and where it is stored: sums [n] fp32, grad [n].
 struct StoredSums {
   at::Tensor sums, grad;
 };
 
-/// Of a sum over ranks, of the branch that it ends, and of the norm behind it (weight undefined: none).
+/// Finishes a branch after its sum over ranks, and applies the norm that follows (weight undefined: none).
 struct AddNorm {
   at::Tensor in, bias, sum;      // [n, d], [d], [n, d]
-  at::Tensor x;                  // [n, d] written; may be `in`
+  at::Tensor x;                  // [n, d] output; may be `in`
   at::Tensor weight, norm_bias;  // [d]
-  at::Tensor y, mean, rstd;      // [n, d], [n] fp32 x 2 written
+  at::Tensor y, mean, rstd;      // outputs: [n, d], and twice [n] fp32
 };
 
-/// One implementation for a device. Stateless as seen from outside; functions may run on several threads at
-/// once.
+/// One implementation for one device. Stateless for callers; functions may run on several threads at once.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -50,8 +48,8 @@ class Ops {
   /// x [B, T, d] = wte[tokens] + wpe[0..T).  tokens [B, T] int64, wte [V_pad, d], wpe [context, d].
   virtual void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
                      at::Tensor& x) const = 0;
-  /// Rows of grad_x [B, T, d] added in token order to grad_wte [V_pad, d], and over B to grad_wpe [context,
-  /// d]; rows that no token touches become or stay what `Write` makes of them.
+  /// Adds rows of grad_x [B, T, d] in token order to grad_wte [V_pad, d], and over B to grad_wpe [context,
+  /// d]. With Write::overwrite rows without a token become zero.
   virtual void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
                               Write wte, at::Tensor& grad_wpe, Write wpe) const = 0;
 
@@ -61,26 +59,26 @@ class Ops {
   /// y = residual + x w^T + bias; residual [N, out] may not alias y.
   virtual void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                                const at::Tensor& residual, at::Tensor& y) const = 0;
-  /// pre = x w^T + bias, y = gelu(pre), in its tanh form.
+  /// pre = x w^T + bias, y = gelu(pre) in its tanh form.
   virtual void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                            at::Tensor& y) const = 0;
-  /// y [N, out] = x w^T: the head.
+  /// y [N, out] = x [N, in] w^T; used by the head.
   virtual void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const = 0;
   /// grad_x [N, in] = grad_y [N, out] w.
   virtual void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
                                      at::Tensor& grad_x) const = 0;
-  /// grad_w [out, in] (+)= grad_y^T x. grad_w may be fp32 beside 16-bit operands.
+  /// grad_w [out, in] (+)= grad_y^T x. grad_w may be fp32 with 16-bit operands.
   virtual void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                                       Write write) const = 0;
-  /// sums [n] = columns of m [N, n].
+  /// sums [n] = column sums of m [N, n].
   virtual void column_sums(const at::Tensor& m, at::Tensor& sums) const = 0;
-  /// For each: grad (+)= sums, rounded to grad's dtype. All gradients of one dtype.
+  /// grad (+)= sums for each vector, rounded to grad's dtype. All gradients have one dtype.
   virtual void store_sums(std::span<const StoredSums> vectors, Write write) const = 0;
 
-  /// y = gelu(pre): recomputation.
+  /// y = gelu(pre), for recomputation.
   virtual void gelu(const at::Tensor& pre, at::Tensor& y) const = 0;
-  /// In place: grad [N, n] with respect to gelu's output becomes that with respect to `pre`; sums [n]: its
-  /// columns.
+  /// In place: grad [N, n], the gradient of gelu's output, becomes the gradient of `pre`; sums [n] are its
+  /// column sums.
   virtual void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const = 0;
 
   /// y [N, d] = (x - mean) rstd weight + bias, eps 1e-5; mean, rstd [N] fp32.
@@ -93,58 +91,60 @@ class Ops {
                                    const at::Tensor& residual, at::Tensor& grad_x,
                                    LayerNormSums& sums) const = 0;
 
-  /// Causal attention, scale 1/sqrt(D). qkv [B, T, 3, H, D] packed, out [B, T, H, D], lse [B, H, T] fp32 (log
-  /// of each row's sum of exponentials).
+  /// Causal attention with scale 1/sqrt(D). qkv [B, T, 3, H, D] packed, out [B, T, H, D], lse [B, H, T] fp32
+  /// (log of each row's sum of exponentials).
   virtual void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const = 0;
-  /// grad_qkv packed like qkv; sums [3 H D]: its columns.
+  /// grad_qkv is packed like qkv; sums [3 H D] are its column sums.
   virtual void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
                                   const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const = 0;
 
-  /// Adds the rows' cross entropy (nats) to loss_sum and the number of targets >= 0 to tokens, both [] fp64.
-  ///   logits [n, V_pad], of which the first `vocab` columns count; targets [n] int64; a target < 0 has no
-  ///   loss. If `scale` ([] fp32) is defined, logits become their gradient: (softmax - onehot) * scale, zero
-  ///   in padding columns and rows without a target. Otherwise they are left undefined.
+  /// Adds the rows' cross entropy (nats) to loss_sum, and the number of targets >= 0 to tokens, both [] fp64.
+  ///   logits  [n, V_pad], of which the first `vocab` columns count. If `scale` ([] fp32) is defined, they
+  ///           become their gradient: (softmax - onehot) * scale, zero in padding columns and in rows without
+  ///           a target. Otherwise they are left undefined.
+  ///   targets [n] int64; a target < 0 has no loss.
   virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                              const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
 
-  // --- of a tensor rank: a part of the vocabulary, a run of a micro-batch's tokens, sums that came over
-  // ranks ---
+  // Operations of a tensor rank, which has a part of the vocabulary and a run of a micro-batch's tokens.
 
-  /// x [N, d] = wte[tokens] where the row is in `rows` of the vocabulary, else 0.  tokens [B, T]; wte
-  ///                                                                               [rows.size(), d].
+  /// x [N, d] = wte[tokens] where the token is in `rows` of the vocabulary, otherwise 0. tokens [B, T]; wte
+  /// [rows.size(), d].
   virtual void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows,
                           at::Tensor& x) const = 0;
-  /// Rows of grad_x [N, d] added in token order to those of grad_wte [rows.size(), d] that `rows` has.
+  /// Adds rows of grad_x [N, d], in token order, to the rows of grad_wte [rows.size(), d] whose tokens are in
+  /// `rows`.
   virtual void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                    at::Tensor& grad_wte, Write write) const = 0;
-  /// x [n, d] = sum + wpe, of tokens `run` of a micro-batch with `length` a row.
+  /// x [n, d] = sum + wpe, for the tokens `run` of a micro-batch with `length` tokens per row.
   virtual void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
                              at::Tensor& x) const = 0;
-  /// Rows of grad_x [n, d] added in token order to grad_wpe [context, d].
+  /// Adds rows of grad_x [n, d] in token order to grad_wpe [context, d].
   virtual void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length,
                                   at::Tensor& grad_wpe, Write write) const = 0;
-  /// What follows a sum over ranks: x = (in + bias) + sum, and its layer_norm.
+  /// x = (in + bias) + sum after a sum over ranks, and its layer_norm.
   virtual void add_norm(const AddNorm& op) const = 0;
-  /// A softmax over columns that several ranks have, in two steps with a gather between them. First
-  /// statistics [n, 2] fp32 of this rank's columns: their maximum m and the sum of exp(logit - m); -inf and 0
-  /// of none.
-  ///   logits [n, v], of which the first `columns` count.
+  /// First step of a softmax over columns of several ranks: statistics [n, 2] fp32 of this rank's columns,
+  /// which are their maximum m and the sum of exp(logit - m); -inf and 0 if there are no columns. The ranks
+  /// then gather the statistics.
+  ///   logits  [n, v], of which the first `columns` count.
   virtual void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const = 0;
-  /// Then, of the rows' cross entropy, what belongs to targets among this rank's columns [first, first +
-  /// columns) of the vocabulary; so much is added to loss_sum and tokens. `scale` and logits as in
+  /// Second step: adds the cross entropy of rows whose target is in this rank's columns [first, first +
+  /// columns) of the vocabulary to loss_sum, and their number to tokens. `scale` and logits as in
   /// cross_entropy.
-  ///   statistics [ranks, n, 2]: of all ranks, which are added up in rank order.
+  ///   statistics  [ranks, n, 2] of all ranks, which are added up in rank order.
   virtual void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                                 const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
                                 at::Tensor& tokens) const = 0;
 };
 
-/// ATen on any device and dtype: the reference of every other implementation. Attention is written out and
+/// ATen on any device and dtype: the reference for every other implementation. Attention is written out and
 /// holds [B, H, T, T].
 std::unique_ptr<const Ops> make_reference_ops();
-/// aten, cpu: the reference with ATen's fused attention, and own loops in fp32 where they were measured to be
-/// faster (ops_cpu.cpp).
-///   cudnn_attention  whether a GPU's attention may be cuDNN's (attention_uses_cudnn); written out otherwise.
+/// For aten on the CPU: the reference with ATen's fused attention, and with our own fp32 loops where they
+/// were measured to be faster (ops_cpu.cpp).
+///   cudnn_attention  whether a GPU's attention may be cuDNN's (attention_uses_cudnn); otherwise it is
+///                    written out.
 ///   Errors           InputError (exit 69) for a backend that this build or device does not have.
 std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device, bool cudnn_attention = true);
 

@@ -1,4 +1,4 @@
-// The reference of a tensor rank's operations (the last part of ops.h).
+// The reference of the operations of a tensor rank (the last part of ops.h).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
@@ -15,7 +15,7 @@
 namespace sc {
 namespace {
 
-/// Which of the ids are in `rows`, and where they are in them (anywhere, of the others).
+/// Which of the ids are in `rows`, and their index there (arbitrary for the others).
 struct Mine {
   Mine(const at::Tensor& ids, Range rows)
       : index((ids.view({-1}) - rows.begin).clamp_(0, rows.size() - 1)),
@@ -23,7 +23,7 @@ struct Mine {
   at::Tensor index, others;
 };
 
-/// Calls f(first row of `run`, rows, position of the first) for pieces of it that lie in one row of the
+/// Calls f(first row of `run`, rows, position of the first) for pieces of the run that lie in one row of the
 /// batch.
 template <class F>
 void for_each_row(Range run, std::int64_t length, const F& f) {
@@ -42,8 +42,8 @@ void AtenOps::embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range 
   x.masked_fill_(mine.others.unsqueeze(1), 0);
 }
 
-// Zeros are added to some row for the others' tokens: shapes do not depend on the tokens, so that a graph can
-// hold it.
+// For tokens of other ranks zeros are added to some row, so that shapes do not depend on the tokens and a
+// graph can hold it.
 void AtenOps::embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                   at::Tensor& grad_wte, Write write) const {
   if (write == Write::overwrite) grad_wte.zero_();
@@ -88,8 +88,8 @@ void AtenOps::softmax_part(const at::Tensor& logits, std::int64_t columns, at::T
 }
 
 // [anchor: one-collective-in-the-loss]
-// With M the largest of all ranks' maxima, their sums are of exp(logit - m_r) and become sums of exp(logit -
-// M).
+// Each rank's sum is of exp(logit - m_r) with its own maximum m_r; with M, the largest of these, it becomes a
+// sum of exp(logit - M).
 void AtenOps::softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                                const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
                                at::Tensor& tokens) const {

@@ -1,4 +1,5 @@
-// CPU: ATen's fused attention, and fp32 loops where ATen needs several passes or fresh memory.
+// Operations of the CPU: ATen's fused attention, and fp32 loops where ATen needs several passes or fresh
+// memory.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -12,7 +13,7 @@
 namespace sc {
 namespace {
 
-// Elementwise, so that the cut into pieces changes no bit.
+// Elementwise, so that cutting into pieces changes no bit.
 template <class F>
 void in_pieces(std::int64_t n, const F& f) {
   constexpr std::int64_t kGrain = 1 << 15;
@@ -72,7 +73,7 @@ class CpuOps final : public AtenOps {
 
   void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
     if (logits.scalar_type() != at::kFloat) return AtenOps::softmax_part(logits, columns, statistics);
-    // The logits stay as they are.
+    // softmax_part_f32 does not change the logits.
     const LogitRows rows{logits.size(0), columns, logits.size(1), logits.mutable_data_ptr<float>()};
     softmax_part_f32(rows, statistics.mutable_data_ptr<float>());
   }

@@ -8,13 +8,13 @@
 
 namespace sc {
 
-/// Attention through ATen's cuDNN operation where cuDNN has a kernel (attention_uses_cudnn), as the reference
-/// otherwise.
-///   Allocates  forward: out and lse; backward: the three gradients and cuDNN's fp32 dq (LibTorch's
+/// Attention through ATen's cuDNN operation if cuDNN takes the shape (attention_uses_cudnn), otherwise the
+/// reference's.
+///   Allocates  forward: out and lse; backward: the three gradients and cuDNN's fp32 dq (from LibTorch's
 ///              allocator, freed at once).
 class CudnnOps : public AtenOps {
  public:
-  /// cudnn false: this GPU has none, attention is the reference's.
+  /// With `cudnn` false attention is always the reference's.
   explicit CudnnOps(bool cudnn) : cudnn_(cudnn) {}
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
@@ -24,7 +24,7 @@ class CudnnOps : public AtenOps {
   [[nodiscard]] bool uses_cudnn(const at::Tensor& qkv) const;
 
  private:
-  // Dropout's random state, which the operation asks for although there is no dropout: [] int64, 0.
+  // Dropout's random state, [] int64 0, which the operation requires although there is no dropout.
   const at::Tensor& no_seed(const at::Tensor& like) const;
   const bool cudnn_;
   mutable std::once_flag seed_once_;

@@ -1,13 +1,12 @@
-// The GPU's own kernels where ATen needs several passes over memory: norms, GELU's backward, sums over
-// columns, the residual in a product, cross entropy, embedding. Attention is cuDNN's, without copies; all
-// other products are ATen's.
-//   The 16-bit path is what they are made for; fp32 works too. A step allocates nothing, but where ATen
-//   computes: attention in fp32 or that cuDNN does not take, rows of more than kWidestFusedRow elements.
-//   Scratch: common/memory/stream_scratch.h. Bit-equal run to run, attention's backward only if
-//   `deterministic`: otherwise it adds up dq as blocks finish, which is faster.
-//   An operation whose rows are not whole multiples of 8 elements at 16-byte addresses goes to its ATen twin,
-//   too:
-//   GPT's shapes and ParamLayout's alignment never do.
+// Own GPU kernels where ATen needs several passes over memory: norms, GELU's backward, sums over columns, the
+// residual in a product, cross entropy, embedding. Attention is cuDNN's without copies; all other products
+// are ATen's.
+//   The kernels are made for the 16-bit path; fp32 works too. A step allocates nothing, except where ATen
+//   computes: attention in fp32 or of shapes that cuDNN does not take, rows of more than kWidestFusedRow
+//   elements. Scratch: common/memory/stream_scratch.h. Bits are equal from run to run, for attention's
+//   backward only with `deterministic`: otherwise it adds up dq as blocks finish, which is faster. Operands
+//   whose rows are not multiples of 8 elements at 16-byte addresses go to ATen's operation. GPT's shapes and
+//   ParamLayout's alignment never cause that.
 #include <c10/cuda/CUDAStream.h>
 
 #include <initializer_list>
@@ -28,13 +27,13 @@ namespace {
 
 static_assert(fused::kMaxWidth == kWidestFusedRow);
 
-// From how many rows on GELU in the product's epilogue pays (H200: at 2048 rows it does not).
+// The number of rows from which on GELU in the product's epilogue pays (on an H200 it does not at 2048).
 constexpr std::int64_t kRowsForGeluEpilogue = 4096;
 
 cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
-// What the kernels can read: whole pieces of eight elements, at 16-byte addresses, contiguous. Undefined
-// tensors pass.
+// Whether the kernels can read the tensors: contiguous, in whole pieces of eight elements, at 16-byte
+// addresses. Undefined tensors pass.
 bool in_pieces(std::int64_t width, std::initializer_list<const at::Tensor*> tensors) {
   if (width % 8 != 0) return false;
   for (const at::Tensor* t : tensors) {
@@ -134,7 +133,8 @@ class FusedOps final : public CudnnOps {
                   stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
   }
 
-  // GELU in the product's epilogue for many rows; a kernel of its own for few, where that is faster.
+  // GELU runs in the product's epilogue for many rows, and in a kernel of its own for few rows, where that is
+  // faster.
   void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                    at::Tensor& y) const override {
     const bool epilogue =
@@ -155,9 +155,8 @@ class FusedOps final : public CudnnOps {
         stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
   }
 
-  // cublasLt where grad_w is fp32 beside 16-bit operands; ATen otherwise.
-  // Row-major grad_w [out, in] = grad_y^T x is column-major grad_w [in, out] = x grad_y^T with x [in, N],
-  // grad_y [out, N].
+  // Uses cublasLt if grad_w is fp32 with 16-bit operands, otherwise ATen. Row-major grad_w [out, in] =
+  // grad_y^T x is column-major grad_w [in, out] = x grad_y^T with x [in, N], grad_y [out, N].
   void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                               Write write) const override {
     const bool ours = grad_w.scalar_type() != x.scalar_type() && grad_w.size(0) % 8 == 0 &&
@@ -257,7 +256,7 @@ class FusedOps final : public CudnnOps {
     fused::layer_norm_backward(op, stream_scratch(fused::layer_norm_backward_scratch_bytes(width)), stream());
   }
 
-  // cuDNN on the packed operands: no fresh tensors, no copies.
+  // cuDNN works on the packed operands, without new tensors and copies.
   void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
     if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
     const fused::AttentionShape shape = shape_of(qkv);

@@ -1,4 +1,4 @@
-// Any Ops, with every call bracketed for --profile.
+// Any Ops with every call reported for --profile.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 
 namespace sc {
 
-/// `inner`, told to OpProfiler::current() with the arithmetic and the traffic that its shapes imply.
+/// Reports every call of `inner` to OpProfiler::current(), with the arithmetic and traffic that follow from
+/// its shapes.
 std::shared_ptr<const Ops> make_profiled_ops(std::shared_ptr<const Ops> inner);
 
 }  // namespace sc

@@ -23,8 +23,9 @@ ParamTensor tensor(std::string name, std::vector<std::int64_t> shape) {
 }
 
 // [anchor: one-rule-cuts-every-matrix]
-// A rank's tensors: [outer, split, inner] of the whole one, and a range of split. Rows of a matrix are cut
-// with outer = 1 (fused qkv: 3, so that a rank has its heads of each), columns with inner = 1.
+// Each tensor of a rank is a range of the middle dimension of [outer, split, inner], a view of the whole
+// tensor. Rows of a matrix are cut with outer = 1 (fused qkv: 3, so that a rank has its heads of each),
+// columns with inner = 1.
 class Tensors {
  public:
   Tensors(const GptConfig& config, const TensorCut& cut) : c_(config), cut_(cut) {}
@@ -62,7 +63,8 @@ class Tensors {
   }
 
  private:
-  // Products like whole vectors of 64; where there are fewer than ranks, each has some all the same.
+  // Products like multiples of 64. If there are fewer of those than ranks, smaller granules give every rank a
+  // part.
   [[nodiscard]] std::int64_t granule(std::int64_t size) const {
     constexpr std::int64_t kFew = 4;
     return size % kAlign == 0 && size / kAlign >= cut_.ranks ? kAlign : kFew;
@@ -72,7 +74,7 @@ class Tensors {
     if (cut_.ranks > 1) t.segment = Segment::whole;
     return t;
   }
-  // Of dimension `dim`: rows, which may be `outer` groups of them, or a matrix's columns.
+  // Cuts dimension `dim`: rows, in `outer` groups, or a matrix's columns.
   [[nodiscard]] static ParamTensor cut(std::string name, std::vector<std::int64_t> shape, std::size_t dim,
                                        std::int64_t outer, Range part) {
     ParamTensor t = tensor(std::move(name), std::move(shape));
@@ -88,7 +90,7 @@ class Tensors {
   TensorCut cut_;
 };
 
-// Elements of a tensor that are parameters: wte and lm_head carry padding rows.
+// The elements of a tensor that are parameters: wte and lm_head have padding rows.
 std::int64_t real_numel(const ParamTensor& t, const GptConfig& c) {
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
   if (!padded) return t.numel();
@@ -96,7 +98,7 @@ std::int64_t real_numel(const ParamTensor& t, const GptConfig& c) {
   return std::clamp<std::int64_t>(c.vocab - first, 0, t.shape[0]) * c.width;
 }
 
-// Puts the tensors one behind the other into their segments and pads each segment for `world` slices.
+// Places the tensors one after another into their segments, and pads each segment for `world` slices.
 UnitLayout place(std::vector<ParamTensor> tensors, std::int64_t world) {
   UnitLayout unit;
   for (ParamTensor& t : tensors) {
@@ -160,7 +162,7 @@ ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t 
                          const TensorCut& cut)
     : config_(config), world_(world), persist_below_(persist_below), cut_(cut) {
   check(config, world, cut);
-  // Functions of a plan, and ranks that are alike, ask for the same few layouts over and over.
+  // Cached, because the functions of a plan, and equal ranks, ask for the same few layouts over and over.
   using Asked = std::tuple<GptConfig, WorldSize, std::int64_t, TensorCut>;
   thread_local std::array<std::pair<Asked, std::shared_ptr<const std::vector<UnitLayout>>>, 16> known;
   thread_local std::size_t next = 0;
@@ -208,7 +210,7 @@ std::vector<Range> ParamLayout::decay_ranges(int unit, Segment segment, Range ra
                      std::min(t.offset + t.numel(), range.end) - range.begin};
     if (part.size() <= 0) continue;
     if (!ranges.empty() && ranges.back().end == part.begin) {
-      ranges.back().end = part.end;  // neighbours without a gap are one range
+      ranges.back().end = part.end;  // neighbours without a gap become one range
     } else {
       ranges.push_back(part);
     }

@@ -18,22 +18,23 @@ inline constexpr std::int64_t kAlign = 64;
 
 enum class Segment : std::uint8_t { sharded, whole };
 
-/// Tensor parallelism: which part of every matrix that is cut a layout has. One rank: nothing is cut.
+/// Tensor parallelism: the rank whose part of every cut matrix a layout describes. With one rank nothing is
+/// cut.
 struct TensorCut {
   int rank = 0, ranks = 1;
   bool operator==(const TensorCut&) const = default;
-  /// Of `size` elements in granules, which are never divided and which `granule` divides.
+  /// This rank's part of `size` elements, cut at multiples of `granule`, which divides `size`.
   [[nodiscard]] Range part(std::int64_t size, std::int64_t granule) const;
 };
 
 struct ParamTensor {
   std::string name;  // Hugging Face's: "h.0.attn.c_attn.weight"; untied head: "lm_head.weight"
-  std::vector<std::int64_t>
-      shape;  // as stored here: matrices [out, in] (Hugging Face's Conv1D transposed), wte [V_pad, d]
+  // As stored here: matrices [out, in] (Hugging Face's Conv1D transposed), wte [V_pad, d].
+  std::vector<std::int64_t> shape;
   Segment segment = Segment::sharded;
   std::int64_t offset = 0;  // elements from the start of the unit's segment
   bool decay = false;       // weight decay applies (matrices, embeddings included)
-  /// The whole tensor, seen as [outer, split, inner]: `part` of the split dimension is here.
+  /// The whole tensor, viewed as [outer, split, inner]; `part` of the split dimension is here.
   struct Whole {
     std::vector<std::int64_t> shape;
     std::int64_t outer = 1, split = 1, inner = 1;
@@ -41,15 +42,15 @@ struct ParamTensor {
     [[nodiscard]] std::int64_t numel() const { return outer * split * inner; }
   } whole;
   [[nodiscard]] std::int64_t numel() const { return whole.outer * run(); }
-  /// So many elements lie in one piece here and in the whole tensor.
+  /// The number of elements that are contiguous both here and in the whole tensor.
   [[nodiscard]] std::int64_t run() const { return whole.part.size() * whole.inner; }
   [[nodiscard]] bool is_cut() const { return whole.part.size() < whole.split; }
-  /// Of a matrix some of its columns: a run is a part of a row.
+  /// Whether this is some columns of a matrix, so that a run is a part of a row.
   [[nodiscard]] bool is_columns() const { return is_cut() && whole.inner == 1 && shape.size() == 2; }
 };
 
-/// Calls f(Range of the tensor as it is here, where in the whole tensor that begins) for the pieces of
-/// `range` that lie in one piece in both, in order.
+/// Splits `range` into pieces that are contiguous both here and in the whole tensor, and calls f(piece here,
+/// where it begins in the whole tensor) for each, in order.
 template <class F>
 void for_each_run(const ParamTensor& tensor, Range range, F&& f) {
   const ParamTensor::Whole& whole = tensor.whole;
@@ -61,13 +62,13 @@ void for_each_run(const ParamTensor& tensor, Range range, F&& f) {
   }
 }
 
-/// One unit: its tensors in order, and the padded length of each segment (a multiple of world * kAlign; whole
-/// may be 0).
+/// One unit: its tensors in order, and the padded length of each segment, a multiple of world * kAlign (0 for
+/// an empty one).
 struct UnitLayout {
   std::vector<ParamTensor> tensors;
   std::int64_t sharded_size = 0, whole_size = 0;  // padded
-  std::int64_t sharded_begin = 0,
-               whole_begin = 0;  // where the segment starts in the arena of all units' segments of that kind
+  // Where each segment starts in the arena of all units' segments of its kind.
+  std::int64_t sharded_begin = 0, whole_begin = 0;
   [[nodiscard]] std::int64_t size(Segment s) const {
     return s == Segment::sharded ? sharded_size : whole_size;
   }
@@ -82,14 +83,14 @@ struct UnitLayout {
   }
 };
 
-/// The flat layout of a model for `world` slices.  Source: design of ZeRO's flat buffers, arXiv:1910.02054
-/// section 5.
-/// With a tensor cut it is that of one tensor rank: what it has a part of lies in the sharded segment (its
-/// heads of attention, its columns of the MLP, its rows of the vocabulary), what every one of them has in the
-/// whole one (norms, the biases of c_proj, wpe). Cuts may be uneven. Source: arXiv:1909.08053 section 3.
+/// The flat layout of a model for `world` slices, as ZeRO's flat buffers (arXiv:1910.02054 section 5). With a
+/// tensor cut it is the layout of one tensor rank: the sharded segment has what the rank has a part of (heads
+/// of attention, columns of the MLP, rows of the vocabulary), the whole segment what every tensor rank has
+/// (norms, the biases of c_proj, wpe). Cuts may be uneven.
+/// Source: arXiv:1909.08053 section 3.
 class ParamLayout {
  public:
-  /// persist_below: tensors with fewer elements (before padding) go to the whole segment; 0 = none.
+  /// Tensors with fewer than `persist_below` elements, without padding, go to the whole segment; 0: none do.
   ///   Errors  InputError (exit 64) for a model without a layout, or fewer heads than tensor ranks.
   ParamLayout(const GptConfig& config, WorldSize world, std::int64_t persist_below = 0)
       : ParamLayout(config, world, persist_below, {}) {}
@@ -110,21 +111,22 @@ class ParamLayout {
   [[nodiscard]] Elements arena_size() const {
     return arena_size(Segment::sharded) + arena_size(Segment::whole);
   }
-  /// Real parameters, padding aside (wte counted with `vocab` rows: GPT-2's published counts).
+  /// The number of parameters without padding (wte counted with `vocab` rows, as in GPT-2's published
+  /// counts).
   [[nodiscard]] Elements parameters() const;
 
   [[nodiscard]] const TensorCut& cut() const { return cut_; }
-  /// What of the model is here: heads of attention, columns of the MLP, rows of the padded vocabulary.
+  /// This rank's part of the model: heads of attention, columns of the MLP, rows of the padded vocabulary.
   [[nodiscard]] Range heads() const;
   [[nodiscard]] Range hidden() const;
   [[nodiscard]] Range vocab_rows() const;
-  /// The same without its cut: where whole tensors lie.
+  /// The layout without its cut: where whole tensors lie.
   [[nodiscard]] ParamLayout whole() const { return {config_, world_, persist_below_}; }
 
   /// Rank r's slice of a unit's segment, relative to the segment's start.
   [[nodiscard]] Range slice(int unit, Segment segment, Rank rank) const;
-  /// The parts of `range` (of the unit's segment) that weight decay applies to, relative to range.begin: what
-  /// adamw_step wants for a slice. Ascending, disjoint.
+  /// The parts of `range` of the unit's segment to which weight decay applies, relative to range.begin, as
+  /// adamw_step needs them for a slice. Ascending, disjoint.
   [[nodiscard]] std::vector<Range> decay_ranges(int unit, Segment segment, Range range) const;
 
  private:
@@ -134,7 +136,7 @@ class ParamLayout {
   WorldSize world_;
   std::int64_t persist_below_;
   TensorCut cut_;
-  std::shared_ptr<const std::vector<UnitLayout>> units_;  // copies of a layout share them
+  std::shared_ptr<const std::vector<UnitLayout>> units_;  // shared by copies of the layout
 };
 
 }  // namespace sc

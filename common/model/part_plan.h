@@ -1,4 +1,4 @@
-// What one device or one tensor rank has of a micro-batch and of the model's sizes. No torch.
+// The part of a micro-batch and of the model's sizes that one device or one tensor rank has. No torch.
 #pragma once
 
 #include "common/base/range.h"
@@ -7,26 +7,26 @@
 
 namespace sc {
 
-/// The rows of activations between a block's halves, where a tensor rank has no part of a matrix. split: each
-/// has a run of the micro-batch's tokens (sequence parallelism, arXiv:2205.05198); whole: each has all
-/// (arXiv:1909.08053).
+/// The rows of activations outside the matrices. split: each tensor rank has a run of the micro-batch's
+/// tokens (sequence parallelism, arXiv:2205.05198); whole: each has all tokens (arXiv:1909.08053).
 enum class TokenShare { split, whole };
 
-inline constexpr std::int64_t kFp32 = 4;  // bytes of statistics and sums, which are fp32 whatever the dtype
+inline constexpr std::int64_t kFp32 = 4;  // bytes; statistics and sums are fp32 for every dtype
 
-/// Sizes of one tensor rank, or of one device, which has everything. N = B T tokens of a micro-batch.
+/// The sizes of one tensor rank, or of one device, which has everything. N = B T tokens of a micro-batch.
 struct PartSizes {
-  ///   Errors  InputError (exit 64): the ranks cannot share the tokens evenly.
+  /// For a tensor rank.
+  ///   Errors  InputError (exit 64) if the ranks cannot share the tokens evenly.
   PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare share);
-  explicit PartSizes(const RunShape& run);  // of one device
+  explicit PartSizes(const RunShape& run);  // for one device
 
   std::int64_t B, T, N, d;
-  Range tokens;             // of the N: this rank's own
-  std::int64_t heads, att;  // its heads of attention, and their elements a token: att = heads x head_dim
+  Range tokens;             // this rank's own tokens out of N
+  std::int64_t heads, att;  // its heads, and their elements per token: att = heads x head_dim
   std::int64_t hidden;      // its columns of the MLP
   Range vocab;              // its rows of the padded vocabulary
   std::int64_t chunk;       // rows of logits at a time
-  std::int64_t ranks;       // that share all this
+  std::int64_t ranks;       // the number of tensor ranks
   std::int64_t e;           // bytes of an element of the workload's dtype
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }

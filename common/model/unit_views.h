@@ -7,8 +7,8 @@
 
 namespace sc {
 
-/// sharded: [layout.arena_size(Segment::sharded)]; whole likewise; undefined where all units' segments of
-/// that kind are empty.
+/// The vectors of all units. `sharded` is [layout.arena_size(Segment::sharded)], `whole` likewise; each is
+/// undefined if all units' segments of that kind are empty.
 inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::Tensor& sharded,
                                            const at::Tensor& whole = {}) {
   std::vector<UnitTensors> units;
@@ -20,7 +20,7 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::
   return units;
 }
 
-/// Of an arena [layout.arena_size()] that has all sharded segments in front, and all whole ones behind them.
+/// The whole segments of an arena [layout.arena_size()] in which they follow all sharded segments.
 inline at::Tensor whole_segments(const ParamLayout& layout, const at::Tensor& arena) {
   const std::int64_t sharded = layout.arena_size(Segment::sharded).value();
   return arena.narrow(0, sharded, arena.numel() - sharded);
@@ -31,8 +31,8 @@ inline std::vector<UnitTensors> unit_views_of_both(const ParamLayout& layout, co
                     whole.numel() > 0 ? whole : at::Tensor());
 }
 
-/// Of units first ... last alone, whose sharded segments lie one behind the other in `sharded`; the others'
-/// are undefined.
+/// The vectors of units first ... last, whose sharded segments are consecutive in `sharded`; those of other
+/// units are undefined.
 inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, int first, int last,
                                            const at::Tensor& sharded) {
   std::vector<UnitTensors> units(static_cast<std::size_t>(layout.num_units()));

@@ -13,11 +13,11 @@ namespace sc {
 using namespace std::chrono_literals;
 
 namespace {
-// How soon the thread looks again whether a copy or a transfer has ended.
+// How often the thread checks whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
 constexpr std::ptrdiff_t kScalars = 3;
-// Pieces that the pool is given, the one that it works on among them: what lands meanwhile may be needed
-// sooner.
+// The number of pieces given to the pool, including the one in progress. Few, because a piece that arrives
+// later may be needed earlier.
 constexpr std::size_t kWaiting = 2;
 
 AdamWFactors factors_of(const AdamWHyper& hyper, const double* scalars) {
@@ -37,13 +37,13 @@ std::vector<std::vector<std::size_t>> by_unit(const std::vector<Piece>& pieces) 
 }  // namespace
 
 // [anchor: adam-after-the-norm]
-// What an update needs are its scalars. Where they say whether the gradient is clipped, everybody's norm
-// comes before them: then most gradients have landed (none where they wait on the device: they come piece by
+// An update needs its scalars. If they say whether the gradient is clipped, the global norm comes before
+// them, and by then most gradients have arrived (or none, if they wait on the device and come piece by
 // piece).
 // [anchor: adam-before-the-norm]
-// Where they are guessed, a piece is updated as it lands, and nobody learns of it. The norm says whether the
-// guess was right: then all that was made counts. If not, it is made again from what is still there, and the
-// next guess is not acted upon before it has proved right.
+// If the scalars are a guess, each piece is updated as it arrives, and the results are not published yet. The
+// norm says whether the guess was right: then all results count. If not, they are computed again from the old
+// states, which are still there, and the next guess is not used before it has proved right.
 void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop) {
   order.scalars.landed.wait();
   AdamWFactors factors = factors_of(hyper_, order.scalars.numbers);
@@ -77,18 +77,19 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
   }
 }
 
-// Null: not yet.
+// Null if the norm is not known yet.
 const double* HostOptimizer::known_norm() const {
   const std::lock_guard lock(mutex_);
   const bool known = norm_.update == done_ && norm_.scalars.landed.passed();
   return known ? norm_.scalars.numbers : nullptr;
 }
 
-// Of the pieces that have landed, and that the update before has left, the one that forward needs first.
+// The piece that forward needs first, among those whose gradient has arrived and whose previous update has
+// ended.
 std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
                                                       const std::vector<bool>& begun, bool more) {
   const std::lock_guard lock(mutex_);
-  bool held = true;  // by the strategy, all that is left
+  bool held = true;  // everything left waits for the strategy
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const State& state = states_[i];
     if (begun[i] || !may_begin(state, order)) continue;
@@ -96,7 +97,7 @@ std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
     if (!state.gradient(done_).landed.passed() || !store_.fetched(number_of(done_, i)) || !state.done())
       continue;
     // [anchor: not-overwritten-on-its-way]
-    // What is on its way to the device is not overwritten.
+    // Parameters in flight to the device must not be overwritten.
     if (state.sent.passed()) {
       held_ = false;
       return i;
@@ -106,14 +107,15 @@ std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
   return {};
 }
 
-// What the strategy has to have done: its gradient is on the way, and the parameters that it changes have
-// been sent for the last time.
+// Whether the strategy has done its part: the gradient is on its way, and the parameters that the update
+// changes have been sent for the last time.
 bool HostOptimizer::may_begin(const State& state, const UpdateOrder& order) const {
   if (state.gradient(done_).update != done_) return false;
   return released_ || state.sends >= order.after_sends;
 }
 
-// Where what AdamW reads lies, and where what it makes goes. params: rounded ones; undefined or fp32: none.
+// The inputs and outputs of AdamW. `params` receives rounded parameters; nothing is rounded if it is
+// undefined or fp32.
 AdamWVectors HostOptimizer::places_of(const at::Tensor& grad, const PieceStates& from, const PieceStates& to,
                                       at::Tensor& params) {
   AdamWVectors places{.grad = grad.const_data_ptr(),
@@ -139,7 +141,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
     const std::lock_guard lock(mutex_);
     gradient = states_[piece].gradient(done_);
   }
-  gradient.landed.wait();  // has passed; throws what the copy failed with
+  gradient.landed.wait();  // has ended already; throws the copy's error
   const PieceStates from = store_.states(number_of(done_, piece)),
                     to = store_.destination(number_of(done_, piece)).value_or(from);
   at::Tensor params = slots_.destination(piece, done_ + 1);
@@ -149,7 +151,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
     work = pool_.post(p.range.size(), [factors, places, &p](std::int64_t begin, std::int64_t end) {
       adamw_chunk(factors, places, p.decay, {begin, end});
     });
-  // A step that is skipped still sends what there is: its slot may hold another piece's.
+  // A skipped step still sends the old parameters, because its slot may hold another piece's.
   if (params.defined() && (places.param16 == nullptr || factors.clip == kNoUpdate)) {
     if (work) work->wait();
     params.copy_(work ? to.master : from.master);
@@ -162,7 +164,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
   }
 }
 
-// Who waits for the piece may learn that it is updated.
+// Publishes the piece's update to whoever waits for it.
 void HostOptimizer::keep(std::size_t piece, const AdamWFactors& factors) {
   {
     const std::lock_guard lock(mutex_);
@@ -200,8 +202,8 @@ void HostOptimizer::run(const std::stop_token& stop) {
         ++done_;
       }
       // [anchor: ahead-of-the-gradients]
-      // The next update's first states do not depend on its gradients: they come while the device computes
-      // those.
+      // The first states of the next update do not depend on its gradients, so they are fetched while the
+      // device computes gradients.
       if (order || more) more = store_.fetch_ahead(*this);
     }
   } catch (...) {
@@ -213,7 +215,7 @@ void HostOptimizer::run(const std::stop_token& stop) {
   }
 }
 
-// more: soon the store will have room.
+// more: the store will have room soon, so it must be asked again.
 std::optional<UpdateOrder> HostOptimizer::next_order(bool more, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto posted = [this] { return !orders_.empty(); };

@@ -1,5 +1,5 @@
-// The optimizer on the host: gradients land in pieces, and a pool of threads updates what they belong to,
-// wherever the states lie and the new parameters go.
+// The optimizer on the host: gradients arrive in pieces, and a pool of threads updates the states and
+// parameters of each piece, wherever they lie.
 #pragma once
 
 #include <condition_variable>
@@ -22,40 +22,40 @@ namespace sc {
 
 class HostOptimizer;
 
-/// A piece's turn in the endless row of updates: update u, piece i of n is number u n + i.
+/// The sequence number of a piece's update: piece i of n in update u has number u n + i.
 using Number = std::int64_t;
 
-/// [n] fp32 on the host.
+/// The states of a piece, [n] fp32 on the host.
 struct PieceStates {
   at::Tensor master, momentum, variance;
 };
 
-/// Where states lie while nobody updates them. Called by the thread that updates.
+/// Where states lie between updates. Called by the thread that updates.
 class StateStore {
  public:
   virtual ~StateStore() = default;
-  /// Begins to bring what comes next, as far as there is room. Never blocks.  Returns whether there will be
-  /// room for more without another update.
+  /// Starts to fetch the states needed next, as far as there is room. Never blocks. Returns whether there
+  /// will be room for more without another update.
   virtual bool fetch_ahead(const HostOptimizer& /*host*/) { return false; }
-  /// Never blocks.
+  /// Whether the states of this update have arrived. Never blocks.
   [[nodiscard]] virtual bool fetched(Number /*number*/) const { return true; }
   virtual PieceStates states(Number number) = 0;
-  /// Where an update leaves the new ones. Empty: in place.
+  /// Where an update writes the new states. Empty: in place.
   virtual std::optional<PieceStates> destination(Number /*number*/) { return {}; }
-  /// The update counts: what it left is what states() shows from now on.
+  /// The update is final: states() returns its results from now on.
   virtual void keep(Number /*number*/) {}
-  /// They are updated when `work` is done; null: nothing changes.
+  /// The states are updated when `work` is done; null: nothing changes.
   virtual void put_back(Number /*number*/, const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
 
-/// Where an update leaves the new parameters for those who send them to the device. A version is a number of
+/// Where an update writes new parameters for the code that sends them to the device. A version is a number of
 /// updates.
 class ParamSlots {
  public:
   virtual ~ParamSlots() = default;
-  /// [n] on the host. Undefined: the master itself, where it lies.
+  /// [n] on the host. Undefined: the master itself is sent.
   virtual at::Tensor destination(std::size_t piece, std::int64_t version) = 0;
-  /// They will be there when `work` is done.
+  /// The parameters are complete when `work` is done.
   virtual void written(std::size_t /*piece*/, std::int64_t /*version*/,
                        const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
@@ -64,7 +64,7 @@ class StatesInMemory final : public StateStore {
  public:
   struct Of {
     PieceStates now;
-    std::optional<PieceStates> next = {};  // what an update writes that may turn out not to count
+    std::optional<PieceStates> next = {};  // results of an update that may have to be repeated
   };
   explicit StatesInMemory(std::vector<Of> pieces) : pieces_(std::move(pieces)) {}
   PieceStates states(Number number) override { return of(number).now; }
@@ -87,72 +87,74 @@ class ParamsInMemory final : public ParamSlots {
   const std::vector<at::Tensor> pieces_;
 };
 
-/// lr, step, clip, as StepScalars has them; there when `landed` has passed.
+/// lr, step and clip as in StepScalars; valid when `landed` has passed.
 struct LandedScalars {
   OpEnd landed;
   const double* numbers = nullptr;
 };
 
-/// When an update is posted, of its step's norm: it is known; no update depends on it; the scalars are a
-/// guess of what it will say.
-/// norm_known() follows the latter two.
+/// What an update that is posted knows of its step's norm: it is known; the update does not depend on it; or
+/// the scalars are a guess of it. norm_known() must follow in the last two cases.
 enum class NormIs : std::uint8_t { known, not_needed, guessed };
 
-/// What all pieces of an update need to know.
+/// What all pieces of an update have in common.
 struct UpdateOrder {
   LandedScalars scalars;
   std::int64_t after_sends = 0;  // a piece may be overwritten once it has been sent this many times
   NormIs norm = NormIs::known;
 };
 
-/// Pieces of all updates.
+/// Numbers of pieces, over all updates.
 struct UpdateCounts {
   std::int64_t updated = 0;
-  std::int64_t before_norm = 0;  // begun when their step's norm was not known
-  std::int64_t again = 0;        // of these: updated a second time, since the guess was wrong
+  std::int64_t before_norm = 0;  // begun before their step's norm was known
+  std::int64_t again = 0;        // of before_norm: updated a second time, since the guess was wrong
 };
 
-/// Updates one after the other; each waits for its scalars, then takes of the pieces that may be updated the
-/// one first that forward needs first. Only who needs its
-/// parameters waits for an update. Called by the strategy's thread.
+/// Carries out updates one after another. Each waits for its scalars; then, of the pieces that may be
+/// updated, the one that forward needs first comes first. The strategy waits for an update only where it
+/// needs the parameters. Called by the strategy's thread.
 class HostOptimizer {
  public:
   HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads, StateStore& store,
                 ParamSlots& slots);
-  /// What has begun ends; what has not is forgotten.
+  /// Finishes updates of pieces that have begun, and drops the others.
   ~HostOptimizer();
   HostOptimizer(const HostOptimizer&) = delete;
   HostOptimizer& operator=(const HostOptimizer&) = delete;
 
-  /// In forward's order.
+  /// In the order in which forward needs them.
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
   [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
     return pieces_of_.at(static_cast<std::size_t>(unit));
   }
-  /// A piece's gradient for that update, before or after post(): where it is when `end` has passed.
+  /// Announces a piece's gradient for that update, before or after post(). It is complete when `end` has
+  /// passed.
   void lands(std::size_t piece, std::int64_t update, const at::Tensor& grad, OpEnd end);
-  /// Until that update's gradients have landed, as far as they are on their way.
+  /// Waits until the gradients announced for that update have arrived.
   void wait_landed(std::int64_t update) const;
-  /// The next update. Returns at once.
+  /// Posts the next update. Returns at once.
   void post(UpdateOrder order);
-  /// What that update's scalars are in truth.
+  /// The actual scalars of that update.
   void norm_known(std::int64_t update, LandedScalars scalars);
-  /// Whether a unit's pieces have all seen that many updates.
+  /// Whether all of a unit's pieces have had that many updates.
   [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
-  /// Blocks until a piece has seen that many.  Returns the last update's work; null: it had nothing to do.
-  ///   Errors  what an update failed with.
+  /// Blocks until a piece has had that many updates. Returns the last update's work; null: it had nothing to
+  /// do.
+  ///   Errors  what the update failed with.
   std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) const;
-  /// The piece's parameters are on their way to the device.
+  /// The piece's parameters are on their way to the device; `end` is the copy's end.
   void sent(std::size_t piece, OpEnd end);
   [[nodiscard]] std::int64_t sends(std::size_t piece) const;
-  /// Nothing more will be sent: what waits for that begins.
+  /// Nothing more will be sent: updates that wait for a send begin.
   void release();
-  /// Until nothing happens here before the strategy goes on.  Returns the updates that are done.
+  /// Waits until nothing more can happen before the strategy continues. Returns the number of finished
+  /// updates.
   std::int64_t settle() const;
 
-  /// So far.
+  /// The numbers so far.
   [[nodiscard]] UpdateCounts counts() const;
-  /// Any thread: whether what a number's update has made is on the device.
+  /// Whether the results of that update are on the device. Callable from any thread.
   [[nodiscard]] bool sent_since(Number number) const;
   [[nodiscard]] Number number_of(std::int64_t update, std::size_t piece) const {
     return update * static_cast<Number>(pieces_.size()) + static_cast<Number>(piece);
@@ -167,7 +169,7 @@ class HostOptimizer {
       std::int64_t update = -1;
       at::Tensor values;
       OpEnd landed;
-    } gradients[2];  // of an update and the next
+    } gradients[2];  // of an update and the next one
     [[nodiscard]] bool done() const { return !work || work->done(); }
     [[nodiscard]] const Gradient& gradient(std::int64_t update) const { return gradients[update % 2]; }
   };
@@ -189,11 +191,11 @@ class HostOptimizer {
   const AdamWHyper hyper_;
   StateStore& store_;
   ParamSlots& slots_;
-  mutable std::mutex mutex_;  // for what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable std::condition_variable_any changed_;
   std::vector<State> states_;  // by piece
   std::deque<UpdateOrder> orders_;
-  std::int64_t done_ = 0;  // updates; changed by the thread
+  std::int64_t done_ = 0;  // number of updates; changed by the thread alone
   struct Norm {
     std::int64_t update = -1;
     LandedScalars scalars;
@@ -201,11 +203,11 @@ class HostOptimizer {
   UpdateCounts counts_;
   bool released_ = false;
   bool idle_ = true;   // the thread waits for an order, and its store has no room for more
-  bool held_ = false;  // or all that is left of its order waits for the strategy: a gradient, or a send
+  bool held_ = false;  // or everything left of its order waits for the strategy: a gradient, or a send
   std::exception_ptr error_;
-  bool trusted_ = true;  // the thread's: the last guess was right, or there was none
+  bool trusted_ = true;  // used by the thread: the last guess was right, or there was none
   HostPool pool_;
-  std::jthread thread_;  // last: ends first
+  std::jthread thread_;  // declared last, so that it ends first
 };
 
 }  // namespace sc

@@ -28,7 +28,7 @@ std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t
 
 namespace {
 
-// Elements of units first, first + 1, ... whose states stay on the device.
+// Elements of the units from `first` on whose states stay on the device.
 std::int64_t resident_from(const ParamLayout& layout, const HostOptions& options, int first) {
   std::int64_t sum = 0;
   for (int unit = first; unit < options.resident; ++unit) sum += layout.unit(unit).sharded_size;
@@ -75,7 +75,7 @@ void plan_device(const RunShape& shape, const HostOptions& options, const Keeps&
   }
   const bool several = keeps.gradients || micro_batches_of(shape) > 1;
   if (several) gradients("grads_shard", psi / ranks);
-  // Unit 0's lies in a buffer of its own; blocks take turns in theirs.
+  // Unit 0's gradients lie in a buffer of their own; blocks take turns in theirs.
   if (!several && options.resident > 1)
     gradients("grads_resident", Formula("blocks", resident_from(layout, options, 1)) / ranks);
   if (options.resident > 0)
@@ -116,7 +116,7 @@ CommPlan plan_operations(const RunShape& shape, const HostOptions& options) {
     plan.add({CommKind::to_device, precision.dtype, size, WorldSize{1}}, {OpPurpose::parameters, piece.unit});
   }
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
-  const int scalars = options.update == UpdateKind::early ? 2 : 1;  // a guess, and the truth
+  const int scalars = options.update == UpdateKind::early ? 2 : 1;  // a guess and the actual scalars
   plan.add({CommKind::to_host, DType::f64, Elements(4), WorldSize{1}}, {OpPurpose::scalars}, scalars);
   return plan;
 }

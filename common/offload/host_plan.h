@@ -1,5 +1,5 @@
-// What strategies hold and send whose optimizer runs on the host, as far as it does not matter where states
-// lie. No torch.
+// Buffers and operations of strategies whose optimizer runs on the host, as far as they do not depend on
+// where the states lie. No torch.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ namespace sc {
 /// Elements of one unit's slice that are copied and updated together.
 struct Piece {
   int unit = 0;
-  Range range;               // of the unit
-  std::vector<Range> decay;  // in the piece's own elements
+  Range range;               // elements of the unit
+  std::vector<Range> decay;  // ranges within the piece
 };
-/// A rank's, in forward's order, of all units but the first `resident` ones.
+/// A rank's pieces in forward's order, for all units except the first `resident` ones.
 std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece,
                               std::int64_t resident = 0);
-/// Elements of a rank's slice of what does not stay on the device.
+/// Elements of the part of a rank's slice that does not stay on the device.
 Formula slice_on_host(const RunShape& shape, const HostOptions& options);
 
-/// Whether an update's scalars are known without its gradients: nothing clips, no loss is scaled, and what is
-/// not finite ends the run.
+/// Whether an update's scalars are known without its gradients: there is no clipping and no loss scale, and a
+/// number that is not finite ends the run.
 bool needs_no_norm(const Workload& workload);
 
 /// What stays on the device between steps.
@@ -33,26 +33,27 @@ struct Keeps {
   bool parameters = true;  // this rank's slice of them; otherwise every gather brings it from the host
 };
 
-/// Buffers that blocks' parameters take turns in, where not every unit has one.
+/// The number of buffers in which the blocks' parameters take turns, if not every unit has one.
 int pool_of(const ParamLayout& layout, const HostOptions& options);
-/// Of states on the host: two where an update may write one that does not count.
+/// The number of copies of the states on the host: two if an update may have to be repeated.
 int halves_of(const HostOptions& options);
-/// How often a step gathers a unit's parameters, of so many micro-batches.
+/// How often a step with `micro` micro-batches gathers a unit's parameters.
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit);
 
-/// What UnitBuffers, UpdateScalars and Passes take from the ledger.
+/// Adds the buffers of UnitBuffers, UpdateScalars and Passes.
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan);
-/// Sums and gathers of lesson 04, or with whole parameters of lesson 02; each piece goes down and up once,
-/// and the step's scalars go down.
+/// The sums and gathers of lesson 04, or with whole parameters those of lesson 02; each piece is copied down
+/// and up once, and the step's scalars down.
 CommPlan plan_operations(const RunShape& shape, const HostOptions& options);
-/// Parameters come from the host, unit by unit, and gradients leave for it.
+/// Parameters come from the host unit by unit, and gradients go to it.
 Contents contents_of_device(const RunShape& shape, const HostOptions& options);
 Facts facts_of_host(const RunShape& shape, const HostOptions& options);
-/// A rank's threads for AdamW, and what a plan says of them and of when updates happen.
+/// The number of AdamW threads of a rank, and what a plan says about them and about the time of updates.
 int adam_threads(const HostOptions& options, WorldSize world);
 std::string updates_in_words(const RunShape& shape, const HostOptions& options);
 
-///   Errors  InputError (exit 64) for settings that this shape cannot have.
+/// Refuses settings that this shape cannot have.
+///   Errors  InputError (exit 64)
 void refuse_contradictions(const RunShape& shape, const HostOptions& options);
 
 }  // namespace sc

@@ -7,11 +7,11 @@
 
 namespace sc {
 
-/// Parameters on the device: all of them on every rank, or lesson 04's slices.
+/// Where parameters are on the device: whole on every rank, or in the slices of lesson 04.
 enum class ParametersOn { whole, sharded };
-/// exact: forward waits for the update before it. early: so it does, and the update begins before the norm is
-/// known, from states that stay until it is. delayed: forward runs on, one update behind, while the host
-/// computes.
+/// exact: forward waits for the update before it. early: the same, but the update begins before the norm is
+/// known, and the old states are kept until it is. delayed: forward continues with parameters one update
+/// behind, while the host computes.
 enum class UpdateKind { exact, early, delayed };
 
 struct HostOptions {
@@ -19,14 +19,14 @@ struct HostOptions {
   UpdateKind update = UpdateKind::exact;
   std::int64_t warm_steps = 2;     // delayed: the first steps, which are exact
   std::int64_t resident = 0;       // units, in forward's order, whose states stay on the device
-  std::int64_t piece = 4'000'000;  // elements that are copied and updated at a time
+  std::int64_t piece = 4'000'000;  // elements that are copied and updated together
   std::int64_t prefetch = 1;       // units whose gather is issued ahead of the one that computes
   std::int64_t adam_threads = 0;   // a rank's threads for AdamW; 0: its share of the cores, less one
-  double link_mbps = 0;            // copies between device and host are no faster; 0: no limit
+  double link_mbps = 0;            // limit of copies between device and host; 0: none
 };
 
-/// Keys of what is common to both: when updates happen; and what the host and its link are like.
-///   early  whether there is room for states that may not count
+/// Adds the keys that both lessons have: when updates happen, and the properties of host and link.
+///   early  whether update=early is possible, which needs room for a second copy of states
 template <class Options>
 void add_update_fields(FieldTable<Options>& table, bool early) {
   table.add({"parameters", "",

@@ -8,7 +8,7 @@
 namespace sc {
 namespace {
 
-// Of gradients: unit 0's, the last unit's, and those that blocks take turns in.
+// Gradient buffers: unit 0's, the last unit's, and those in which blocks take turns.
 constexpr std::size_t kGradBuffers = 2 + kGradPool;
 
 void wait_all(std::vector<Ticket>& copies) {
@@ -95,7 +95,7 @@ UnitBuffers::UnitBuffers(RunContext& context, PlannedBuffers& buffers, const Par
     grads[b] = buffers.zeros(name_of_buffer("grads_full", b));
     scratch_[b] = buffers.zeros(name_of_buffer("grads_scratch", b));
   }
-  std::int64_t begin = 0;  // of block_grads
+  std::int64_t begin = 0;  // index into block_grads
   for (int unit = 0; unit < layout.num_units(); ++unit) {
     const std::int64_t size = layout.unit(unit).sharded_size;
     params_buffer_.push_back(is_whole ? static_cast<std::size_t>(unit)
@@ -106,7 +106,8 @@ UnitBuffers::UnitBuffers(RunContext& context, PlannedBuffers& buffers, const Par
     OwnedSlice s = slice_of_rank(layout, unit, context.comm.rank());
     s.params = params_shard.defined() ? part_of_arena(layout, s, params_shard)
                                       : s.of_unit(params_[static_cast<std::size_t>(unit)].sharded);
-    // What the device updates after the norm outlives the buffer that blocks take turns in.
+    // Gradients of resident units are used after the norm, so they cannot stay in buffers in which blocks
+    // take turns.
     const bool resident = unit < options.resident;
     if (grads_shard.defined()) {
       s.grads = part_of_arena(layout, s, grads_shard);

@@ -10,23 +10,23 @@
 
 namespace sc {
 
-/// Learning rate, step and clip factor, on their way to the host; of two updates in turn.
+/// Learning rate, step and clip factor on their way to the host; two updates take turns.
 class UpdateScalars {
  public:
-  /// device [4], host [8] fp64, pinned; [16] where updates have both a guess and the truth.
+  /// device [4], host [8] fp64, pinned; [16] if updates have both a guess and the actual numbers.
   UpdateScalars(const at::Tensor& device, const at::Tensor& host);
-  /// Sends that update's: they are in of(update).
+  /// Sends the numbers of that update to of(update).
   LandedScalars send(const RunContext& context, std::int64_t update);
-  /// Before the norm: what they will be if nothing is clipped and all is finite.
+  /// Sends, before the norm is known, the numbers for a gradient that is finite and not clipped.
   LandedScalars send_guess(const RunContext& context, std::int64_t update);
   [[nodiscard]] const double* of(std::int64_t update) const {
     return host_[update % 2].const_data_ptr<double>();
   }
   void wait_sent() { sent_.wait(); }
 
-  /// Strategy::pending() before `step`: the update that is put off, or "{}".
+  /// Strategy::pending() before `step`: the pending update, or "{}".
   [[nodiscard]] std::string pending(const UpdateClock& clock, std::int64_t step) const;
-  /// Whether there was one: then it is update 0 here.
+  /// Reads pending(). Returns whether there was a pending update, which is then update 0 here.
   bool restore(const std::string& pending);
 
  private:

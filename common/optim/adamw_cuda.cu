@@ -1,5 +1,5 @@
-// AdamW: four elements a thread, one 16-byte access a vector, as many blocks as it takes. Compiled without
-// contraction, so that an element's result is the CPU's, bit for bit.
+// AdamW with four elements per thread, one 16-byte access per vector, and as many blocks as needed. Compiled
+// without contraction, so that results equal the CPU's, bit for bit.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace sc::fused {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxRanges = 32;  // of a launch, passed by value
+constexpr int kMaxRanges = 32;  // per launch, passed by value
 
 struct DecayRanges {
   int count = 0;
   Range range[kMaxRanges];
 };
 
-// Rounded once, as on the CPU.
+// Each rounded once, as on the CPU.
 struct Constants {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
   double log2_beta1, log2_beta2, weight_decay;
@@ -36,7 +36,7 @@ struct Arguments {
   const G* grad;
   float *param, *m, *v;
   P* param16;
-  std::int64_t n, offset;  // elements of this launch; of its first within the slice that `decay` counts in
+  std::int64_t n, offset;  // of this launch; offset: of its first element in the slice that `decay` refers to
   const float *lr, *clip;
   const std::int64_t* step;
 };
@@ -61,7 +61,7 @@ struct alignas(sizeof(T) * N) Several {
   T at[N];
 };
 
-// N consecutive elements a thread: 4, or 1 where a pointer is not aligned for 4.
+// N consecutive elements per thread: 4, or 1 if a pointer is not aligned for 4.
 template <class G, class P, int N>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Constants c, DecayRanges decay) {
   __shared__ Factors shared;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   const bool active = begin < a.n;
   Several<G, N> g{};
   Several<float, N> p{}, m{}, v{};
-  if (active) {  // on their way while the first thread computes the factors
+  if (active) {  // loads are in flight while the first thread computes the factors
     g = *reinterpret_cast<const Several<G, N>*>(a.grad + begin);
     p = *reinterpret_cast<const Several<float, N>*>(a.param + begin);
     m = *reinterpret_cast<const Several<float, N>*>(a.m + begin);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   __syncthreads();
   if (!active || shared.clip == kNoUpdate) return;
   const Factors f = shared;
-  const float keep = decays(decay, a.offset + begin) ? f.keep : 1.0F;  // of all N: aligned()
+  const float keep = decays(decay, a.offset + begin) ? f.keep : 1.0F;  // the same for all N: aligned()
   Several<P, N> rounded;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Cons
   if (a.param16 != nullptr) *reinterpret_cast<Several<P, N>*>(a.param16 + begin) = rounded;
 }
 
-// Whether N elements at a time lie at aligned addresses, and decay all or not at all.
+// Whether groups of N elements lie at aligned addresses and have the same decay throughout.
 template <int N>
 bool aligned(const AdamW& op, std::span<const Range> decay) {
   const auto fits = [](const void* p, std::int64_t bytes) {

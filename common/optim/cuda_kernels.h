@@ -1,6 +1,5 @@
 // The optimizer's GPU kernels as functions of raw pointers: no torch. All are enqueued on `stream` and return
-// at once.
-//   `scratch` and `counters`: common/memory/stream_scratch.h.
+// at once. `scratch` and `counters` come from common/memory/stream_scratch.h.
 //   Errors  DeviceError if a launch fails; InputError for a dtype.
 #pragma once
 
@@ -23,13 +22,13 @@ struct AdamW {
   const float *lr, *clip;
   const std::int64_t* step;
 };
-/// See adamw_step; `decay` as there.
+/// The kernel of adamw_step, with the same `decay`.
 void adamw(const AdamWHyper& hyper, std::span<const Range> decay, const AdamW& op, cudaStream_t stream);
 
 /// squares += the sum of all parts' squares, in fp64; blocks of a fixed size, added in order.
 struct SumsOfSquares {
   static constexpr std::size_t kMost = 64;
-  static constexpr std::int64_t kBlock = 16384;  // elements whose sum depends on nothing but them
+  static constexpr std::int64_t kBlock = 16384;  // elements of a block, whose sum depends on nothing else
   struct Part {
     const void* x;
     std::int64_t n, first_block;
@@ -51,7 +50,7 @@ struct SumsOfSquares {
 };
 void add_sums_of_squares(const SumsOfSquares& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// See finish_sums and global_norm_and_clip; sums [4].
+/// The kernels of finish_sums and global_norm_and_clip; sums [4].
 void finish_sums(double* sums, cudaStream_t stream);
 void norm_and_clip(const NormAndClip& rule, cudaStream_t stream);
 

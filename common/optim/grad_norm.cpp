@@ -19,8 +19,7 @@
 namespace sc {
 namespace {
 
-// A block is summed by one thread; its sum, and so the total, depends on where blocks begin and on nothing
-// else.
+// One thread sums a block. Its sum, and so the total, depends on nothing but where blocks begin.
 constexpr std::int64_t kBlock = std::int64_t{1} << 16;
 // Partial sums of a block, side by side in vector registers.
 constexpr std::int64_t kLanes = 16;
@@ -45,7 +44,7 @@ template <class T>
   return lane[0];
 }
 
-// Without contraction (CMakeLists.txt) the clones agree bit for bit.
+// Compiled without contraction (CMakeLists.txt), so that all clones agree bit for bit.
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double block_sum_f32(const float* x,
                                                                                            std::int64_t n) {
   return block_sum(x, n);
@@ -56,7 +55,7 @@ template <class T>
 }
 double block_sum_f16(const c10::Half* x, std::int64_t n) { return block_sum(x, n); }
 
-// Blocks in parallel, then their sums in order.
+// Sums blocks in parallel, then their sums in order.
 template <class T>
 double sum_blocks(const T* x, std::int64_t n, double (*block)(const T*, std::int64_t)) {
   std::vector<double> sums(static_cast<std::size_t>(ceil_div(n, kBlock)));

@@ -22,8 +22,8 @@ struct Written {
   return at.from.param == nullptr ? AdamWStates{at.param, at.m, at.v} : at.from;
 }
 
-// The one loop. Everything down to adamw_loop is compiled into each of run_*() below. rounded: [r.size()] or
-// null. The factors by value: no store can change them.
+// The one loop. Everything from here to adamw_loop is compiled into each of run_*() below. `rounded` is
+// [r.size()] or null. The factors are passed by value, so that no store can change them.
 template <class Grad, class Out>
 [[gnu::always_inline]] inline void update(const AdamWFactors f, const AdamWStates& from, const Written& to,
                                           const Grad* grad, Out* rounded, Range r) {
@@ -42,12 +42,12 @@ template <class Grad, class Out>
   }
 }
 
-// As memcpy, past the caches.
+// memcpy past the caches.
 [[gnu::always_inline]] inline void stream(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kStep = sizeof(__m128i);
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
-  std::size_t i = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % kStep);  // to an aligned address
+  std::size_t i = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % kStep);  // up to an aligned address
   std::memcpy(out, in, i);
   for (; i + kStep <= bytes; i += kStep)
     _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
@@ -55,8 +55,8 @@ template <class Grad, class Out>
   std::memcpy(out + i, in + i, bytes - i);
 }
 
-// What is not read before goes into the first cache and streams from there. Blocks end with a cache line of
-// `out`: what is written in halves costs twice.
+// Outputs that were not read before go to a buffer in the first cache and stream from there. Blocks end with
+// a cache line of `out`, because a line written in two halves costs twice.
 template <class Grad, class Out>
 [[gnu::always_inline]] inline void update_streamed(const AdamWFactors& f, const AdamWVectors& at,
                                                    const Grad* grad, Out* out, Range r) {
@@ -106,7 +106,7 @@ template <class Grad>
   read<c10::Half>(f, at, r);
 }
 
-// Without contraction (CMakeLists.txt) they agree bit for bit.
+// Compiled without contraction (CMakeLists.txt), so that all kinds agree bit for bit.
 [[gnu::target("arch=x86-64-v4")]] void run_avx512(const AdamWFactors& f, const AdamWVectors& at, Range r) {
   adamw_loop(f, at, r);
 }
@@ -167,7 +167,8 @@ void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::
   const auto run = adamw_loops().front().run;
   for_each_stretch(decay, r,
                    [&](Range stretch, bool decays) { run(decays ? factors : plain, vectors, stretch); });
-  _mm_sfence();  // streamed stores overtake the one by which the others learn that this chunk has ended
+  // Without it, streamed stores may become visible after the store that signals the chunk's end.
+  _mm_sfence();
 }
 
 }  // namespace sc

@@ -1,6 +1,7 @@
-// AdamW from raw pointers, on the thread that calls. adamw_step runs it on LibTorch's threads; host Adam,
-// whose vectors are longer than the caches, on a HostPool. 28 bytes a parameter as adamw_step, or with 16-bit
-// gradients 2 (g) + 24 (p, m, v) + 2 (param16); plain stores of what is not read before read it first.
+// AdamW on raw pointers, on the calling thread. adamw_step runs it on LibTorch's threads; host Adam, whose
+// vectors exceed the caches, on a HostPool. Memory traffic is 28 bytes per parameter as for adamw_step, or
+// with 16-bit gradients 2 (g) + 24 (p, m, v) + 2 (param16); ordinary stores to memory that was not read first
+// add a read.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,21 @@
 
 namespace sc {
 
-/// Everything that one update multiplies by, rounded to fp32 once.
+/// All factors of one update, each rounded to fp32 once.
 struct AdamWFactors {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, eps, clip;
   float keep;       // 1 - lr decay
   float step_size;  // lr / (1 - beta1^t)
   float v_scale;    // 1 / sqrt(1 - beta2^t)
 };
-/// lr, step and clip as in StepScalars.
+/// lr, step and clip have the meaning of StepScalars.
 AdamWFactors adamw_factors(const AdamWHyper& hyper, float lr, std::int64_t step, float clip);
 
-/// How what is not read before is written: the rounded parameters, and what does not stay in its place.
-/// streamed: past the caches, which spares reading what is overwritten; for vectors that are longer than the
-/// caches.
+/// How outputs are written that were not read before (rounded parameters, results in another place).
+/// streamed: past the caches, which avoids reading what is overwritten; for vectors that exceed the caches.
 enum class Store : std::uint8_t { cached, streamed };
 
-/// fp32.
+/// The fp32 vectors of an update.
 struct AdamWStates {
   const float *param = nullptr, *m = nullptr, *v = nullptr;
 };
@@ -37,27 +37,27 @@ struct AdamWVectors {
   DType grad_dtype;  // f32, bf16 or f16
   float *param, *m, *v;
   void* param16 = nullptr;            // receives the rounded parameters; may be null
-  DType param16_dtype = DType::bf16;  // or f16
+  DType param16_dtype = DType::bf16;  // bf16 or f16
   Store store = Store::cached;
-  AdamWStates from =
-      {};  // read instead of param, m and v, which are written; null: these are updated in place
+  // Read instead of param, m and v, which are then only written; null: these are updated in place.
+  AdamWStates from = {};
 };
 
-/// adamw_step's rule on the elements `r` of the vectors; `decay` counts in the same elements. Nothing changes
-/// if the clip factor is kNoUpdate.
-///   Bits     as adamw_step's; an update may be cut into any ranges, on any threads.
-///   Memory   what it wrote is there for whoever learns that it has returned, a GPU's copy too.
+/// adamw_step's rule on the elements `r` of the vectors; `decay` uses the same element numbers. Nothing
+/// changes if the clip factor is kNoUpdate.
+///   Bits     those of adamw_step; an update may be cut into any ranges, on any threads.
+///   Memory   its results are visible to whoever learns that it has returned, a GPU's copy included.
 ///   Errors   InputError for another dtype.
-///   Source   as adamw_step's.
+///   Source   that of adamw_step.
 void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::span<const Range> decay,
                  Range r);
 
-/// The loop, compiled for one kind of processor: equal bits from all of them.
+/// The loop, compiled for one kind of processor; all kinds give equal bits.
 struct AdamWLoop {
   const char* name;  // "AVX-512", "AVX2" or "SSE2"
   void (*run)(const AdamWFactors& factors, const AdamWVectors& vectors, Range r);
 };
-/// Those that this processor can run, the widest first: that one is adamw_chunk's.
+/// The loops that this processor can run, the widest first; adamw_chunk uses that one.
 std::span<const AdamWLoop> adamw_loops();
 
 }  // namespace sc

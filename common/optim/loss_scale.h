@@ -1,4 +1,4 @@
-// Dynamic loss scaling for fp16 gradients: one rule for the CPU and for nvcc. No torch.
+// Dynamic loss scaling for fp16 gradients, in one rule for the CPU and for nvcc. No torch.
 //   Source  Micikevicius et al., arXiv:1710.03740; hysteresis as in Megatron-LM's grad scaler.
 #pragma once
 
@@ -9,16 +9,16 @@
 namespace sc {
 
 /// The loss is multiplied by `scale` before backward, so that small gradients do not vanish in fp16; the
-/// update divides by it again.
+/// update divides by it.
 struct LossScale {
   static constexpr float kStart = 65536.0F, kLowest = 1.0F;
-  static constexpr std::int64_t kGoodSteps = 1000;  // so many in a row double it
-  static constexpr std::int64_t kHysteresis = 2;    // so many overflows since the last change halve it
+  static constexpr std::int64_t kGoodSteps = 1000;  // good steps in a row that double the scale
+  static constexpr std::int64_t kHysteresis = 2;    // overflows since the last change that halve the scale
 
   float scale = kStart;
   std::int64_t good = 0, overflows = 0;
 
-  /// After a step: were all gradients finite?
+  /// Call after each step: `finite` says whether all gradients were finite.
   SC_HOST_DEVICE void update(bool finite) {
     if (finite) {
       if (++good < kGoodSteps) return;

@@ -1,4 +1,4 @@
-// What the four sums of a step say of its update: one rule for the CPU and for nvcc.
+// What the four sums of a step mean for its update, in one rule for the CPU and for nvcc.
 #pragma once
 
 #include <cmath>
@@ -10,13 +10,13 @@
 
 namespace sc {
 
-/// global_norm_and_clip, by pointers to where all of this lies.
+/// global_norm_and_clip with pointers to its inputs and outputs.
 struct NormAndClip {
   const double* sums;  // [4], after their all-reduce
   float max_norm;
   float *norm, *clip;
   std::int64_t* step;
-  float* loss_scale;           // null: none
+  float* loss_scale;           // null without a loss scale
   std::int64_t* scaler_state;  // [2]
 
   SC_HOST_DEVICE void run() const {

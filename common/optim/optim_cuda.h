@@ -1,5 +1,4 @@
-// adamw.h and grad_norm.h where the tensors are on a GPU: the same contracts, whether this build has GPU code
-// or not.
+// adamw.h and grad_norm.h for tensors on a GPU, with the same contracts.
 //   Errors  InputError (exit 69) in a build without GPU code.
 #pragma once
 

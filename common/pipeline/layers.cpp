@@ -27,7 +27,7 @@ class GptLayers final : public Layers {
   }
 
   // [anchor: last-stage-begins-backward]
-  // The head is the beginning of backward, not the end of forward: logits exist for one chunk of tokens only.
+  // The head belongs to backward, not to forward, so that logits exist for one chunk of tokens only.
   void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
             Write write, at::Tensor& sums) override {
     const auto unit = static_cast<std::size_t>(gpt_.head_unit());
@@ -84,15 +84,15 @@ class GptLayers final : public Layers {
   }
   [[nodiscard]] at::Tensor& slab(int index) { return buffers_.grad_x[static_cast<std::size_t>(index)]; }
 
-  // A chunk that has fewer blocks than the largest leaves the first of a set's buffers unused, so that the
-  // last one is always its output.
+  // A chunk with fewer blocks than the largest leaves the first of a set's buffers unused, so that the last
+  // buffer always has its output.
   BlockSaved& saved(int unit, const Slot& slot) {
     return set(slot)
         .saved[static_cast<std::size_t>(share_.most_blocks - 1 - (share_.part_of(unit).last() - unit))];
   }
 
-  // What the next stage has sent, or the head or the block above has left: in two buffers in turn, or where
-  // it stays for the weights' half.
+  // The gradient that the next stage sent, or that the head or the block above made. It lies in one of two
+  // buffers in turn, or, for a later backward_weights, in a buffer of its own.
   at::Tensor& grad_of_output(int unit, const Slot& slot) {
     const int nth = share_.part_of(unit).last() - unit;
     if (nth == 0 && slot.grad_of_output != kNoBuffer) return gradient(slot.grad_of_output);

@@ -1,5 +1,5 @@
-// What a stage computes with: its blocks and the model's ends, the activations of the micro-batches that are
-// under way, and the gradients between blocks. No messages between stages.
+// The computation of a stage: its blocks and the model's ends, the activations of the micro-batches in
+// flight, and the gradients between blocks. No messages between stages.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace sc {
 
-/// What of a block's backward is computed: the gradient of what it read, those of its weights. B is both at
-/// once, I and W are one each.
+/// The halves of a block's backward: the gradient of its input, and of its weights. Action B computes both, I
+/// and W one each.
 struct Halves {
   bool inputs = true, weights = true;
 };
@@ -20,7 +20,8 @@ inline Halves halves_of(pipedream::Kind kind) {
           .weights = kind != pipedream::Kind::backward_input};
 }
 
-/// Vectors by unit; undefined where the stage has none. For the head of a tied model unit 0's are the copy's.
+/// Vectors by unit, undefined if the stage does not have the unit. For the head of a tied model, unit 0's are
+/// the copy's.
 struct StageVectors {
   std::span<const UnitTensors> params, grads;
 };
@@ -28,33 +29,34 @@ struct StageVectors {
 class Layers {
  public:
   virtual ~Layers() = default;
-  /// The blocks of a position, on what `slot` names; the first one embeds the tokens.
+  /// Runs the blocks of a position in the buffers of `slot`; the first position embeds the tokens.
   virtual void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) = 0;
-  /// The head is the beginning of backward: loss and tokens onto `sums` [4] fp64, the gradient of the last
-  /// block's output. scale: [] fp32, of the loss.
+  /// The beginning of backward: adds loss and tokens to `sums` [4] fp64, and computes the gradient of the
+  /// last block's output. `scale` is [] fp32, the factor of the loss.
   virtual void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale,
                     const Slot& slot, Write write, at::Tensor& sums) = 0;
-  /// Of a block, from a position's last one down. With inputs alone slot.pending keeps what the weights need.
+  /// Backward of one block, called from a position's last block down. With inputs alone, slot.pending keeps
+  /// what the weights need.
   virtual void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) = 0;
-  /// After block 1's.
+  /// Follows backward of block 1.
   virtual void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
                               Write write) = 0;
-  /// Loss and tokens of the last position's output.
+  /// Adds loss and tokens of the last position's output.
   virtual void head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
                          at::Tensor& sums) = 0;
 
-  /// What messages are received into and sent from: all of share.message elements.
+  /// The tensors that messages are received into and sent from, of share.message elements.
   [[nodiscard]] virtual at::Tensor& input(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& output(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& gradient(int of_pool) = 0;
   /// [4] fp64, see common/optim/grad_norm.h: where losses and tokens may be added up.
   [[nodiscard]] virtual at::Tensor& sums() = 0;
-  /// Of the input of the block that backward came to last.
+  /// The gradient of the input of the block whose backward ran last.
   [[nodiscard]] virtual const at::Tensor& last_gradient() const = 0;
 };
 
-/// Whole matrices on one rank: lessons 07 and 08.
-/// Bytes: plan_activation_buffers of share.buffers. `share` outlives it.
+/// Layers with whole matrices on one rank, for lessons 07 and 08. The buffers are those of
+/// plan_activation_buffers for share.buffers. `share` must outlive them.
 std::unique_ptr<Layers> gpt_layers(const RunShape& shape, const Share& share, Ledger& ledger);
 
 }  // namespace sc

@@ -33,8 +33,9 @@ std::vector<OfStep> spans_of(const std::vector<Timeline::Span>& spans, std::int6
   return of_steps;
 }
 
-// Every action has left one mark, in the list's order: steps of which a stage has more or fewer are left out,
-// and those that are unlike the rest, in which what is made once is made, or a pipeline is filled.
+// The steps with exactly one mark per action of the list. Others are left out: those that a stage did not see
+// as a whole, and those that differ from the rest because something was made for the first time or the
+// pipeline was filled.
 std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps,
                                               const std::vector<std::vector<OfStep>>& of_stages) {
   std::map<std::int64_t, StepSpans> whole;
@@ -55,7 +56,7 @@ std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps,
   return whole;
 }
 
-/// visit(stage, index, action, spans of that stage).
+/// Calls visit(stage, index, action, spans of that stage).
 template <class Visit>
 void for_each(const StepSpans& step, const Visit& visit) {
   for (std::size_t s = 0; s < step.size(); ++s)
@@ -67,7 +68,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// What each stage takes for one micro-batch, all its chunks together, and for an update.
+// Each stage's times for one micro-batch, over all its chunks, and for an update.
 std::vector<pipedream::StageTimes> stage_times(const StepSpans& step) {
   std::map<std::tuple<std::size_t, Kind, int>, std::vector<double>> taken;  // by stage, kind, chunk
   for_each(step, [&](std::size_t s, std::size_t i, const Action& a, const auto& spans) {
@@ -88,10 +89,10 @@ std::vector<pipedream::StageTimes> stage_times(const StepSpans& step) {
   return times;
 }
 
-// From the moment when both its send and its receive were there to the computation that waited for it.
-// Messages that came before anybody waited tell nothing.
+// The time of a message: from the moment when both its send and its receive were posted to the computation
+// that waited for it. Messages that arrived before anybody waited are not counted.
 double message_time(const pipedream::Schedule& schedule, const StepSpans& step) {
-  constexpr double kNoWait = 50e-6;  // between two actions of a stage that waits for nothing
+  constexpr double kNoWait = 50e-6;  // between two actions of a stage that does not wait
   std::vector<double> times, ready(message_slots(schedule), 0);
   for_each(step, [&](std::size_t, std::size_t i, const Action& a, const auto& spans) {
     if (!is_message(a.kind)) return;
@@ -107,7 +108,7 @@ double message_time(const pipedream::Schedule& schedule, const StepSpans& step) 
   return mean(times);
 }
 
-// Of equal stages, each of which takes what the run's stages take on average.
+// The formula's row for equal stages, with the average of the run's stage times.
 std::optional<Timetable::Row> formula_row(pipedream::Family family, const pipedream::Schedule& schedule,
                                           const std::vector<pipedream::StageTimes>& stages) {
   pipedream::StageTimes mean{0, 0, 0, 0};
@@ -130,7 +131,7 @@ std::optional<Timetable::Row> formula_row(pipedream::Family family, const pipedr
                         "equal stages, messages that take no time"};
 }
 
-// The measured step, and with windows the one before it, over the simulated ones.
+// Puts the measured step, with windows also the one before, over the simulated ones.
 void lay_over(const std::vector<const StepSpans*>& measured, const std::vector<StepSpans>& simulated,
               Timetable& table) {
   const double began = computed(*measured.front()).start, expected = computed(simulated.front()).start;
@@ -148,7 +149,7 @@ void add_rows(const MeasuredRun& run, const std::map<std::int64_t, StepSpans>& w
   const bool overlap = run.steps.windows != nullptr;
   struct Timed {
     StepTime time;
-    std::vector<const StepSpans*> spans;  // its own; with windows those of the one before come first
+    std::vector<const StepSpans*> spans;  // of the step; with windows, after those of the one before
   };
   std::vector<Timed> timed;
   for (const auto& [t, step] : whole) {

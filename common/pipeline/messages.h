@@ -1,6 +1,6 @@
-// The messages between neighbouring stages: activations forward, gradients back. A receive is posted and does
-// not block: whoever needs the value waits for it. Nor does a send: whoever uses its buffer again waits for
-// it.
+// The messages between neighbouring stages: activations forward, gradients back. A posted receive does not
+// block; the code that needs the value waits for it. A send does not block either; the code that reuses its
+// buffer waits for it.
 #pragma once
 
 #include <vector>
@@ -20,26 +20,24 @@ class Messages {
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
-  /// Waits for the input that forward reads, and for the gradient that backward reads. What comes from this
-  /// stage itself is there already.
+  /// Wait for the input of forward or backward. Values from this stage need no wait.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// Waits until the last message from the set that forward will write has left; and from a gradient's
-  /// buffer, which kNoBuffer is not.
+  /// Wait until the last send from the buffer that will be written has ended; for gradients `buffer` may be
+  /// kNoBuffer.
   void wait_activation_sent(const Slot& slot);
   void wait_gradient_sent(int buffer);
-  /// Waits for every receive that has been posted, and for every send.
+  /// Wait for all receives, or for all sends, that have been posted.
   void wait_received();
   void wait_sent();
 
-  /// A forward of an evaluation through all stages, with the parameters that each stage has loaded. One batch
-  /// at a time.
+  /// Evaluation: one batch's forward through all stages, with the parameters that the stage has loaded.
   void forward_loss(const Batch& batch, at::Tensor& sums);
 
  private:
   Ticket send(const at::Tensor& t, const pipedream::Action& action);
   Ticket receive(at::Tensor& t, const pipedream::Action& action);
-  /// The rank that has this one's replica and tensor rank on another stage.
+  /// The rank of another stage with the same replica and tensor rank.
   [[nodiscard]] Rank rank_of_stage(int stage) const {
     return context_.shape.mesh.moved(context_.shape.rank, Axis::stages, stage);
   }

@@ -1,4 +1,4 @@
-// The settings that a stage depends on, whatever the lesson.
+// The settings of a stage, shared by lessons.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ struct StageOptions {
   double link_ms = 0;
 };
 
-/// Those of a lesson's options, which have members of these names.
+/// The stage's settings in a lesson's options, which have members of the same names.
 template <class Options>
 StageOptions stage_options(const Options& o) {
   return {o.split, o.profile_in, o.costs, o.pace, o.link_ms};
 }
 
-/// Their keys.
-///   of_each  whose blocks split says: "position", or "stage" where those are the same
+/// Adds the stage's keys.
+///   of_each  whose blocks split says: "position", or "stage" if those are the same
 template <class Options>
 void add_stage_fields(FieldTable<Options>& table, const std::string& of_each) {
   table.add(

@@ -22,7 +22,7 @@ void Pace::sleep_out(const pipedream::Action& action, Clock::time_point began) {
 void Pace::check(std::int64_t step) {
   constexpr double kRoom = 2;
   if (step != 1) {
-    if (step == 0) least_.clear();  // the first step makes what is made once
+    if (step == 0) least_.clear();  // the first step also sets things up
     return;
   }
   double factor = 0;

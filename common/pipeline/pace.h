@@ -1,4 +1,4 @@
-// What takes a stage's time, as spans of the timeline; and time that is given: every action computes, then
+// Marks what takes a stage's time as spans of the timeline, and can slow it down: every action computes, then
 // sleeps until its cost has passed. So a laptop shows what a schedule does with stages that do not share its
 // cores.
 #pragma once
@@ -14,10 +14,10 @@ namespace sc {
 class Pace {
  public:
   using Clock = std::chrono::steady_clock;
-  /// share.pace: pipedream's costs, in seconds; without it actions take what they take.
+  /// share.pace has pipedream's costs, in seconds; without it actions take their own time.
   Pace(Timeline& timeline, const Share& share) : timeline_(timeline), share_(share) {}
 
-  /// An action that computes: its time ends when this goes. What it waits for inside counts as its time.
+  /// The time of an action that computes, which ends with this object. Waiting inside it counts.
   class Turn {
    public:
     Turn(Pace& pace, const pipedream::Action& action)
@@ -36,9 +36,9 @@ class Pace {
   };
   [[nodiscard]] Turn turn(const pipedream::Action& action) { return {*this, action}; }
 
-  /// After every step.
-  ///   Errors  InputError (exit 64), after the second step: a cost is below twice what the action computes,
-  ///           so that the machine could not keep it.
+  /// Call after every step.
+  ///   Errors  InputError (exit 64), after the second step, if a cost is below twice what the action
+  ///           computes, so that the machine could not keep it.
   void check(std::int64_t step);
 
  private:
@@ -47,7 +47,8 @@ class Pace {
   Timeline& timeline_;
   const Share& share_;
   std::map<pipedream::Kind, double> least_,
-      cost_;  // seconds that an action of this kind computed, and may take
+      // Seconds that an action of this kind computed, and may take.
+      cost_;
 };
 
 }  // namespace sc

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-// A costs file, or nothing.
+// The costs in the file `path`; empty for "none".
 std::optional<pipedream::Costs> costs_in(const std::string& key, const std::string& path, int stages) {
   if (path == "none") return {};
   return translated(key, [&] {
@@ -23,7 +23,7 @@ std::optional<pipedream::Costs> costs_in(const std::string& key, const std::stri
   });
 }
 
-// What slows a run down does so on the host.
+// Refuses settings that slow a run down, since they only work on the host.
 void refuse_on_gpus(const RunShape& shape, const StageOptions& options) {
   if (shape.device == DeviceKind::cpu) return;
   const char* key = options.pace != "none" ? "pace" : options.link_ms > 0 ? "link_ms" : nullptr;
@@ -72,7 +72,7 @@ Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Sche
   whole.end = size;
   message = shape.workload.batch.micro * shape.workload.batch.sequence * model.width;
   if (model.tied) tied = layout.vocab_rows().size() * model.width;
-  // Where states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
+  // If states are cut, the copy is as long as unit 0, so that a replica's slices of both are the same.
   if (last && !first) tied_copy = shards > 1 && model.tied ? layout.unit(0).sharded_size : tied;
   elements = Elements(size + tied_copy);
   const Pools& pools = slots.pools;

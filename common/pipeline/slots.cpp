@@ -86,8 +86,8 @@ Slot SlotWalk::begin_backward(const Action& a, Slot& alive) {
   return used;
 }
 
-// What the micro-batch leaves behind is the gradient of its input alone, and its set where the next chunk, on
-// the same stage, still reads its input there.
+// A microbatch leaves behind only its outgoing gradient, and its set if the next chunk, on the same stage,
+// still reads its input there.
 void SlotWalk::end_backward(const Key& key, Slot& alive) {
   const auto next = alive_.find({key.first, key.second + 1});
   if (next != alive_.end() && next->second.set != kNoBuffer && next->second.input_in_set == alive.set) {
@@ -103,7 +103,7 @@ void SlotWalk::end_backward(const Key& key, Slot& alive) {
   forget(key);
 }
 
-// A list may be endless: what holds nothing any more is no longer known.
+// Forgets microbatches that use no buffer any more, because a list may be endless.
 void SlotWalk::forget(const Key& key) {
   const auto found = alive_.find(key);
   if (found == alive_.end()) return;

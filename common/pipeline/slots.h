@@ -1,4 +1,5 @@
-// Which buffer each action of a stage's list uses: found once, by walking the list as it will be executed.
+// Which buffer each action of a stage's list uses, found in advance by walking the list in the order of
+// execution.
 #pragma once
 
 #include <map>
@@ -98,7 +99,7 @@ struct Slots {
   Pools pools;
 };
 
-/// One stage's list, walked.
+/// Walks the list of one stage.
 Slots assign_slots(const pipedream::Schedule& schedule, int stage);
 
 }  // namespace sc

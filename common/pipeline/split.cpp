@@ -19,7 +19,8 @@ namespace {
   throw InputError(ExitCode::usage, "split", what, fix);
 }
 
-// By operations. Embedding and head ride along with their neighbours, so that every position has a block.
+// A profile by operation counts. Embedding and head count for their neighbours, so that every position has a
+// block.
 pipedream::Profile profile_of(const Workload& w) {
   const auto d = static_cast<double>(w.model.width), T = static_cast<double>(w.batch.sequence);
   pipedream::Profile profile;
@@ -29,7 +30,7 @@ pipedream::Profile profile_of(const Workload& w) {
   return profile;
 }
 
-// What was measured: what stands before a block, and behind the last one, rides along.
+// A measured profile. What precedes a block, and what follows the last one, counts for that block.
 pipedream::Profile measured_profile(const Workload& w, const std::string& path) {
   const pipedream::Profile read = pipedream::read_profile(path);
   pipedream::Profile profile;

@@ -51,7 +51,7 @@ at::Tensor Stage::tied_grad() const {
 }
 
 StateSlice Stage::last_local() const {
-  const int unit = share_.part(share_.stage).first - 1;  // a step's last backward is of the first chunk
+  const int unit = share_.part(share_.stage).first - 1;  // a step's last backward is that of the first chunk
   const at::Tensor values = layers_->last_gradient().view({-1});
   return {Purpose::workspace, unit, Segment::sharded, {0, values.numel()}, in_tensor(values)};
 }

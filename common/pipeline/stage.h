@@ -13,15 +13,15 @@ namespace sc {
 
 class Stage {
  public:
-  /// Bytes: plan_stage. layers: null makes gpt_layers.
+  /// The buffers are those of plan_stage. `layers` null: gpt_layers.
   Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers = nullptr);
-  /// Forward and backward of nothing, before the first message. Gradients and activations hold numbers
-  /// afterwards that the first micro-batch overwrites.
+  /// Runs forward and backward once, before the first message. Afterwards gradients and activations hold
+  /// numbers that the first micro-batch overwrites.
   void warm_up(const BatchConfig& batch);
 
-  /// Forward and backward read this version of the parameters from here on: the buffer of a slot's `weights`.
+  /// Selects the version of the parameters for forward and backward: the buffer Slot::weights.
   void load_params(int buffer) { loaded_buffer_ = static_cast<std::size_t>(buffer); }
-  // As Layers', with this stage's vectors.
+  // The functions of Layers, with this stage's vectors.
   void forward(int position, const at::Tensor& tokens, const Slot& slot) {
     layers_->forward(vectors(), position, tokens, slot);
   }
@@ -44,16 +44,17 @@ class Stage {
   [[nodiscard]] at::Tensor& sums() { return layers_->sums(); }
 
   [[nodiscard]] StateSlice last_local() const;
-  /// A segment of a unit's vectors, as all replicas of this stage have it.
+  /// A segment of a unit as all replicas of this stage have it.
   struct Held {
     int unit = 0;
     Segment segment = Segment::sharded;
-    bool copy = false;                               // of unit 0, for the head
-    at::Tensor params = {}, grads = {};              // all of the segment
-    at::Tensor params_slice = {}, grads_slice = {};  // this replica's; where states are whole, all of it
-    OwnedSlice own = {.unit = 0, .range = {}};       // what this replica steps of that
-    Ticket reduced = {}, published = {};             // the gradient's sum and the parameters, on their way
-    /// It begins with the embedding's matrix.
+    bool copy = false;                   // the copy of unit 0 for the head
+    at::Tensor params = {}, grads = {};  // of the whole segment
+    // This replica's slices; if states are not cut, the whole segment.
+    at::Tensor params_slice = {}, grads_slice = {};
+    OwnedSlice own = {.unit = 0, .range = {}};  // what this replica updates
+    Ticket reduced = {}, published = {};  // the gradient's sum and the parameters, on their way
+    /// Whether the segment begins with the embedding's matrix.
     [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
   /// Units in order, then the tied copy. Parameters are those of the newest version.
@@ -61,15 +62,15 @@ class Stage {
   /// Those whose gradients are complete with a micro-batch's backward of this unit: the unit's own and, with
   /// the head, the tied copy.
   [[nodiscard]] std::span<Held> completed_by(int unit);
-  /// The whole segments' gradients of all units, in one piece: what every tensor rank has.
+  /// The gradients of all units' whole segments, in one piece: what every tensor rank has.
   [[nodiscard]] at::Tensor& whole_grads() { return whole_grads_; }
-  /// The newest version of the parameters goes on in the buffer `to` (Slot::next_weights), where a step then
-  /// writes it. Without a master, whose rounding a step writes, it is copied there first.
+  /// Moves the newest version of the parameters to the buffer `to` (Slot::next_weights), where the next step
+  /// writes it. Copies it there first if there is no master, from whose values a step would write it.
   void move_newest(int to);
   [[nodiscard]] std::vector<OwnedSlice> slices() const;
-  /// This stage's parameters as another buffer has them, by unit; flat.
+  /// This stage's parameters in another buffer, by unit; flat.
   [[nodiscard]] std::vector<std::pair<int, at::Tensor>> params_in(int buffer) const;
-  /// wte's part of what this replica owns, of unit 0 or of its copy: the gradient. Undefined: none.
+  /// The gradient of wte in what this replica owns of unit 0 or of its copy. Undefined: none.
   [[nodiscard]] at::Tensor tied_grad() const;
 
  private:
@@ -79,18 +80,18 @@ class Stage {
 
   const Share& share_;
   std::unique_ptr<Layers> layers_;
-  std::vector<at::Tensor> versions_;              // of the parameters: a buffer each
-  std::vector<std::vector<UnitTensors>> params_;  // the same, by unit; undefined where this stage has none
+  std::vector<at::Tensor> versions_;              // of the parameters, one buffer each
+  std::vector<std::vector<UnitTensors>> params_;  // the same by unit; undefined for units of other stages
   at::Tensor whole_grads_;
   std::vector<UnitTensors> grads_;  // by unit
-  int newest_buffer_ = 0;           // of versions_: the one that a step writes
-  std::size_t loaded_buffer_ = 0;   // the one that is read
+  int newest_buffer_ = 0;           // index into versions_ of the one that a step writes
+  std::size_t loaded_buffer_ = 0;   // index of the one that is read
   bool has_master_ = false;
   std::vector<Held> held_;
 };
 
-/// The first `elements` of what all ranks of a group hold are equal to the bit.  Collective.  Errors:
-///                                                                               ClaimError.
+/// Checks that the first `elements` are equal to the bit on all ranks of a group. Collective.
+///   Errors  ClaimError.
 void require_equal_copies(Communicator& group, const Stage::Held& held, std::int64_t elements,
                           std::int64_t step);
 

@@ -1,4 +1,4 @@
-// What a stage takes from the ledger, as plan_stage says.
+// Takes a stage's buffers from the ledger, as planned by plan_stage.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Laye
   const OptimizerState state(buffers, share.shards > 1 ? "shard" : "stage");
   has_master_ = state.master.defined();
   // [anchor: a-replicas-slice]
-  // Of each unit all of the states, or 1/R of them: lesson 02's slice, over the replicas of one stage.
+  // A replica holds the states of each unit whole, or 1/R of them: lesson 02's slice, over the replicas of
+  // one stage.
   const auto hold = [&](int unit, Segment segment, std::int64_t begin, bool copy) {
     const at::Tensor grads = grads_[static_cast<std::size_t>(unit)].segment(segment);
     const std::int64_t part = grads.numel() / share.shards,
@@ -31,7 +32,7 @@ Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Laye
     Held held{.unit = unit, .segment = segment, .copy = copy, .grads = grads};
     held.grads_slice = grads.narrow(0, first, part);
     OwnedSlice& own = held.own = {.unit = unit, .segment = segment, .range = {first, first + part}};
-    if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // of wte alone
+    if (copy) own.range.end = std::max(first, std::min(own.range.end, share.tied));  // the copy has wte alone
     const auto of = [&](const at::Tensor& of_arena, std::int64_t at) {
       return of_arena.narrow(0, at, own.range.size());
     };
@@ -41,8 +42,8 @@ Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Laye
       own.master = has_master_ ? of(state.master, begin / share.shards) : own.params;
       own.momentum = of(state.momentum, begin / share.shards),
       own.variance = of(state.variance, begin / share.shards);
-      // A function of seed, name and element: every stage has the bits that lesson 00 has, the copy those of
-      // wte.
+      // The initial weights are a function of seed, name and element, so every stage has the same bits as
+      // lesson 00, and the copy those of wte.
       init_slice(share.layout, unit, own.segment, own.range, context.shape.workload.seed, own.master);
       if (has_master_) own.params.copy_(own.master);
     }
@@ -56,8 +57,8 @@ Stage::Stage(const RunContext& context, const Share& share, std::unique_ptr<Laye
   if (share.tied_copy > 0) hold(0, Segment::sharded, share.elements.value() - share.tied_copy, true);
 }
 
-// On a GPU the first use of an operation sets up what its library needs, and that waits for all that the
-// device was given, a posted receive included. Where that message comes only after this stage's answer, as in
+// On a GPU the first use of an operation sets up its library, which waits for all work on the device,
+// including a posted receive. If that message is sent only after this stage's answer, as in the schedule
 // naive, both stages would wait for ever.
 void Stage::warm_up(const BatchConfig& b) {
   const int stages = share_.schedule.stages;

@@ -10,7 +10,7 @@ using pipedream::Span;
 
 namespace {
 
-// The first of two windows in the middle of those that are simulated.
+// The first of two windows in the middle of the simulated ones.
 constexpr int kFirst = pipedream::Windows::kSteady + 1;
 constexpr int kSimulated = kFirst + 3;
 
@@ -64,7 +64,7 @@ std::vector<StepSpans> Steps::simulated(const pipedream::Costs& costs) const {
     for (std::int64_t t = 0; t <= last; ++t) {
       StageSpans of_stage{actions(stage, t), {}};
       for (const Action& next : of_stage.actions) {
-        while (whole.actions[s][at] != next) ++at;  // what leaves no span
+        while (whole.actions[s][at] != next) ++at;  // skips actions without a span
         of_stage.spans.push_back(timeline.spans[s][at++]);
       }
       if (t >= first) steps[static_cast<std::size_t>(t - first)].push_back(std::move(of_stage));

@@ -1,4 +1,4 @@
-// pipedream knows nothing of this project, and has errors of its own.
+// Translates pipedream's errors, since pipedream does not depend on this project.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sc {
 
-/// f(), whose errors become this project's, at `key`.
+/// Calls f() and turns pipedream's errors into this project's, at `key`.
 template <class F>
 auto translated(const std::string& key, const F& f) {
   try {

@@ -33,7 +33,7 @@ std::string differing_keys(const std::map<std::string, std::string>& here,
   return text;
 }
 
-// What was measured, or predicted where a run was too short to be checked.
+// The measured bytes, or the predicted ones if the run was too short to be checked.
 const RankBytes& bytes_of(const RankRecord& rank) {
   return rank.measured_bytes ? *rank.measured_bytes : rank.predicted_bytes;
 }
@@ -111,7 +111,7 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
                   ratio(now->tokens_per_second, before->tokens_per_second)});
   rows.push_back({"waiting for communication", fmt::format("{:.1f} %", 100 * before->wait_share),
                   fmt::format("{:.1f} %", 100 * now->wait_share)});
-  // What one run's own steps differ by, another run differs by without a reason.
+  // A difference no larger than that between one run's own steps means nothing.
   const bool seen = now->p10 > before->p90 || before->p10 > now->p90;
   return table(rows) +
          (seen ? "" : "  no difference can be seen: the two runs' steps overlap, p10 to p90\n") +
@@ -120,7 +120,7 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
 
 using MaybeFile = std::optional<FileRecord>;
 
-// By content, whatever it is called.
+// Whether the contents are equal, whatever the files are called.
 bool same_file(const MaybeFile& a, const MaybeFile& b) {
   return a && b ? a->bytes == b->bytes && a->sum == b->sum : !a && !b;
 }
@@ -141,8 +141,8 @@ std::string loss_table(const RunRecord& run, const RunRecord& other) {
   const std::size_t steps = std::min(run.steps.size(), other.steps.size());
   std::size_t largest = 0;
   const auto difference = [&](std::size_t i) { return std::abs(run.steps[i].loss - other.steps[i].loss); };
-  for (std::size_t i = 1; i < steps && !std::isnan(difference(largest));
-       ++i)  // where it is none, the first one
+  // A NaN counts as the largest difference; if no step differs, it is the first one.
+  for (std::size_t i = 1; i < steps && !std::isnan(difference(largest)); ++i)
     if (!(difference(i) <= difference(largest))) largest = i;
   if (steps > 0) {
     add(fmt::format("step {}, where it is largest", run.steps[largest].step), other.steps[largest].loss,

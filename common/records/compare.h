@@ -1,4 +1,4 @@
-// Two records of the same work side by side: --compare. No torch.
+// Compares two records of the same work: --compare. No torch.
 #pragma once
 
 #include <map>
@@ -8,21 +8,21 @@
 
 namespace sc {
 
-/// What a run is compared with.
+/// The run that this one is compared with.
 struct OtherRun {
   std::string path;  // as given
   RunRecord record;
 };
 
-/// Reads it before the run begins. `workload`: of the run that is about to.
-///   Errors  InputError: 65 if it is no record, or of a run that came to no end; 64 if the work is another,
-///           with the keys that differ.
+/// Reads the other record before the run begins. `workload` is this run's.
+///   Errors  InputError: 65 if it is no record, or if that run did not finish; 64 if its workload differs,
+///           with the keys.
 OtherRun read_other_run(FileOps& ops, const std::string& path,
                         const std::map<std::string, std::string>& workload);
 
-/// Tables: bytes of rank 0 by purpose, operations of a step by kind with what rank 0 sends, time and waiting,
-/// loss. Each has the other run's column, this one's, and what became of it. The heading names initial
-/// weights that differ; validation losses of other texts are left out, and it is said why.
+/// Tables: bytes of rank 0 by purpose, operations of a step by kind with the bytes that rank 0 sends, time
+/// and waiting, loss. Each has a column for the other run, one for this run, and the change. The heading
+/// names initial weights that differ. Validation losses on different texts are left out, with a remark.
 std::string format_comparison(const RunRecord& run, const OtherRun& other);
 
 }  // namespace sc

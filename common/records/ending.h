@@ -1,4 +1,4 @@
-// What a run says of itself at its end, in a line or three. No torch.
+// The last lines of a run, one or three. No torch.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace sc {
 
-/// Steps' seconds, samples (rows of `sequence` tokens) a second, seconds an epoch: a line. Of the steps after
-/// the warm-up, or of all where those are too few for a measurement, and it says so. Nothing where no step
-/// was trained.
+/// One line with seconds per step, samples (rows of `sequence` tokens) per second, and seconds per epoch. For
+/// the steps after the warm-up, or, with a remark, for all steps if those are too few for a measurement.
+/// Empty if no step was trained.
 std::string format_rates(const std::vector<StepRecord>& steps, std::int64_t sequence, double steps_per_epoch);
 
-/// Bytes that a rank holds by place, and sends a step: two lines, for --brief.
-///   measured  null: they were not checked
+/// Two lines for --brief: the bytes that a rank holds, by place, and sends per step.
+///   measured  null: the bytes were not checked
 std::string format_brief(const MemoryPlan& memory, const CommPlan& comm, const Measured* measured, Rank rank);
 
 }  // namespace sc

@@ -17,7 +17,8 @@ double median_of(std::vector<GpuSensors::Sample>& samples, double GpuSensors::Sa
 
 }  // namespace
 
-// Its functions return 0 where they succeed. It stays loaded: it is the driver's, and others may use it.
+// The functions of the library return 0 on success. It is never unloaded: it belongs to the driver, and
+// others may use it.
 struct GpuSensors::Library {
   using Read = int (*)(void*, unsigned*);
 

@@ -8,8 +8,7 @@
 
 namespace sc {
 
-/// Opens libnvidia-ml.so.1 when it is made; without it, or without that GPU, sample() is empty: a run goes
-/// on.
+/// Opens libnvidia-ml.so.1. Without it, or without that GPU, sample() is empty and the run goes on.
 ///   Source  NVIDIA, NVML API Reference Guide: nvmlDeviceGetClockInfo, nvmlDeviceGetPowerUsage,
 ///           nvmlDeviceGetEnforcedPowerLimit. Power is the driver's own mean over about a second.
 class GpuSensors {
@@ -18,7 +17,7 @@ class GpuSensors {
     double sm_mhz = 0, watts = 0, limit_watts = 0;
     bool operator==(const Sample&) const = default;
   };
-  /// pci_bus_id: "0000:18:00.0", as CUDA names it. library: another one for tests.
+  /// `pci_bus_id` is CUDA's name, "0000:18:00.0". Tests pass another `library`.
   explicit GpuSensors(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
   [[nodiscard]] std::optional<Sample> sample() const;
 
@@ -27,9 +26,9 @@ class GpuSensors {
   std::shared_ptr<const Library> library_;
 };
 
-/// The median of each number; empty of nothing.
+/// The median of each number; empty if there are no samples.
 std::optional<GpuSensors::Sample> median_of(std::vector<GpuSensors::Sample> samples);
-/// A line.
+/// The sample as one line.
 std::string format_sensors(const std::optional<GpuSensors::Sample>& sample);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// Model FLOPs utilisation (MFU): the share of a GPU's peak that the model's own products take. No torch.
+// Model FLOPs utilisation (MFU): the share of a GPU's peak that the model's own products use. No torch.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace sc {
 
-/// The work of a token and the rate at which the GPUs could do it.
-///   Formula  6 N + 6 L d T FLOPs a token: forward 2, backward 4 a parameter; attention's two products over
-///            the T/2 earlier tokens that the causal mask leaves. N counts all parameters, the embeddings and
-///            the padded vocabulary too. What is computed again (activations: recompute) counts once.
+/// The work per token, and the peak rate of the GPUs.
+///   Formula  6 N + 6 L d T FLOPs per token: forward 2 and backward 4 per parameter; attention's two products
+///            over the T/2 earlier tokens that the causal mask leaves. N counts all parameters, the
+///            embeddings and the padded vocabulary too. Recomputed operations (activations: recompute) count
+///            once.
 ///   Source   Chowdhery et al., PaLM, arXiv:2204.02311, appendix B (which counts attention without the mask);
 ///            karpathy/llm.c counts as here.
 struct ModelFlops {
@@ -23,11 +24,11 @@ struct ModelFlops {
   std::optional<double> peak = {};  // FLOP/s of one GPU: dense products in the run's dtype, by its data sheet
   std::string peak_of = {};         // "NVIDIA H200, bf16"; without a peak the reason
   bool operator==(const ModelFlops&) const = default;
-  /// Of a rate over all GPUs; empty without a peak.
+  /// The MFU for a rate over all GPUs; empty without a peak.
   [[nodiscard]] std::optional<double> mfu(double tokens_per_second) const;
 };
 
-/// `gpu`: the device's name, the same on all ranks. `shared`: ranks share GPUs.
+/// `gpu` is the device's name, the same on all ranks; `shared` says that ranks share GPUs.
 ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks, bool shared);
 
 }  // namespace sc

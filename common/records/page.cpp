@@ -12,19 +12,20 @@ namespace {
 using At = OpSpan::Clock::time_point;
 constexpr std::size_t kMostSteps = 2'000;  // rows of the curves
 
-// Of the host's clock, to a tenth; rank 0 subtracts where the page begins.
+// Microseconds of the host's clock, to a tenth; rank 0 subtracts the page's beginning.
 double us(At at) { return std::chrono::duration<double, std::micro>(at.time_since_epoch()).count(); }
 Json us(const std::optional<At>& at) { return at ? Json(us(*at)) : Json(-1); }
 double rounded(double us) { return std::round(us * 10) / 10; }
 
-// What was computed, less the waits inside.
+// The spans of the computation, without the waits inside them.
 Json spans_of(const RankMarks& marks) {
   Json rows = Json::array();
   const std::vector<Stretch> waits = waits_for(marks.operations);
   for (const Timeline::Span& span : marks.spans) {
     if (!span.computed) continue;
     const Computed& c = *span.computed;
-    const int unit = span.name.empty() ? c.unit : kNoUnit;  // an action is of all units of its part
+    // An action of a pipeline covers all units of its part.
+    const int unit = span.name.empty() ? c.unit : kNoUnit;
     const auto add = [&](const char* lane, At begin, At end) {
       rows.push_back({lane, name_of(c.pass), unit, c.micro_batch, us(begin), us(end) - us(begin), span.name});
     };
@@ -42,9 +43,9 @@ Json operations_of(const RankMarks& marks) {
   if (marks.steps.empty()) return rows;
   const At end = marks.steps.back().end;
   for (const OpSpan& op : marks.operations) {
-    // A graph's are issued by its launch, which the host knows of when they have begun.
+    // The host learns that a graph's operations were issued only when they have begun.
     const At issued = std::min(op.issued, op.began.value_or(op.issued));
-    // What is waited for after the marked steps is not shown as a wait.
+    // Waits after the marked steps are not shown.
     const std::optional<At> wait_ended = op.wait_ended ? std::min(*op.wait_ended, end) : op.wait_ended;
     const bool waited = op.wait_began && wait_ended && *wait_ended > *op.wait_began;
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
@@ -58,7 +59,7 @@ Json operations_of(const RankMarks& marks) {
 Json holds_of(const RankMarks& marks) {
   constexpr const char* kLetters[] = {"P", "G", "O", "A"};
   Json rows = Json::array();
-  for (const Holding& h : marks.holdings) {
+  for (const ContentChange& h : marks.content_changes) {
     Json row = {us(h.at), kLetters[static_cast<int>(h.what)], h.unit, name_of(h.extent)};
     if (h.copies != 1) row.push_back(h.copies);
     rows.push_back(std::move(row));
@@ -82,11 +83,11 @@ Json limits_of(const Contents& contents) {
   Json limits = Json::object();
   for (const auto& [name, most] : all)
     if (most) limits[name] = *most;
-  if (contents.cut) limits["cut"] = 1;  // a rank never has more of a unit than its part
+  if (contents.cut) limits["cut"] = 1;  // a rank never has more than its part of a unit
   return limits;
 }
 
-// Elements of each unit.
+// The elements of each unit.
 Json sizes_of(const ParamLayout& layout) {
   Json sizes = Json::array();
   for (int unit = 0; unit < layout.num_units(); ++unit)
@@ -94,7 +95,7 @@ Json sizes_of(const ParamLayout& layout) {
   return sizes;
 }
 
-// The columns of the steps, thinned.
+// The columns of the steps, thinned to kMostSteps rows.
 Json steps_of(const Json& record) {
   Json steps = Json::object();
   const Json& all = record["steps"];
@@ -111,7 +112,7 @@ Json steps_of(const Json& record) {
   return steps;
 }
 
-// Times from the page's beginning on.
+// Makes times count from the page's beginning.
 void shift_all(Json& rank, double origin) {
   const auto shift = [origin](Json& time) {
     if (time.get<double>() >= 0) time = rounded(time.get<double>() - origin);
@@ -155,7 +156,7 @@ void leave_out(Json& marks) {
   left_out += "The first, the second and the last rank are shown. ";
 }
 
-// Takes what is no mark out of the ranks' parts.
+// Moves everything that is not a mark from the ranks' parts to `data`.
 Json marks_of(Json ranks, Json& data) {
   double origin = INFINITY;
   bool several_hosts = false;
@@ -175,8 +176,7 @@ Json marks_of(Json ranks, Json& data) {
   for (Json& rank : ranks) {
     for (const char* key : {"steps", "buffers", "limits", "unknown"}) rank.erase(key);
     shift_all(rank, origin);
-    for (Json& op :
-         rank["operations"])  // its group is said where it is neither the world nor this rank alone
+    for (Json& op : rank["operations"])  // the group is stored if it is neither the world nor one rank
       if (op[12] == data["record"]["world"] || op[12] == 1) op.erase(13), op.erase(12);
     marks["ranks"].push_back(std::move(rank));
   }

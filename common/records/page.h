@@ -1,5 +1,5 @@
-// page.html: what a run leaves to look at. A committed template with one line of data (common/records/page/).
-// No torch.
+// page.html, which a run leaves to look at: a committed template with one line of data
+// (common/records/page/). No torch.
 #pragma once
 
 #include <string>
@@ -17,28 +17,28 @@ namespace sc {
 struct RankMarks {
   std::vector<Trace::Step> steps;
   std::vector<Timeline::Span> spans;
-  std::vector<OpSpan> operations;  // of these steps
-  std::vector<Holding> holdings;
+  std::vector<OpSpan> operations;  // of the marked steps
+  std::vector<ContentChange> content_changes;
 };
 
-/// A rank's part of a page, for rank 0: a JSON object.
-/// layout: as this rank has it, with its parts of what tensor ranks share.
+/// A rank's part of a page, sent to rank 0: a JSON object. `layout` is this rank's, with its parts of what
+/// tensor ranks share.
 std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
                     const ParamLayout& layout);
 
-/// Spans and operations of all ranks that a page has room for. Of more it has one step, then the first, the
-/// second and the last rank; and says so.
+/// The most spans and operations, over all ranks, that a page has room for. With more it shows one step; if
+/// that is still too much, the first, the second and the last rank; and it says so.
 inline constexpr std::size_t kMostMarks = 5'000;
 
 struct Page {
-  std::string question;  // the lesson's
+  std::string question;  // of the lesson
   const RunRecord& record;
   const ParamLayout& layout;
-  const std::vector<std::string>& ranks;  // text_of() of each
+  const std::vector<std::string>& ranks;  // text_of() of each rank
   Mesh mesh;
 };
-/// The page.
-///   Errors  std::runtime_error: `frame` is not the template
+/// The text of the page.
+///   Errors  std::runtime_error if `frame` is not the template.
 std::string html_of(const Page& page, const std::string& frame);
 
 }  // namespace sc

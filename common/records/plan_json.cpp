@@ -33,7 +33,7 @@ Json json_of(const MemoryPlan& plan) {
   return json;
 }
 
-// Elements of each unit as ranks that cut it evenly hold it: padded for as many as share the data.
+// The elements of each unit for ranks that cut it evenly: padded for the ranks of the data axis.
 Json units_of(const RunShape& shape) {
   const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(shape.mesh.size(Axis::data))});
   Json json = Json::array();
@@ -64,7 +64,7 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
     Json bytes, operations = json_of(plan.operations, world);
     for_each_place(
         [&](Place place) { bytes[std::string(name_of(place))] = plan.memory.total(place).value(); });
-    std::size_t row = 0;  // each is called as wherever a run speaks of it
+    std::size_t row = 0;  // the name in a run's messages
     for (const auto& [op, count] : plan.operations.count) operations[row++]["name"] = describe(op, last_unit);
     json["ranks"].push_back({{"rank", plan.ranks.first},
                              {"alike", plan.ranks.count},

@@ -9,9 +9,9 @@
 
 namespace sc {
 
-/// One object: the run, the model's units, and of each rank its buffers and the operations of a step.
+/// One JSON object: the run, the model's units, and for each rank its buffers and the operations of a step.
 ///   ranks  as format_plan_table takes them
-///   notes  what the text of a plan says below it
+///   notes  the remarks below a plan's text
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                              const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes);
 

@@ -53,13 +53,13 @@ std::string format_communication(const Profile& p, double steps) {
                      r.milliseconds > 0 ? fmt::format("{:.0f} GB/s", sent / r.milliseconds / 1e6) : "-",
                      share_of_bound(r.alone, r.milliseconds)});
   }
-  if (all > 0)  // what nobody waited for
+  if (all > 0)  // for time that no rank waited for
     lines.push_back({"hidden behind compute",
                      fmt::format("{:.0f} %", 100 * std::max(0.0, 1 - p.waited_milliseconds / all))});
   return table(lines);
 }
 
-// What "of its bound" compares with.
+// Explains what "of its bound" refers to.
 std::string format_bounds(const Profile& p) {
   std::string text = "  bounds, measured after the run: ";
   text += p.product_rate > 0

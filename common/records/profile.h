@@ -1,5 +1,5 @@
-// Where the time of a step goes, beside what each part could take at best: what --profile finds and prints.
-// No torch.
+// Where the time of a step goes, compared with the least that each part could take: found and printed by
+// --profile. No torch.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +20,30 @@ struct ProfileRow {
   double alone = 0;  // milliseconds of the same calls at their bound; 0: not known
 };
 
-/// One kind of collective of this rank, likewise; from its start until all is there. It runs beside
-/// operations.
+/// One kind of this rank's collectives, summed likewise, each from its start until all data have arrived.
+/// Collectives run at the same time as operations.
 struct ProfileCommRow {
   CommKind kind{};
   double milliseconds = 0;
   std::int64_t calls = 0;
   Bytes sent;
-  double alone = 0;  // milliseconds of as many with nothing beside them; 0: not known
+  double alone = 0;  // milliseconds of the same collectives with nothing else running; 0: not known
 };
 
-/// Bounds are measured on the same GPUs after the run: each matrix product as a plain one of its shape,
-/// alone; what is bound by memory as a copy of its bytes; attention at the best rate of these products; sums
-/// over ranks alone.
+/// Bounds are measured on the same GPUs after the run: each matrix product as a plain product of its shape,
+/// alone; memory-bound operations as a copy of their bytes; attention at the best rate of these products;
+/// sums over ranks alone.
 struct Profile {
   std::int64_t steps = 0;
   double step_milliseconds = 0,
-         waited_milliseconds = 0;     // of a step; the part in which nothing but a collective was awaited
+         waited_milliseconds = 0;     // per step: time in which nothing but a collective was awaited
   std::vector<ProfileRow> rows = {};  // longest first
   std::vector<ProfileCommRow> communication = {};
-  double product_rate = 0, memory_rate = 0;        // best product's FLOP/s, the copy's bytes/s; 0: not known
+  double product_rate = 0, memory_rate = 0;  // FLOP/s of the best product, bytes/s of the copy; 0: not known
   std::optional<GpuSensors::Sample> sensors = {};  // medians over the steps
 };
 
-/// Tables of it, a step's mean, and the clock and power of the steps.
+/// Tables of a mean step, and the clock and power during the steps.
 std::string format_profile(const Profile& profile);
 
 }  // namespace sc

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-constexpr std::size_t kWindow = 20;  // steps that rates are averaged over
+constexpr std::size_t kWindow = 20;  // steps over which rates are averaged
 
 std::string rate(double tokens_per_second) {
   if (tokens_per_second < 1e3) return fmt::format("{:.0f}", tokens_per_second);
@@ -70,7 +70,7 @@ std::string Progress::line() const {
 }
 
 void Progress::draw(const std::string& text) {
-  // Blanks cover what a longer line left.
+  // Blanks overwrite the rest of a longer line.
   out_ << '\r' << text << std::string(width_ > text.size() ? width_ - text.size() : 0, ' ') << std::flush;
   width_ = text.size();
 }

@@ -23,7 +23,7 @@ Json number_or_word(double value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Of a step. What may be missing is null then, and has a word where it is not finite.
+// The values of a step. Optional ones are null if missing, and a word if not finite.
 Json json_of(std::int64_t value) { return value; }
 Json json_of(double value) { return number(value); }
 Json json_of(bool value) { return value; }
@@ -67,7 +67,7 @@ Json json_of(const GpuSensors::Sample& s) {
   return {{"sm_mhz", s.sm_mhz}, {"watts", s.watts}, {"limit_watts", s.limit_watts}};
 }
 
-// Milliseconds and calls of all profiled steps.
+// Milliseconds and calls are sums over the profiled steps.
 Json json_of(const Profile& p) {
   Json json = {{"steps", p.steps},
                {"step_milliseconds", number(p.step_milliseconds)},
@@ -108,7 +108,7 @@ Json json_of(const AllocatorCheck& c) {
           {"beside", json_of(c.beside)}};
 }
 
-// A span is one line: name, begin, end, and the expected ones.
+// A span takes one line: name, begin, end, and the expected begin and end.
 Json json_of(const Timetable& t) {
   Json json = {{"ranks", Json::array()}, {"rows", Json::array()}};
   for (const Timetable::Row& row : t.rows)
@@ -163,7 +163,7 @@ Json json_of(const RankRecord& r, int world) {
            r.measured_operations ? json_of(*r.measured_operations, world) : Json(nullptr)}};
 }
 
-// Columns instead of rows: one array a quantity, so that thousands of steps stay small.
+// Columns instead of rows: one array per quantity, so that thousands of steps stay small.
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
   const auto column = [&](const char* key, auto field) {
@@ -182,7 +182,7 @@ Json json_of(const TestRecord& t) {
   Json json = json_of(t.text);
   json["rows"] = t.rows;
   json["loss"] = number(t.loss);
-  json["perplexity"] = number_or_word(std::exp(t.loss));  // infinite long before the loss is
+  json["perplexity"] = number_or_word(std::exp(t.loss));  // overflows long before the loss does
   return json;
 }
 
@@ -234,7 +234,7 @@ Json json_of(const RunRecord& r) {
   return json;
 }
 
-// What holds objects or arrays, or is long, takes a line for each of its members; a column of numbers is one
+// Objects and arrays with nested or long content take one line per member; a column of numbers takes one
 // line.
 std::string text_of(const Json& json, std::size_t indent) {
   constexpr std::size_t kLine = 100;
@@ -316,7 +316,7 @@ bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record) {
   return atomic_write_new(ops, dir / "record.json", text_of(json_of(record), 0) + "\n");
 }
 
-// What an earlier run left is replaced, and where a run was told to write into somebody's link nothing is.
+// Replaces the log of an earlier run, and refuses if the name is a symbolic link.
 StepLog::StepLog(FileOps& ops, const Path& dir) {
   const Path path = dir / "steps.jsonl";
   atomic_write_file(ops, path, "");

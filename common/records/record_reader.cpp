@@ -15,15 +15,15 @@ namespace {
 // A record of 100,000 steps has 13 MB and 900,000 values.
 constexpr JsonLimits kLimits{.bytes = std::size_t{32} << 20U};
 constexpr JsonLimits kLineLimits{.bytes = std::size_t{16} << 10U};  // of steps.jsonl; a line has 200 bytes
-// Far above what a run can have, and small enough for sums over all that a record holds.
+// Far above what a run can have, and small enough for sums over a whole record.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U, kMostMoved = std::int64_t{1} << 40U;
 
-/// null, which stands for what is not finite, is NaN.
+/// null stands for a number that is not finite, and becomes NaN.
 double number_of(const JsonNode& node) {
   return node.value().is_null() ? std::numeric_limits<double>::quiet_NaN() : node.number();
 }
 
-/// The same of what may be missing: null is nothing, and a word stands for what is not finite.
+/// The number of an optional field: null means that it is missing, and a word stands for what is not finite.
 std::optional<double> optional_number(const JsonNode& node) {
   if (node.value().is_null()) return {};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -33,13 +33,13 @@ std::optional<double> optional_number(const JsonNode& node) {
   return node.number();
 }
 
-/// of(node), or nothing where the node is null.
+/// of(node), or empty if the node is null.
 template <class Of>
 auto unless_null(const JsonNode& node, const Of& of) {
   return node.value().is_null() ? std::nullopt : std::optional(of(node));
 }
 
-/// The enumerator whose name_of() is the text; empty: none.
+/// The enumerator whose name_of() is the text; empty if there is none.
 template <class Enum>
 std::optional<Enum> named(const std::string& text, Enum last) {
   for (int i = 0; i <= static_cast<int>(last); ++i)
@@ -66,7 +66,7 @@ RankBytes read_bytes(const JsonNode& node) {
     if (key == "total") {
       bytes.total = Bytes(value.integer(0, kMostBytes));
     } else if (key == "host" && value.value().is_number_integer()) {
-      // Records from before places: what a GPU's rank held in pinned memory, without saying what for.
+      // Records from before places have one entry for pinned memory on GPUs, without purposes.
       bytes.of.at(Purpose::workspace, Place::pinned) = Bytes(value.integer(0, kMostBytes));
     } else if (const std::optional<Place> place = named(key, Place::disk); place && *place != Place::device) {
       for (const std::string& name : value.keys())
@@ -75,11 +75,11 @@ RankBytes read_bytes(const JsonNode& node) {
       bytes.of.at(purpose_of(node, key)) = Bytes(value.integer(0, kMostBytes));
     }
   }
-  (void)node["total"];  // must be there
+  (void)node["total"];  // required, though its value is not used
   return bytes;
 }
 
-// Records from before operations had names lack stride, purpose and unit.
+// Records from before operations had payloads lack stride, purpose and unit.
 CommPlan read_operations(const JsonNode& node, int world) {
   CommPlan plan;
   for (const JsonNode& row : node.elements()) {
@@ -123,12 +123,12 @@ FileRecord read_file_record(const JsonNode& node) {
   return {node["file"].text(), node["bytes"].integer(), node["sum"].text()};
 }
 
-// Times are sorted, and beside NaN nothing is in order.
+// Times get sorted later, and NaN has no order.
 void check_time(const StepRecord& step, const JsonNode& where) {
   if (!(step.seconds >= 0)) where.fail("has a step whose \"seconds\" are no time");
 }
 
-// Of a step.
+// The fields of a step.
 void read(const JsonNode& node, std::int64_t& field) { field = node.integer(); }
 void read(const JsonNode& node, double& field) { field = number_of(node); }
 void read(const JsonNode& node, bool& field) { field = node.boolean(); }
@@ -140,7 +140,7 @@ StepRecord read_step(const JsonNode& node) {
   if (node.has("validation_loss")) {
     s.validation_loss = optional_number(node["validation_loss"]);
     if (!s.validation_loss)
-      s.validation_loss = std::numeric_limits<double>::quiet_NaN();  // as it was written before
+      s.validation_loss = std::numeric_limits<double>::quiet_NaN();  // older records write null
   }
   check_time(s, node);
   return s;

@@ -41,7 +41,7 @@ std::string memory_table(const MemoryPlan& plan) {
   return table(rows);
 }
 
-// Beside messages there are copies and transfers; each way has a sum of its own.
+// The name of the sum of each path: messages, copies and transfers are summed separately.
 std::string sum_name(Way way) { return way == Way::wire ? "total" : "over the " + std::string(name_of(way)); }
 
 std::string operation_table(const CommPlan& named) {
@@ -64,10 +64,10 @@ std::string operation_table(const CommPlan& named) {
   return table(rows);
 }
 
-// Ranks with plans that tables show alike.
+// Ranks whose plans look the same in tables.
 struct Group {
   std::vector<std::int64_t> ranks;  // ascending
-  RankPlan plan;                    // without names
+  RankPlan plan;                    // without payloads
   [[nodiscard]] std::string name() const { return ranks_in_words(ranks); }
 };
 
@@ -83,8 +83,8 @@ std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
   return groups;
 }
 
-// One row: what it is about, and the bytes of each group. Where none has any it is left out, unless it is
-// always there.
+// Adds one row with its name and the bytes of each group. It is left out if all are zero, unless it is always
+// shown.
 template <class BytesIn>
 void add_bytes_row(const std::string& name, const std::vector<Group>& groups, const BytesIn& bytes_in,
                    Rows& rows, bool always = false) {
@@ -102,7 +102,7 @@ void add_purpose_row(const std::vector<Group>& groups, Purpose purpose, Place pl
   add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
 }
 
-// A column a group.
+// The table with one column per group.
 std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
   for (const Group& group : groups) rows[0].push_back(group.name());
@@ -147,7 +147,8 @@ std::set<Operation> all_of(const CommPlan& a, const CommPlan& b) {
   return all;
 }
 
-// Alike ones together; where those are equal in number and differ in what they carry, what does.
+// Compares operations without payloads; if those are equal in number and differ in payloads, compares the
+// payloads.
 void compare_operations(const CommPlan& predicted, const CommPlan& measured, WorldSize world, Rows& rows) {
   const CommPlan a = predicted.without_names(), b = measured.without_names();
   for (const Operation& alike : all_of(a, b)) {

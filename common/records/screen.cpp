@@ -16,7 +16,7 @@ constexpr std::int64_t kCells = 16;  // of the longest bar
 constexpr std::size_t kLongestFormula = 24;
 constexpr std::int64_t kColumns = 72;  // of a timeline
 
-// The rows of a table by purpose.
+// The rows of the table by purpose.
 struct Kind {
   const char* name;
   std::initializer_list<Purpose> purposes;
@@ -44,7 +44,7 @@ std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
   return sum.size() <= kLongestFormula ? sum : "";
 }
 
-// Which kinds of bytes lie there: "gradients, optimizer".
+// Which kinds of bytes are at that place: "gradients, optimizer".
 std::string kinds_at(const MemoryPlan& plan, Place place) {
   std::string text;
   for (const Kind& kind : kKinds)
@@ -53,12 +53,12 @@ std::string kinds_at(const MemoryPlan& plan, Place place) {
   return text;
 }
 
-// Of the longest bar, which `most` has; at least one for anything.
+// The cells of a bar, if the longest bar shows `most`; at least one for anything above 0.
 std::int64_t cells_of(Bytes bytes, Bytes most) {
   return bytes.value() == 0 ? 0 : std::max<std::int64_t>(1, bytes.value() * kCells / most.value());
 }
 
-// A line of bytes, its bar and what follows it.
+// A line of bytes, its bar and the text after it.
 struct Line {
   std::string name;
   Bytes bytes;
@@ -86,7 +86,7 @@ std::string text_of(const std::vector<Line>& lines, Look look) {
   return text;
 }
 
-// "15 checks"
+// E.g. "15 checks".
 std::string counted(std::int64_t times, const std::string& what) {
   return fmt::format("{} {}{}", human_count(times), what, times == 1 ? "" : "s");
 }
@@ -99,7 +99,7 @@ std::string counted(std::int64_t times, CommKind kind) {
 
 const char* verb_of(Way way) { return way == Way::link ? "copied" : "read and written"; }
 
-// "15 all-reduces, 2.53 MB sent"
+// E.g. "15 all-reduces, 2.53 MB sent".
 std::string step_in_words(const CommPlan& plan, Rank rank) {
   std::map<CommKind, std::int64_t> messages;
   for (const auto& [op, times] : plan.count)
@@ -124,14 +124,14 @@ std::string of_one(const RankPlan& plan, Look look) {
   for (const Place place : {Place::pinned, Place::host, Place::disk})
     if (const Bytes bytes = memory.total(place); bytes.value() > 0)
       lines.push_back({std::string(name_of(place)), bytes, true, kinds_at(memory, place)});
-  const bool alone = lines.size() == of_device;  // nothing lies beside the device
+  const bool alone = lines.size() == of_device;  // there are no bytes outside the device
   if (alone) lines.back() = {"total", memory.total(), false, ""};
   std::string text = text_of(lines, look);
   if (alone) text.pop_back();
   return text + (alone ? "     and " : "  and ") + step_in_words(plan.operations, Rank{0}) + "\n";
 }
 
-// A line for each rank, or for those that are alike; bars last, since their cells may take several bytes.
+// One line per rank or set of equal ranks. Bars come last, because their cells may take several bytes.
 std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
   std::vector<std::vector<std::string>> rows = {{""}};
   Bytes most, sent;
@@ -156,7 +156,7 @@ std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
   return table(rows) + fmt::format("  and at most {} sent by a rank per step\n", human_bytes(sent));
 }
 
-// "18,164,048 bytes held, 8 purposes"
+// E.g. "18,164,048 bytes held, 8 purposes".
 std::string held_in_words(const MemoryPlan& memory) {
   std::string text = human_count(memory.total().value()) + " bytes held";
   for (const Place place : {Place::pinned, Place::host, Place::disk})
@@ -169,7 +169,7 @@ std::string held_in_words(const MemoryPlan& memory) {
   return text + ", " + counted(std::ssize(purposes), "purpose");
 }
 
-// "15 operations, 2,533,920 bytes sent"
+// E.g. "15 operations, 2,533,920 bytes sent".
 std::string moved_in_words(const CommPlan& plan, Rank rank) {
   std::int64_t operations = 0;
   for (const auto& entry : plan.count) operations += entry.second;
@@ -181,7 +181,7 @@ std::string moved_in_words(const CommPlan& plan, Rank rank) {
   return text;
 }
 
-// What a stage does most of the time in each column of a timeline of `seconds`.
+// For each column of a timeline of `seconds`, the letter of what the stage does for most of that time.
 std::string drawn(const std::vector<Timetable::Span>& spans, double seconds, bool expected) {
   const double column = seconds / kColumns;
   std::string text(kColumns, '.');
@@ -209,7 +209,7 @@ std::string drawn(const Timetable& timetable, double seconds, bool expected) {
   return text;
 }
 
-// The letters that are there, and what they stand for.
+// The letters that occur, and their meaning.
 std::string legend_of(const Timetable& timetable) {
   std::string text, letters;
   for (const std::vector<Timetable::Span>& spans : timetable.ranks)
@@ -220,7 +220,8 @@ std::string legend_of(const Timetable& timetable) {
   return text;
 }
 
-// Of updates behind, what more than a twentieth of the micro-batches had: not what a run begins with.
+// The numbers of updates behind that more than a twentieth of the micro-batches had, which leaves out the
+// run's beginning.
 std::string usual(const std::map<std::int64_t, std::int64_t>& counts) {
   std::int64_t all = 0;
   for (const auto& [age, count] : counts) all += count;

@@ -14,9 +14,9 @@ namespace {
 
 double end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
 
-// Whether a row can show the span beside those that it has: it lies inside the innermost one that is still
-// open, or after it.
-//   open  the ends of these, the innermost last
+// Whether a row can show the span besides those that it has: it lies inside the innermost open span, or after
+// it.
+//   open  the ends of the open spans, the innermost last
 bool takes(std::vector<double>& open, const TraceSpan& span, bool may_nest) {
   while (!open.empty() && open.back() <= span.begin_us) open.pop_back();
   if (!open.empty() && (!may_nest || end_of(span) > open.back())) return false;
@@ -29,17 +29,17 @@ struct Placed {
   std::int64_t row;  // of its lane, 0-based
 };
 
-// Spans of one lane, in order of begin (an outer span before the inner ones), each in the first row that can
-// show it.
+// Places the spans of one lane, in order of begin (an outer span before the inner ones), each in the first
+// row that can show it.
 std::vector<Placed> place(const std::vector<TraceSpan>& spans, Lane lane) {
   std::vector<Placed> placed;
   for (const TraceSpan& span : spans)
     if (span.lane == lane) placed.push_back({&span, 0});
   std::ranges::stable_sort(placed, {},
                            [](const Placed& p) { return std::pair(p.span->begin_us, -p.span->duration_us); });
-  // One operation is not a part of another, even if it ends earlier.
+  // Operations are not nested, even if one ends earlier than another.
   const bool may_nest = lane != Lane::communication;
-  std::vector<std::vector<double>> rows(placed.size());  // there are never more
+  std::vector<std::vector<double>> rows(placed.size());  // at most as many as spans
   for (Placed& p : placed)
     while (!takes(rows[static_cast<std::size_t>(p.row)], *p.span, may_nest)) ++p.row;
   return placed;
@@ -101,7 +101,7 @@ void Trace::add_operation(const OpSpan& op, const std::string& name) {
   const std::optional<Clock::time_point> end = op.ended ? op.ended : op.wait_ended;
   if (!end) return;
   const Clock::time_point begin = op.began.value_or(op.issued);
-  constexpr Lane kLanes[] = {Lane::communication, Lane::copies, Lane::disk};  // by Way
+  constexpr Lane kLanes[] = {Lane::communication, Lane::copies, Lane::disk};  // indexed by Way
   add({kLanes[static_cast<int>(way_of(op.op.kind))],
        name,
        std::string(name_of(op.phase)),
@@ -158,7 +158,7 @@ std::string Trace::serialise() const {
        {Lane::compute, Lane::wait, Lane::communication, Lane::copies, Lane::disk, Lane::marks}) {
     const std::vector<Placed> placed = place(spans_, lane);
     if (placed.empty() && lane > Lane::communication) continue;
-    std::int64_t rows = 1;  // an empty lane of the first three is shown too
+    std::int64_t rows = 1;  // the first three lanes are shown even if empty
     for (const Placed& p : placed) rows = std::max(rows, p.row + 1);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::string label =

@@ -14,19 +14,19 @@
 
 namespace sc {
 
-/// The rows of a rank; copies, disk and marks where there are any. What is in flight at the same time, which
-/// a row cannot show, takes further rows.
+/// The rows of a rank; copies, disk and marks only if there are any. Spans that overlap, which one row cannot
+/// show, take further rows.
 enum class Lane : std::uint8_t { compute, wait, communication, copies, disk, marks };
 constexpr std::string_view name_of(Lane lane) {
   constexpr std::string_view kNames[] = {"compute", "wait", "communication", "copies", "disk", "marks"};
   return kNames[static_cast<int>(lane)];
 }
 
-/// [begin, end) of the host's clock.
+/// [begin, end) on the host's clock.
 using Stretch = std::pair<OpSpan::Clock::time_point, OpSpan::Clock::time_point>;
-/// When operations were waited for, sorted.
+/// The times in which operations were waited for, sorted.
 std::vector<Stretch> waits_for(std::span<const OpSpan> operations);
-/// What is left of it; `holes` are sorted.
+/// What is left of `whole` without `holes`, which are sorted.
 std::vector<Stretch> without(const Stretch& whole, std::span<const Stretch> holes);
 
 struct TraceSpan {
@@ -40,8 +40,8 @@ struct TraceSpan {
 class Trace {
  public:
   using Clock = OpSpan::Clock;
-  /// `origin` is the same moment on all ranks: any one if they share a host (its processes share
-  /// steady_clock), else the end of a barrier.
+  /// `origin` must be the same moment on all ranks: any moment if they share a host (whose processes share
+  /// steady_clock), otherwise the end of a barrier.
   Trace(Rank rank, Clock::time_point origin, std::size_t limit = 200'000);
 
   void add(TraceSpan span);
@@ -53,11 +53,11 @@ class Trace {
     Clock::time_point begin, end;
     std::optional<Stretch> on_gpu = {};  // from its first to its last work
   };
-  /// A whole run: operations from issue (on GPUs: from their beginning) to end (to the end of their wait
-  /// where the transport does not know better), waits, and what was computed: the passes that `marks` has of
-  /// a step, or without any what the waits leave of it (of its time on the GPU, if it has one). Operations
-  /// without an end are left out.
-  ///   last_unit  of the model, for names
+  /// Adds a whole run: operations from issue (on GPUs: from their begin) to end (or to the end of their wait,
+  /// if the transport does not know better), waits, and the computation: the passes in `marks`, or for a step
+  /// without any the time that waits leave (of its GPU time, if known). Operations without an end are left
+  /// out.
+  ///   last_unit  the model's, for names
   void add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
                std::span<const Timeline::Span> marks = {}, int last_unit = kNoUnit);
 
@@ -79,9 +79,9 @@ class Trace {
 };
 
 /// The text of trace.json from every rank's serialise(), in any order.
-///   Format  Trace Event Format, JSON object form: one complete event ("ph": "X") a span with pid = rank and
-///           tid = row, ordered by begin within a row; metadata events name ranks and rows. In a row spans
-///           are nested or apart.
+///   Format  Trace Event Format, JSON object form: one complete event ("ph": "X") per span with pid = rank
+///           and tid = row, ordered by begin within a row; metadata events name ranks and rows. In a row
+///           spans are nested or disjoint.
 std::string merge_traces(std::span<const std::string> ranks);
 
 }  // namespace sc

@@ -16,6 +16,7 @@ void Claims::begin() {
   allocations_before_ = on_.gpu->allocations();
 }
 
+// [anchor: as-predicted]
 void Claims::check(const CommPlan& operations, std::int64_t step) {
   const Bytes ledger = on_.ledger.peak_total();
   measured_ = Measured{{on_.ledger.peaks(), ledger}, on_.ledger.peaks_by_name(), operations};
@@ -31,7 +32,8 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
     if (!allocator_->holds()) refuse(format_allocator(*allocator_));
     return;
   }
-  const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);  // beside the device nothing is LibTorch's
+  // Only the device's bytes are LibTorch's: other places have pages of their own.
+  const Bytes allowed = ledger + plan_op_scratch_bytes(shape_);
   if (on_.witness.peak() <= allowed) return;
   throw ClaimError(
       fmt::format("rank {}: LibTorch's allocator handed out {} bytes in step {}; the ledger knows {}, one "

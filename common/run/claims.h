@@ -1,4 +1,4 @@
-// What a run predicts of its bytes and operations, and whether a step of it holds that.
+// What a run predicts of its bytes and operations, and the check on one of its steps.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,27 @@ namespace sc::detail {
 
 class Claims {
  public:
-  /// ground: its ledger and allocators know what was handed out.
+  /// `ground` has the ledger and the allocators that know what was handed out.
   Claims(const TrainJob& job, const Ground& ground) : shape_(job.shape), plan_(job.plans.own), on_(ground) {}
 
-  /// Right before the checked step: peaks start again.
+  /// Call right before the checked step: resets peaks.
   void begin();
-  /// Right after it, which was step `step`.
+  /// Call right after the checked step, which was `step`.
   ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
   ///           sum, operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
-  /// Null before.
+  /// Null before the check.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
-  /// On a GPU, after the check.
+  /// Set on a GPU after the check.
   [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }
-  /// For the end of a run: the same numbers side by side, or why there are none.
+  /// For the end of a run: predicted and found numbers side by side, or why there are none.
   [[nodiscard]] std::string report() const;
 
  private:
   const RunShape& shape_;
   const RankPlan& plan_;
   const Ground on_;
-  std::int64_t allocations_before_ = 0;  // the checked step, by the GPU's allocator
+  std::int64_t allocations_before_ = 0;  // allocations by the GPU's allocator before the checked step
   std::optional<Measured> measured_;
   std::optional<AllocatorCheck> allocator_;
 };

@@ -21,8 +21,8 @@ std::string joined(const std::string& some, const std::string& more) {
   return some.empty() || more.empty() ? some + more : some + ", " + more;
 }
 
-// The keys that change `of` a workload, each by itself, or all that differ where only several together do. No
-// list of keys: what is computed says which ones count.
+// The keys that change `of` a workload: each that does so alone, or all that differ if only several together
+// do. There is no list of such keys; what is computed decides.
 template <class Of>
 std::string keys_that_change(const Workload& then, const Workload& now, const Of& of) {
   const std::map<std::string, std::string> before = values_of(then);
@@ -38,8 +38,8 @@ std::string keys_that_change(const Workload& then, const Workload& now, const Of
   return some.empty() ? all : some;
 }
 
-// What is known of other tokens in the file, or empty: they are those that were trained on. A file that was
-// moved is the same.
+// How the file's tokens differ from those that were trained on; empty if they do not. A moved file counts as
+// the same.
 std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, const Path& tokens,
                          Communicator& comm) {
   std::string differs;
@@ -53,14 +53,14 @@ std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, 
   }
   differs = broadcast_string(comm, differs);
   const std::vector<std::string>& may_differ = job.line.checkpoints.may_differ;
-  // Which tokens a file has follows from its tokenizer and packing as well.
+  // The tokens of a file also depend on tokenizer and packing.
   const auto of_data = [](const std::string& key) { return key.starts_with("data."); };
   if (differs.empty() || std::ranges::any_of(may_differ, of_data)) return differs;
   throw InputError(ExitCode::data, tokens.string(), differs,
                    "that file; or, if other data are meant, --resume-with data.source");
 }
 
-// Empty: a position is the row that it was.
+// Why rows start again; empty if a position still means the same row.
 std::string why_anew(const Workload& then, const Workload& now, std::int64_t tokens, bool other_file) {
   const auto order = [tokens](const Workload& w) { return row_order(w, tokens); };
   std::string why = other_file ? "data.source holds other tokens now" : "";
@@ -68,7 +68,7 @@ std::string why_anew(const Workload& then, const Workload& now, std::int64_t tok
   return why;
 }
 
-// With the fewest digits that tell one from the other.
+// Both numbers, with the fewest digits that show the difference.
 std::pair<std::string, std::string> told_apart(double a, double b) {
   for (int digits = 3;; ++digits) {
     const std::string one = fmt::format("{:.{}g}", a, digits), other = fmt::format("{:.{}g}", b, digits);
@@ -76,7 +76,7 @@ std::pair<std::string, std::string> told_apart(double a, double b) {
   }
 }
 
-// Of the first step, by both schedules: where a warm-up or a decay has other steps, it may jump.
+// The learning rate of the first step by both schedules: it may jump if warm-up or decay has another length.
 std::string other_learning_rate(const TrainJob& job, const Workload& then) {
   const std::int64_t step = job.first_step;
   const auto rate = [&](const Workload& w) {
@@ -85,7 +85,8 @@ std::string other_learning_rate(const TrainJob& job, const Workload& then) {
     std::int64_t updates = 1;
     try {
       updates = job.lesson.plans.facts(of).updates_a_step;
-    } catch (const InputError&) {  // this lesson could not have run it: whichever did counted steps
+      // This lesson could not have run that workload, so the lesson that did counted steps.
+    } catch (const InputError&) {
     }
     return learning_rate(w.optim, step * updates, w.steps * updates);
   };
@@ -99,7 +100,7 @@ std::string other_learning_rate(const TrainJob& job, const Workload& then) {
 
 }  // namespace
 
-// Not steps x batch.global: the steps so far may have had other batches.
+// Uses the stored rows instead of steps x batch.global, because earlier steps may have had other batches.
 Continuation continuation_of(const TrainJob& job, const checkpoint::Manifest& from, const Dataset& data,
                              Communicator& comm) {
   const Workload then = workload_of_texts(from.workload, checkpoint::kManifestName),

@@ -1,5 +1,4 @@
-// Where a run that goes on begins in its data, and what the keys that may differ (--resume-with) change
-// there.
+// Where a resumed run begins in its data, and what keys that may differ (--resume-with) change there.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,16 @@
 namespace sc::detail {
 
 struct Continuation {
-  std::int64_t rows = 0;    // where the first step begins in the order of rows: as many as are done of it
+  std::int64_t rows = 0;  // position of the first step in the order of rows, which is the number of rows done
   std::int64_t tokens = 0;  // trained on before
-  bool last_rows = true;    // the checkpoint's last step was made of the rows before that position
-  std::string says;         // lines for the reader; empty: all goes on as it was
+  bool last_rows = true;    // the checkpoint's last step used the rows before that position
+  std::string says;         // lines for the user; empty if everything continues unchanged
 };
 
-/// Rows go on where the checkpoint's ended, whatever batch.global is now. Where they would be other rows, or
-/// in another order, they begin anew at the first one. Rank 0 reads the token file. Collective.
+/// Rows continue after the checkpoint's, even if batch.global differs now. If they would be other rows, or in
+/// another order, they start again at the first one. Rank 0 reads the token file. Collective.
 ///   Errors  InputError (exit 65) on all ranks: the file holds other tokens and data.source may not differ;
-///           the manifest's workload has values that none has.
+///           the manifest's workload has impossible values.
 Continuation continuation_of(const TrainJob& job, const checkpoint::Manifest& from, const Dataset& data,
                              Communicator& comm);
 

@@ -106,7 +106,8 @@ std::map<std::string, std::string> versions() {
 
 std::string source_commit() {
   if (const char* given = std::getenv("STAGECRAFT_COMMIT"); given != nullptr && *given != '\0') return given;
-  static const std::string commit = ask_git();  // it takes a tenth of a second, and every checkpoint asks
+  // Cached: git takes a tenth of a second, and every checkpoint asks.
+  static const std::string commit = ask_git();
   return commit;
 }
 

@@ -13,7 +13,8 @@
 namespace sc {
 namespace {
 
-// What a rank may hold. Another world has as large a share of its ranks on this machine.
+// The bytes that a rank may hold. A larger world is assumed to have the same share of its ranks on this
+// machine.
 Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
   if (run.sharing == 0) return run.cap;
   return run.cap / ceil_div(to_int(shape.mesh.world()) * run.sharing, to_int(run.shape.mesh.world()));
@@ -23,9 +24,8 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& stages) {
   return *std::ranges::max_element(stages, {}, [](const MemoryPlan& plan) { return plan.total(); });
 }
 
-// What has to stay below the limit: of a rank by itself the largest, of those that share all of them, and so
-// each rank's part.
-// On the CPU the device's memory is the host's.
+// The bytes to compare with the limit: of the largest rank if each has a limit of its own; otherwise a rank's
+// part of the sum over all that share it. On the CPU the device's memory is the host's.
 Bytes held_by(const LimitedRun& run, const std::vector<MemoryPlan>& stages) {
   if (run.sharing == 0) return largest_of(stages).total();
   Bytes sum;
@@ -40,12 +40,12 @@ bool fits(const LimitedRun& run, const RunShape& shape, const std::vector<Memory
   return held_by(run, stages) <= limit_of(run, shape);
 }
 
-/// Micro-batches of all ranks in a step.
+/// The number of micro-batches of all ranks in a step.
 std::int64_t micro_batches(const RunShape& shape) {
   return shape.workload.batch.global / shape.workload.batch.micro;
 }
 
-// Largest first.
+// In descending order of size.
 std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   std::vector<RunShape> shapes;
   RunShape shape = run.shape;
@@ -58,7 +58,7 @@ std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   return shapes;
 }
 
-// What computes least again first.
+// In ascending order of recomputation.
 std::vector<RunShape> more_recomputed(const RunShape& from) {
   std::vector<RunShape> shapes;
   RunShape shape = from;
@@ -69,7 +69,7 @@ std::vector<RunShape> more_recomputed(const RunShape& from) {
   return shapes;
 }
 
-// Worlds from `from` on whose stages have a block each and whose ranks share the step's micro-batches evenly.
+// Worlds from `from` on in which every stage has a block and the ranks share the step's micro-batches evenly.
 std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
                                     const std::function<Mesh(WorldSize)>& mesh) {
   std::vector<RunShape> shapes;
@@ -89,7 +89,7 @@ std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
   return shapes;
 }
 
-// Each after a blank.
+// The settings that change `from`, each after a blank.
 std::string settings(const RunShape& changed, const RunShape& from) {
   Workload w = changed.workload;
   std::string text;
@@ -100,14 +100,14 @@ std::string settings(const RunShape& changed, const RunShape& from) {
   return text;
 }
 
-// A run that may fit: the words that ask for it after a blank, and the strategy; null: the run's own.
+// A run that may fit: the words that ask for it, each after a blank, and its strategy; null is the run's own.
 struct Candidate {
   std::string what;
   RunShape shape;
   const Plans* plans = nullptr;
 };
 
-// Adds the first of these that fits, and returns it; null: none does.
+// Adds the first candidate that fits and returns it; null if none does.
 const Candidate* add_first(const LimitedRun& run, const std::vector<Candidate>& candidates,
                            std::vector<Change>& changes) {
   for (const Candidate& of : candidates) {
@@ -133,7 +133,8 @@ std::string settings_of(const StrategyPlans& strategy) {
   return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
 }
 
-// Each strategy with the fewest ranks it needs, if it needs fewer than the one before it. False: none fits.
+// Adds each strategy with the fewest ranks that it needs, if it needs fewer than the one before it. False:
+// none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
@@ -153,14 +154,14 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
   return changes.size() > before;
 }
 
-// The same, with the least that has to be computed again beside it.
+// Adds strategies, if necessary with as little recomputation as possible.
 void add_strategies(const LimitedRun& run, std::vector<Change>& changes) {
   if (add_strategies(run, run.shape, changes)) return;
   for (const RunShape& shape : more_recomputed(run.shape))
     if (add_strategies(run, shape, changes)) return;
 }
 
-// Where no change of this run fits.
+// For runs that no change makes fit.
 std::string or_more_of(const LimitedRun& run) {
   if (run.sharing > 0) return run.shape.device == DeviceKind::cpu ? ", or more machines" : ", or more GPUs";
   return run.one_rank_only ? "" : ", or more ranks";

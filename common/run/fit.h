@@ -1,4 +1,4 @@
-// What would fit below --memory-cap, or in the memory of this machine or GPU, where a plan does not: found by
+// Which changes would make a plan fit below --memory-cap, or in the memory of this machine or GPU. Found by
 // evaluating plans.
 #pragma once
 
@@ -12,39 +12,42 @@
 
 namespace sc {
 
-/// A run that is limited: each rank by `cap`, or all `sharing` ranks of a machine or GPU together.
+/// A run with a memory limit: each rank has `cap`, or all `sharing` ranks of a machine or GPU have it
+/// together.
 struct LimitedRun {
   RunShape shape;
   Bytes cap;
-  std::string place = {};    // that has no more free: "this machine", "GPU 0"; empty: --memory-cap says so
-  std::int64_t sharing = 0;  // of the shape's world; 0: each rank has the cap to itself
-  std::vector<StrategyPlans> smaller =
-      {};  // this strategy with settings that take less, what costs least first
-  std::vector<StrategyPlans> strategies = {};  // that divide more
-  std::int64_t virtual_ranks = 1;              // for each rank
+  std::string place = {};  // what has that limit: "this machine", "GPU 0"; empty for --memory-cap
+  // How many ranks of the shape's world share the cap; 0: each rank has it to itself.
+  std::int64_t sharing = 0;
+  // This strategy with settings that need less memory, the cheapest first.
+  std::vector<StrategyPlans> smaller = {};
+  std::vector<StrategyPlans> strategies = {};  // strategies that shard more
+  std::int64_t virtual_ranks = 1;              // per rank
   std::function<Mesh(WorldSize)> mesh = [](WorldSize world) { return Mesh(world); };
   bool one_rank_only = false;
-  /// All that ranks would hold, one of each that are alike.
+  /// The plans of all ranks of a shape, one for each set of equal ranks.
   std::function<std::vector<MemoryPlan>(const RunShape&)> plans;
 };
 
-/// Something to change, and what a rank would then hold.
+/// A change to the run, and what a rank would then hold.
 struct Change {
-  std::string what;  // "--set batch.micro=2"
+  std::string what;  // e.g. "--set batch.micro=2"
   Bytes bytes;
 };
 
-/// What would fit, what costs least first: settings of this strategy; rows of a micro-batch, activations
-/// computed again, both; more ranks of this strategy; a strategy that divides more. The global batch stays.
-/// May be empty.
+/// The changes that make the run fit, the cheapest first: settings of this strategy; smaller micro-batches,
+/// recomputed activations, both; more ranks; a strategy that shards more. The global batch stays. May be
+/// empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
-/// The lines of those changes, and the cap that would do where each rank has one.
-///   total  of the rank that holds most as it is
+/// The lines of those changes, and the cap that would suffice if each rank has one.
+///   total  bytes of the rank that holds most in the unchanged run
 std::string describe_changes(const LimitedRun& run, Bytes total);
 
-///   stages  what ranks hold as it is: `plans` of the shape
-///   Errors  InputError(missing) if the plan is beyond its limit: its bytes by purpose, what is missing, and
+/// Refuses a run that does not fit.
+///   stages  what ranks hold in the unchanged run: `plans` of the shape
+///   Errors  InputError(missing) if the plan exceeds its limit: its bytes by purpose, what is missing, and
 ///           the changes that fit.
 void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPlan>& stages);
 

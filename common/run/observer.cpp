@@ -15,8 +15,8 @@
 namespace sc::detail {
 namespace {
 
-// Of this run's command, so that it goes on from the checkpoint of `saved` steps. None where the run has made
-// none (0): the command begins at the one that it began at.
+// What to add to this run's command to resume from the checkpoint of `saved` steps. Nothing if the run has
+// made none (0), since the command then resumes from the same checkpoint as before.
 std::string change_to_go_on(const TrainJob& job, std::int64_t saved) {
   const std::string& resumed = job.line.checkpoints.resume;
   if (saved == 0 || resumed == "latest") return "";
@@ -47,7 +47,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
 
 Observer::~Observer() { seen_.world.set_last_acts({}); }
 
-// Where the line of a run that went well stands, too.
+// Writes to where the line of a successful run goes.
 void Observer::failed(int exit_code, const std::string& text) {
   const Path record = seen_.files.fail(exit_code, text, seen_.run_began);
   if (!record.empty()) std::cout << fresh_line() << "record: " << printable(record.string()) << std::endl;
@@ -78,15 +78,15 @@ void Observer::begin(std::int64_t step) {
 void Observer::computing() {
   if (step_ == job_.checked_step()) seen_.claims.begin();
   const bool timed = job_.traces(step_) || job_.profiles(step_) || job_.marks(step_);
-  // A GPU's moments cost launches: a step has them only where somebody asked for its times.
+  // A GPU's timestamps cost launches, so a step has them only if its times are needed.
   seen_.world.time_operations(timed);
   if (on_gpu() && !timed) return;
   if (on_gpu()) {
     gpu_began_ = gpu_origin();
     comm_.record().set_gpu_origin(gpu_began_);
   }
-  const bool replays = job_.replays(step_);  // at other times than these
-  // A graph's marks are made where it is captured; the second marked step passes them again.
+  const bool replays = job_.replays(step_);  // marks of a replay have other times
+  // A graph's marks are recorded when it is captured; the second marked step replays them.
   if (replays && job_.marks(step_ - 1) && step_ - 1 > job_.checked_step()) return;
   seen_.timeline.begin_step(
       step_, {.drawn = job_.traces(step_) && !replays, .marked = job_.marks(step_)},
@@ -98,13 +98,14 @@ void Observer::computed() {
   if (on_gpu() && job_.traces(step_)) gpu_ended_ = gpu_moment();
 }
 
+// [anchor: waits-for-the-step]
 const StepRecord* Observer::record(const StepResult& result) {
-  const at::Tensor host_sums =
-      result.sums.defined() ? result.sums.cpu() : at::Tensor();  // waits for the step
+  // Copying waits for the step.
+  const at::Tensor host_sums = result.sums.defined() ? result.sums.cpu() : at::Tensor();
   const Clock::time_point now = Clock::now();
   comm_.record().read_gpu_times();
   const std::chrono::duration<double> took = now - began_, waited = comm_.record().waited();
-  // A step takes what it takes, whenever its result comes.
+  // A step's duration is known now, even if its result comes later.
   const StepRecord times{.seconds = took.count(), .waited_seconds = waited.count()};
   if (times_.emplace(step_, times).second) draw(now);
   if (!host_sums.defined()) return nullptr;
@@ -119,14 +120,14 @@ const StepRecord* Observer::record(const StepResult& result) {
       .tokens = workload.batch.global * workload.batch.sequence,
       .skipped = sums[kNonFinite] != 0};
   const auto own = times_.extract(step);
-  // Of a step before the checkpoint that this run went on from: the run that saved it may have ended without
-  // this result.
+  // The result of a step before the checkpoint from which this run resumed: the run that saved it may have
+  // ended without this result.
   if (own.empty()) return &(earlier_ = record);
   record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited_seconds;
   return &steps_.emplace_back(record);
 }
 
-// For the page and the trace, where they want this step.
+// Passes the step's times to the page and the trace, if they show it.
 void Observer::draw(Clock::time_point ended) {
   if (job_.marks(step_)) {
     if (job_.replays(step_)) seen_.timeline.settle(step_);

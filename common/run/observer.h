@@ -1,4 +1,4 @@
-// What is noted of every step while a run trains: nothing in here changes what is computed.
+// Observes every step while a run trains; nothing here changes what is computed.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace sc::detail {
 
-/// What an observer looks at and writes to. All outlive it.
+/// What an observer reads and writes. All of it must outlive the observer.
 struct Observed {
   World& world;
   Claims& claims;
@@ -29,8 +29,8 @@ struct Observed {
   std::chrono::steady_clock::time_point run_began;
 };
 
-/// The phase of operations, the watchdog, the clock, the claims of the checked step, the trace, the records
-/// and the line on the screen. While it lives the world's last acts are its own.
+/// Sets the phase of operations, and drives the watchdog, the clock, the claims of the checked step, the
+/// trace, the records and the line on the screen. While it exists it provides the world's last acts.
 class Observer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -38,29 +38,30 @@ class Observer {
   Observer(const TrainJob& job, const Observed& observed);
   ~Observer();
 
-  // Once a step, in this order:
-  /// The step's clock runs, and the watchdog's.
+  // The functions from here to end() are called once per step, in this order.
+
+  /// Starts the step's clock and the watchdog's.
   void begin(std::int64_t step);
-  /// Right before and right after the strategy's work is enqueued: what a step may hold and send counts from
-  /// here on; the GPU's times of a step that is drawn.
+  /// Enclose the enqueueing of the strategy's work: computing() starts the claims of the checked step, and
+  /// both mark the GPU's times of a step that is drawn.
   void computing();
   void computed();
-  /// Waits for the step, and returns what it came to; of a result that comes late, what that step came to.
-  /// Holds until the next call. Null: no result yet.
+  /// Waits for the step and returns its record, or, if a late result arrives, the record of the step it
+  /// belongs to. Valid until the next call. Null: no result yet.
   const StepRecord* record(const StepResult& result);
-  /// The claims, of the checked step. What is communicated from here on is no training.
+  /// Checks the claims after the checked step. Operations from here on do not count as training.
   ///   Errors  ClaimError.
   void check();
-  /// Steps.jsonl and the line on the screen.
+  /// Writes the step to steps.jsonl, and the line on the screen.
   void end();
 
-  /// A checkpoint of so many steps is durable, which this run has made.
+  /// A checkpoint after `done` steps is durable.
   void saved(std::int64_t done) { saved_ = done; }
   /// The validation loss after the newest step.
   void validated(double loss);
-  /// A line of its own on the screen.
+  /// Prints a line of its own.
   void note(const std::string& text);
-  /// After the last step, or when there will be no more: the line on the screen ends. Idempotent.
+  /// Ends the line on the screen, after the last step or when there will be no more. Idempotent.
   void finish() { progress_.finish(); }
   [[nodiscard]] const std::vector<StepRecord>& steps() const { return steps_; }
 
@@ -75,11 +76,11 @@ class Observer {
   RecordingCommunicator& comm_;
   Progress progress_;
   std::vector<StepRecord> steps_;
-  StepRecord earlier_;  // of a step before the checkpoint that the run went on from; not in steps_
-  std::map<std::int64_t, StepRecord> times_;  // of steps whose results have not come: their times alone
-  std::size_t said_ = 0;                      // of them, those on disk and on the screen
-  std::atomic<std::int64_t> step_ = 0;        // read by the watchdog's thread, as saved_
-  std::atomic<std::int64_t> saved_ = 0;       // steps of the last checkpoint of this run; 0: there is none
+  StepRecord earlier_;  // of a step before the checkpoint that the run resumed from; not in steps_
+  std::map<std::int64_t, StepRecord> times_;  // of steps whose results have not arrived: times only
+  std::size_t said_ = 0;                      // steps already written and shown
+  std::atomic<std::int64_t> step_ = 0;        // read by the watchdog's thread, like saved_
+  std::atomic<std::int64_t> saved_ = 0;       // steps of this run's last checkpoint; 0: there is none
   Clock::time_point began_;
   GpuOrigin gpu_began_;  // of a step that is drawn
   GpuMomentPtr gpu_ended_;

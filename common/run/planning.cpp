@@ -31,7 +31,7 @@ void refuse_gpu_flags(const CommandLine& line) {
                    "leave it out, or --device cuda");
 }
 
-// What this strategy cannot do.
+// Refuses what this strategy cannot do.
 void refuse_by(const Facts& facts, const CommandLine& line) {
   if (line.graph.value_or(false) && !facts.no_graph.empty())
     throw InputError(ExitCode::usage, "--graph on", facts.no_graph, "leave it out");
@@ -91,8 +91,8 @@ std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape) {
   });
 }
 
-// Slices only get smaller from rank to rank (slice_of): those that are as the first come first, and halving
-// finds where they end. What is behind them is a set of its own.
+// Slices only get smaller from rank to rank (slice_of), so the ranks equal to the first come first, and
+// bisection finds where they end. The others form a set of their own.
 std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape, std::vector<RankPlan> found) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     const RankSet set = found[i].ranks;

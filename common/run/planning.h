@@ -1,4 +1,4 @@
-// A run as it is known before it has ranks: looked at, and planned. No torch.
+// Checks and plans a run before it has ranks. No torch.
 #pragma once
 
 #include <string>
@@ -10,30 +10,30 @@
 
 namespace sc::detail {
 
-/// What was asked for, and that it fits together.
+/// A configuration that was checked.
 struct Prepared {
   ResolvedConfig config;
   BatchPlan batch;
-  RunShape shape;  // of its plan
+  RunShape shape;  // for its plan
   Facts known;
 };
 
-/// computes_on: what a run would compute on, decided.
-///   Errors  InputError (exit 64) for what does not fit together, or what the strategy cannot do.
+/// Checks a configuration. `computes_on` is the device that a run would use.
+///   Errors  InputError (exit 64) for contradictions, or for what the strategy cannot do.
 Prepared prepare(const Program& program, const Plans& plans, const CommandLine& line, ResolvedConfig config,
                  std::int64_t world, DeviceChoice computes_on);
 
-/// What the first of these ranks holds and sends, whatever the rank of `shape` is.
+/// The plan of the first of these ranks; the rank in `shape` does not matter.
 RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape);
-/// Of ranks that share micro-batches what the first holds and sends: no other one has more.
+/// The plans of one rank for each set of ranks that share micro-batches: of the first, which holds most.
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape);
-/// Those whose slices are smaller stand by themselves: the ranks of each set hold and send the same.
+/// The plans with ranks of smaller slices in sets of their own: all ranks of a set hold and send the same.
 ///   found  rank_plans_of the same
 std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape, std::vector<RankPlan> found);
-/// What was asked for and does not come between the step `first` and the run's end, in words.
+/// What was asked for, but does not happen between step `first` and the run's end, in words.
 std::vector<std::string> what_never_comes(const CommandLine& line, const Workload& workload,
                                           const Facts& known, std::int64_t first);
-/// What a reader of a plan should know.
+/// Notes for the reader of a plan.
 std::vector<std::string> notes_of(const Prepared& run, const CommandLine& line);
 
 }  // namespace sc::detail

@@ -54,7 +54,8 @@ void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalar
 }
 
 std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
-  static const std::unique_ptr<FileOps> ops = posix_file_ops();  // outlives what is returned
+  // Static, because the returned reader needs it.
+  static const std::unique_ptr<FileOps> ops = posix_file_ops();
   const std::string& asked = job.line.checkpoints.resume;
   const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);
   const bool one = checkpoint::is_checkpoint(*ops, dir);
@@ -70,7 +71,7 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
     throw InputError(ExitCode::data, "--resume " + asked, fmt::format("no checkpoint in {}", dir.string()),
                      "leave --resume out to begin, or name where they are: --checkpoints DIR");
   // [anchor: pass-it-over]
-  // All ranks take the same one: the newest in which none of them finds damage.
+  // All ranks take the same checkpoint: the newest in which none of them finds damage.
   std::string refused;
   for (auto path = found.rbegin(); path != found.rend(); ++path) {
     std::unique_ptr<checkpoint::Reader> reader;
@@ -81,7 +82,7 @@ std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communi
       (void)workload_of_texts(reader->manifest().workload, (*path / checkpoint::kManifestName).string());
     } catch (const InputError& damaged) {
       error = text_without_fix(damaged);
-    } catch (const std::exception& unforeseen) {  // no memory for it, for instance: the others must not wait
+    } catch (const std::exception& unforeseen) {  // out of memory, for example: the other ranks must not wait
       error = shown(path->string(), 4096) + ": " + shown(unforeseen.what());
     }
     refused = said_by_all(comm, error);

@@ -39,13 +39,13 @@
 namespace sc::detail {
 namespace {
 
-// Where a run computes. Nobody asked: 16-bit numbers are a GPU's, if there is one.
+// The device of a run. Without --device, 16-bit training takes a GPU, if there is one.
 DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
   return plan_device(workload, asked);
 }
 
-// Of the rank that holds most.
+// Shows the rank that holds most.
 std::string brief_plan(const std::string& lesson, const Prepared& run, const std::vector<RankPlan>& plans) {
   const auto most =
       std::ranges::max_element(plans, {}, [](const RankPlan& plan) { return plan.memory.total(); });
@@ -93,9 +93,8 @@ void refuse_past(const char* flag, const std::optional<Bytes>& cap, Bytes asked,
                    fmt::format("{} {}, or a strategy that holds less there", flag, asked.value()));
 }
 
-// What lies beside the devices of all ranks here; where the devices are the CPU's, they share that memory
-// with it.
-// Beside GPUs only a container's limit counts: such machines give memory as it is asked for.
+// Checks the memory outside the devices of all ranks on this host; on the CPU the devices share that memory.
+// With GPUs only a container's limit is checked, because the host itself grants memory as it is used.
 void refuse_what_the_host_lacks(const TrainJob& job) {
   const bool cpu = job.shape.device == DeviceKind::cpu;
   const std::optional<Bytes> free = cpu ? available_host_memory() : host_memory_left_of_limit();
@@ -115,7 +114,7 @@ void refuse_what_the_host_lacks(const TrainJob& job) {
       "a smaller model, or more machines");
 }
 
-// What a GPU has free is known once it is in use: train() asks.
+// A GPU's free memory is known only once it is in use; train() checks it.
 void refuse_too_large(const TrainJob& job) {
   for (const RankPlan& rank : job.plans.world) {
     refuse_past("--host-cap", job.line.host_cap,
@@ -129,7 +128,7 @@ void refuse_too_large(const TrainJob& job) {
   refuse_more_than(*cap, job, shared ? "this machine" : "", shared ? to_int(job.launch.local_world) : 0);
 }
 
-// What can be refused before anything is opened or allocated, and then the run.
+// Refuses what can be refused before anything is opened or allocated, then runs.
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty())
@@ -137,6 +136,7 @@ int run_job(TrainJob job) {
   return train(std::move(job));
 }
 
+// [anchor: from-argv]
 int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
   const LessonInfo& info = lesson.info;
   const Program program{.name = info.name,
@@ -171,18 +171,18 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
                   run_plans_of(lesson.plans, shape, line.checkpoints)});
 }
 
-// Where this process stands among those that make the same mistake, even if the launcher contradicts itself
-// otherwise.
+// This process's position among those that find the same error, even if the launcher's variables contradict
+// each other.
 int place_in_line() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   return 0;
 }
 
-constexpr unsigned kOthersSpeak = 5;  // seconds
+constexpr unsigned kOthersSpeak = 5;  // in seconds
 
-// Every rank finds the same mistake; the first one says it, and the launcher ends the others with it. Whoever
-// is still there some seconds later found something that only it could find.
+// Every rank finds the same error; the first one prints it, and the launcher ends the others. A rank that is
+// still alive some seconds later found an error of its own.
 int report(ExitCode code, const std::string& text) {
   const int place = place_in_line();
   if (place > 0) std::this_thread::sleep_for(std::chrono::seconds(kOthersSpeak));
@@ -192,7 +192,7 @@ int report(ExitCode code, const std::string& text) {
   return static_cast<int>(code);
 }
 
-// run.sh asks once more where mpirun could not start the ranks: they meet, and end.
+// run.sh uses this to test whether mpirun can start the ranks: they meet and end.
 int only_meet(const Launch& launch) {
   Ledger ledger(at::Device(at::kCPU));
   const World world(launch, ledger, {});
@@ -202,14 +202,14 @@ int only_meet(const Launch& launch) {
 }  // namespace
 
 int run(const AnyLesson& lesson, int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
+  ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
   try {
     leave_sign("started", process_environment());
-    // Without colours: under mpirun every rank's stdout is a terminal, though a file may be behind it.
+    // Without colours: under mpirun every rank's stdout is a terminal, even if the output goes to a file.
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
     const Launch launch = detect_launch(process_environment());
-    // A rank dies with the launcher that started it: no orphan goes on computing.
+    // A rank dies with its launcher, so that no orphan continues.
     if (launch.launched()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_cut_off_patience(place_in_line() > 0 ? kOthersSpeak : 0);
     if (process_environment()("STAGECRAFT_ONLY_MEET")) return only_meet(launch);

@@ -25,9 +25,9 @@ Path from_environment(const char* name) {
   return value == nullptr ? Path() : Path(value);
 }
 
-// A folder that is there or can be made.
+// Whether the directory exists or can be made, and is writable.
 bool may_write(Path path) {
-  std::error_code is_none;  // or lies where this user may not look
+  std::error_code is_none;  // set also if this user may not look there
   while (!std::filesystem::exists(path, is_none) && path.has_relative_path()) path = path.parent_path();
   return ::access(path.c_str(), W_OK) == 0;
 }
@@ -90,7 +90,7 @@ RunFiles::RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communi
     : files_(files), job_(job), record_(std::move(begun)) {
   if (job_.speaks()) {
     dir_ = make_run_dir(files, job);
-    // Who makes the record owns the directory: of two runs that come together one does.
+    // The process that creates the record owns the directory, so one of two simultaneous runs gets it.
     if (!write_new_record(files_, dir_, record_))
       throw InputError(ExitCode::usage, "--out " + job.line.out, "it holds the record of another run",
                        "another directory, or remove that one");
@@ -106,10 +106,11 @@ void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayou
   const int world = static_cast<int>(to_int(job_.shape.mesh.world()));
   const std::vector<std::string> ranks = gather_strings(comm, text_of(this_rank(job_, claims), world));
   if (job_.line.trace && !traced_.empty()) {
-    Trace trace(job_.shape.rank, Trace::Clock::time_point{});  // the clock of a host is one: ranks line up
+    Trace trace(job_.shape.rank, Trace::Clock::time_point{});  // the clock is the host's, so ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
-        spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });  // --profile keeps later ones
+        // --profile keeps later ones too.
+        spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });
     trace.add_run(traced_, spans, timeline.drawn(), static_cast<int>(job_.shape.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
     if (job_.speaks()) {
@@ -133,10 +134,10 @@ RankMarks RunFiles::marks_of(Timeline& timeline, const std::vector<OpSpan>& span
     if (op.phase == Phase::train && job_.marks(op.step)) marks.operations.push_back(op);
   if (marked_.empty()) return marks;
   const GptConfig& model = job_.shape.workload.model;
-  const HeldModel held{static_cast<int>(model.layers) + 1, model.tied,
-                       job_.shape.mesh.world() == WorldSize{1}};
-  marks.holdings = holdings_of(job_.plans.contents, held,
-                               {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
+  const ModelFacts facts{static_cast<int>(model.layers) + 1, model.tied,
+                         job_.shape.mesh.world() == WorldSize{1}};
+  marks.content_changes = content_changes_of(
+      job_.plans.contents, facts, {marks.spans, timeline.changes(), marks.operations, marked_[0].begin});
   return marks;
 }
 
@@ -174,7 +175,7 @@ Path RunFiles::fail(int exit_code, const std::string& message,
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;
-    // After the steps: one may have ended while a signal was answered.
+    // After reading the steps, since one may have ended while a signal was handled.
     record.seconds = seconds_since(began);
     write_record(files_, dir_, record);
     return dir_ / kRecord;

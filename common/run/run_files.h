@@ -1,4 +1,4 @@
-// The directory of a run: steps.jsonl while it goes on, record.json and trace.json at its end.
+// The directory of a run: steps.jsonl during the run, record.json and trace.json at its end.
 #pragma once
 
 #include <chrono>
@@ -14,50 +14,49 @@
 
 namespace sc::detail {
 
-/// What a record keeps of a configuration.
+/// A configuration as a record stores it.
 std::map<std::string, std::string> values_of(const FieldSet& fields);
 std::map<std::string, std::string> values_of(Workload workload);
 
-/// Where what is made of a text is kept: STAGECRAFT_CACHE; or .cache in the repository; or, where this user
-/// may not write there, the user's own cache (XDG_CACHE_HOME or HOME/.cache, stagecraft), if that can be
-/// written.
+/// Where tokenized texts are cached: STAGECRAFT_CACHE; or .cache in the repository; or, if this user cannot
+/// write there, the user's own cache (XDG_CACHE_HOME or HOME/.cache, stagecraft), if that can be written.
 Path cache_dir();
 
-/// `named` as it was given, `path` where its content lies: all of it is read.
+/// A file's record: its name as given (`named`), and its content (`path`), all of which is read.
 FileRecord record_of_file(const std::string& named, const Path& path);
 
-/// Rank 0 writes; the others send it what they know. record.json is there from the start, without an exit
-/// code, so that a killed run leaves one too; fail() writes it from any rank.
+/// Rank 0 writes; the others send it what they know. record.json exists from the start, without an exit code,
+/// so that a killed run leaves one too; fail() writes it from any rank.
 class RunFiles {
  public:
   /// Collective. Rank 0 makes the directory: --out, or runs/<lesson>/<time> below the current directory.
   ///   begun   rank 0: what is known at the start
-  ///   Errors  InputError: exit 73, or 64 if there is a record in --out already.
+  ///   Errors  InputError: exit 73, or 64 if --out already contains a record.
   RunFiles(FileOps& files, const TrainJob& job, RunRecord begun, Communicator& comm);
 
-  /// Rank 0: what was known at the start, and after finish() what was written.
+  /// On rank 0: what was known at the start, and after finish() what was written.
   [[nodiscard]] const RunRecord& record() const { return record_; }
-  /// From now on: not in the record that is there from the start.
+  /// Adds the checkpoint to the record; the record written at the start does not have it.
   void resumed_from(const ResumedFrom& checkpoint) { record_.resumed_from = checkpoint; }
   void append(const StepRecord& step) { log_->append(step); }
   void trace_step(const Trace::Step& step) { traced_.push_back(step); }
   void mark_step(const Trace::Step& step) { marked_.push_back(step); }
-  /// Collective: rank 0 learns what the others predicted and measured, and writes the trace.
+  /// Collective: collects predictions and measurements of all ranks on rank 0, and writes the trace.
   ///   layout  the strategy's
   void gather(const Claims& claims, Timeline& timeline, const ParamLayout& layout,
               RecordingCommunicator& comm);
-  /// Rank 0, after gather(): where the trace lies; empty without one.
+  /// On rank 0, after gather(): the path of the trace, empty without one.
   [[nodiscard]] Path trace() const { return trace_; }
-  /// Rank 0, after finish(): where the page lies; empty without one.
+  /// On rank 0, after finish(): the path of the page, empty without one.
   [[nodiscard]] Path page() const { return page_; }
-  /// Not collective. Writes the whole record and returns its path (rank 0).
-  ///   ended  what is known at the end, but for the ranks
+  /// Writes the whole record and returns its path (rank 0). Not collective.
+  ///   ended  what is known at the end, except about the ranks
   Path finish(RunRecord ended);
-  /// Rank 0, after finish(): the page, where one is wanted. Where it cannot be written a warning says so.
+  /// On rank 0, after finish(): writes the page, if one is wanted. A warning says so if that fails.
   void write_page(const ParamLayout& layout) noexcept;
-  /// Not collective, from any thread of any rank: the record with exit code, message, the seconds from the
-  /// run's start, and the steps that are in steps.jsonl. Returns its path, or nothing if it cannot be
-  /// written. Never throws: the failure that is being reported matters more than one of writing about it.
+  /// Writes the record of a failed run: exit code, message, seconds from the run's start, and the steps in
+  /// steps.jsonl. Not collective; callable from any thread of any rank. Returns its path, or nothing if it
+  /// cannot be written. Never throws, since the failure being reported matters more.
   Path fail(int exit_code, const std::string& message, std::chrono::steady_clock::time_point began) noexcept;
 
  private:
@@ -69,7 +68,7 @@ class RunFiles {
   Path dir_, trace_, page_;
   std::optional<StepLog> log_;
   std::vector<Trace::Step> traced_, marked_;
-  std::vector<std::string> page_ranks_;  // rank 0: parts of the page
+  std::vector<std::string> page_ranks_;  // on rank 0: the ranks' parts of the page
 };
 
 }  // namespace sc::detail

@@ -1,4 +1,5 @@
-// The program around every lesson: command line, start, training, checks, records, end. main.cpp is one call:
+// The program around every lesson: command line, start, training, checks, records, end. main.cpp is one
+// call:
 //   int main(int argc, char** argv) {
 //     return sc::run_lesson<sc::MyStrategy>({.name = "my_lesson"}, argc, argv);
 //   }
@@ -16,25 +17,26 @@
 
 namespace sc {
 
-/// What to run after a lesson.
+/// The lesson to run after this one.
 struct NextLesson {
-  std::string folder;                  // empty: it is the last one
-  std::string why;                     // "same loss, less memory"
-  bool compares = true;                // it trains the same workload
-  std::vector<std::string> with = {};  // "update=delayed": of this run's settings, what it is given, too
+  std::string folder;    // empty: this is the last lesson
+  std::string why;       // e.g. "same loss, less memory"
+  bool compares = true;  // it trains the same workload
+  // Settings of this run that it should be given too, e.g. "update=delayed".
+  std::vector<std::string> with = {};
 };
 
 struct LessonInfo {
-  std::string name;       // the folder's
+  std::string name;       // the lesson's folder
   std::string question;   // one sentence, for --help
-  std::string does = {};  // what its ranks do, behind "Lesson 01, data parallel, on 2 ranks: "
-  std::string workload = "configs/tiny.json";  // without --workload; its run.sh says the same
-  bool one_rank_only = false;                  // a second rank is an error
-  std::vector<Flag> flags = {};                // that stand for keys of the strategy
-  std::string ranks_flag = "-n";               // what changes the number of ranks that share a step
+  std::string does = {};  // what its ranks do, printed after "Lesson 01, data parallel, on 2 ranks: "
+  std::string workload = "configs/tiny.json";  // used without --workload; its run.sh has the same
+  bool one_rank_only = false;                  // refuse a second rank
+  std::vector<Flag> flags = {};                // flags that stand for keys of the strategy
+  std::string ranks_flag = "-n";               // the flag that changes the number of ranks that share a step
   NextLesson next = {};
-  std::vector<StrategyPlans> strategies =
-      {};  // the other lessons: what to advise where this one does not fit
+  // The other lessons, as advice if this one does not fit.
+  std::vector<StrategyPlans> strategies = {};
 };
 
 namespace detail {

@@ -7,7 +7,7 @@
 namespace sc::detail {
 namespace {
 
-// Elements whose optimizer states a rank has, wherever they lie.
+// Elements whose optimizer states a rank has, in any place.
 std::int64_t elements_of_states(const RankPlan& rank) {
   Bytes bytes;
   for (const Buffer& item : rank.memory.items())
@@ -15,8 +15,7 @@ std::int64_t elements_of_states(const RankPlan& rank) {
   return bytes.value() / size_of(DType::f32);
 }
 
-// Elements of each of the optimizer's three states that this rank saves: those that are its own; replicas
-// divide theirs.
+// Elements of each of the optimizer's three states that this rank saves: its own; replicas share theirs.
 std::int64_t elements_copied(const RunPlans& plans, const RunShape& shape) {
   const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count,
                      held = elements_of_states(plans.own);
@@ -24,7 +23,7 @@ std::int64_t elements_copied(const RunPlans& plans, const RunShape& shape) {
   for (const RankPlan& rank : plans.world) all += replicas * elements_of_states(rank);
   const std::int64_t model = ParamLayout(shape.workload.model, WorldSize{1}).arena_size().value();
   const bool replicated = replicas > 1 && all >= replicas * model;
-  // Parts of a unit are rounded up.
+  // A rank's part of each unit is rounded up.
   return replicated ? ceil_div(held, replicas) + 2 * (shape.workload.model.layers + 2) : held;
 }
 

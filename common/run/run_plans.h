@@ -1,4 +1,4 @@
-// What is predicted of a run: worked out once, before it begins, and handed on. No torch.
+// The predictions for a run: computed once, before it begins. No torch.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,14 @@
 namespace sc::detail {
 
 struct RunPlans {
-  Facts facts;                  // of this rank, as all but `world`
-  std::vector<RankPlan> world;  // the first of each set of ranks that are alike
-  RankPlan own;  // all that this rank holds, the copy included that it writes from while training goes on
+  Facts facts;                  // of this rank, like everything but `world`
+  std::vector<RankPlan> world;  // one for each set of equal ranks: the first one's
+  // All that this rank holds, including the copy from which checkpoints are written while training goes on.
+  RankPlan own;
   Contents contents;
 };
 
-/// For the rank of `shape`. asked: of its checkpoints.
+/// The plans for the rank of `shape`. `asked` are the flags of its checkpoints.
 RunPlans run_plans_of(const Plans& plans, const RunShape& shape, const CheckpointFlags& asked);
 
 }  // namespace sc::detail

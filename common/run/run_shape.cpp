@@ -13,8 +13,8 @@
 
 namespace sc::detail {
 
-// More cores of a CPU are for more ranks, and OpenMP's threads spin where a core is taken. Beside a GPU the
-// host makes the first weights and gathers tokens.
+// On a CPU, more cores serve more ranks, and OpenMP's threads would spin on cores that are taken. With a GPU
+// the host's threads make the initial weights and gather tokens.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here) {
   if (device == DeviceKind::cpu) return 1;
   return static_cast<int>(std::max<std::int64_t>(1, cores / to_int(ranks_here)));
@@ -46,7 +46,7 @@ bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step) {
   return fault.nan_at(fault.rank(), step) && shape.at(Axis::data) == shape.mesh.at(Axis::data, fault.rank());
 }
 
-// This lesson with what takes less.
+// This lesson with settings that need less memory.
 std::vector<StrategyPlans> smaller_of(const AnyLesson& lesson, const Facts& facts) {
   std::vector<StrategyPlans> smaller;
   for (const std::string& setting : facts.smaller) {
@@ -57,7 +57,7 @@ std::vector<StrategyPlans> smaller_of(const AnyLesson& lesson, const Facts& fact
   return smaller;
 }
 
-// Those that divide more than this lesson.
+// The strategies that shard more than this lesson.
 std::vector<StrategyPlans> strategies_after(const LessonInfo& info) {
   std::vector<StrategyPlans> after;
   for (const StrategyPlans& strategy : info.strategies)

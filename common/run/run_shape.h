@@ -1,4 +1,4 @@
-// What a run or its plan is made for, and what run_lesson itself holds beside the strategy.
+// The shape of a run or its plan, and what run_lesson itself holds besides the strategy.
 #pragma once
 
 #include "common/memory/plan.h"
@@ -11,26 +11,26 @@
 
 namespace sc::detail {
 
-/// Intra-op threads of a rank that neither --threads nor OMP_NUM_THREADS names: one on a CPU; beside a GPU
-/// its share of this machine's cores.
+/// The number of intra-op threads of a rank if neither --threads nor OMP_NUM_THREADS gives it: one on a CPU;
+/// with a GPU its share of this machine's cores.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here);
 
-/// The shape of this rank: the one that was looked at, where it was launched. Sets LibTorch's intra-op
+/// The shape of this rank: the checked one, with its place among the launched ranks. Sets LibTorch's intra-op
 /// threads, which are part of it.
 RunShape shape_of_run(RunShape prepared, const CommandLine& line, const Launch& launch);
 
-/// --inject, or no fault.  Errors: InputError 64.
+/// The fault of --inject, or none.
+///   Errors  InputError 64.
 Fault fault_of(const TrainJob& job);
 
-/// Whether a rank of that shape poisons its gradients in `step`: ranks that compute the same micro-batches,
-/// as stages of a pipeline do, alike, since the scale is read where the loss is.
+/// Whether a rank of that shape poisons its gradients in `step`. All ranks that compute the same
+/// micro-batches do, for example the stages of a pipeline, because the loss scale is read where the loss is.
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
-/// That run with a limit.
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, const Facts& facts, Bytes cap);
 
-/// place, sharing: as in LimitedRun.
-///   Errors  InputError (exit 69): the job's ranks hold more than that.
+/// Refuses a job whose ranks hold more than `cap`. `place` and `sharing` are those of LimitedRun.
+///   Errors  InputError (exit 69).
 void refuse_more_than(Bytes cap, const TrainJob& job, const std::string& place, std::int64_t sharing);
 
 }  // namespace sc::detail

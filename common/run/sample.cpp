@@ -20,7 +20,7 @@
 namespace sc::detail {
 namespace {
 
-// Everything of one row; nothing is recomputed, since nothing goes backward.
+// The shape for one row. Nothing is recomputed, because there is no backward.
 RunShape one_row(const RunShape& run) {
   RunShape one = run;
   one.workload.batch.micro = 1;
@@ -29,7 +29,7 @@ RunShape one_row(const RunShape& run) {
   return one;
 }
 
-// The token at which the distribution's running sum passes `u`, which is in [0, 1).
+// The token at which the running sum of the distribution exceeds `u`, which is in [0, 1).
 std::int64_t draw(const at::Tensor& logits, std::int64_t vocab, double temperature, double u) {
   const float* x = logits.const_data_ptr<float>();
   const float* likeliest = std::max_element(x, x + vocab);
@@ -91,8 +91,8 @@ void TextModel::set_unit(int unit, const UnitTensors& values) {
   if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
 }
 
-// Attention looks back only, so what stands behind the last token does not matter. `after` sees what every
-// unit but the last has made of the tokens that are seen.
+// Attention only looks back, so tokens after the last one do not matter. `after` receives the output of every
+// unit but the last, for the tokens that are used.
 at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
                               const std::function<void(int unit, const at::Tensor& x)>& after) {
   const auto row = static_cast<std::size_t>(gpt_.sizes().T);
@@ -145,7 +145,7 @@ std::vector<TokenId> beginning_of(const Rows& rows) {
 
 Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledger, Communicator& comm,
                    std::int64_t count) {
-  constexpr std::uint64_t kPurpose = 0x73616d706c65;  // no other use of the seed has this key
+  constexpr std::uint64_t kPurpose = 0x73616d706c65;  // key of this use of the seed
   const bool computes = comm.rank() == Rank{0};
   std::unique_ptr<TextModel> model;
   if (computes) model = std::make_unique<TextModel>(source.shape, strategy.layout().whole(), ledger);
@@ -166,7 +166,8 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
     }
     comm.broadcast(next, Rank{0}, {OpPurpose::tokens}).wait();
     if (const std::int64_t said = next.const_data_ptr<std::int64_t>()[0]; said < 0) {
-      sample.nonfinite_unit = static_cast<int>(-1 - said);  // no token: nothing can be drawn
+      // A negative number instead of a token: the output is not finite.
+      sample.nonfinite_unit = static_cast<int>(-1 - said);
       break;
     }
     tokens.push_back(next.const_data_ptr<std::int64_t>()[0]);
@@ -191,7 +192,7 @@ std::string format_written(const Sample& sample, const Tokenizer& tokenizer, Loo
   text.erase(0, text.find_first_not_of(" \n"));
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool goes_on = (byte & 0xc0U) == 0x80U;  // inside a character of several bytes
+    const bool goes_on = (byte & 0xc0U) == 0x80U;  // inside a multi-byte character
     if (byte < 0x80U || look.utf8) {
       line += c == '\n' ? ' ' : c;
     } else if (!goes_on) {

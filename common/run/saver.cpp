@@ -14,8 +14,8 @@
 #include "common/config/workload_table.h"
 #include "common/memory/ledger.h"
 #include "common/run/describe.h"
-#include "common/run/holds.h"
 #include "common/run/run_files.h"
+#include "common/run/run_locks.h"
 #include "common/storage/crash_at.h"
 #include "common/strategy/nonfinite.h"
 #include "common/watch/launch.h"
@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kNoPlace = "no checkpoint can be written here";
 
-// Names of generations that anything else bears.
+// Refuses generation names that something else in the directory has.
 void require_names(FileOps& ops, const Path& dir) {
   if (ops.kind(dir) == PathKind::absent) return;
   for (const std::string& name : ops.list(dir)) {
@@ -36,8 +36,8 @@ void require_names(FileOps& ops, const Path& dir) {
   }
 }
 
-// Empty: there is none, or the newest one is what this run goes on from. Where --resume names a directory all
-// that are newer have been passed over as damaged.
+// The newest checkpoint that this run did not make. Empty if there is none, or if this run resumes from it.
+// If --resume names a directory, newer ones have already been passed over as damaged.
 std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path& dir) {
   const std::vector<checkpoint::Generation> there = checkpoint::generations(ops, dir);
   if (there.empty()) return "";
@@ -52,20 +52,20 @@ std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path
 
 }  // namespace
 
-/// A save between its beginning and the step at which all ranks know that it has ended.
+/// A save between its begin and the step at which all ranks know that it has ended.
 struct Saver::InFlight {
   Position position;
-  std::string pending;              // Strategy's
-  std::optional<SavedState> state;  // where values are read as they are written
+  std::string pending;              // Strategy::pending()
+  std::optional<SavedState> state;  // values are read from here as they are written
   std::vector<checkpoint::Entry> entries;
   std::unique_ptr<AtomicDir> dir;  // rank 0's
   Path path;                       // of the files, until they are committed
   Clock::time_point began = Clock::now();
   double blocked = 0;
-  std::atomic<std::int64_t> written = 0;  // bytes
-  // The thread's, until `done`:
+  std::atomic<std::int64_t> written = 0;  // in bytes
+  // The members below are used by the thread until `done`.
   std::string sums;
-  std::string nonfinite;  // the first weight that holds such a number
+  std::string nonfinite;  // the first weight that is not finite
   Trouble trouble;
   std::atomic<bool> done = false;
   std::jthread thread;
@@ -73,7 +73,7 @@ struct Saver::InFlight {
 
 Saver::Saver(const Parts& parts)
     : parts_(parts),
-      // --crash-at counts what a save does, and nothing else.
+      // --crash-at counts only the file operations of saves.
       crashing_(parts.job.line.checkpoints.crash_at > 0 && parts.job.launch.rank == Rank{0}
                     ? crash_at(parts.job.line.checkpoints.crash_at, posix_file_ops())
                     : nullptr),
@@ -85,8 +85,8 @@ Saver::Saver(const Parts& parts)
   require_place();
 }
 
-// Two runs in one directory: the newest checkpoint would be the one that got further, whose ever it is, and
-// either would remove the other's.
+// Two runs in one directory would remove each other's checkpoints, and resuming would take the one that got
+// further, whichever run made it.
 void Saver::refuse_others() {
   const std::string newest = broadcast_string(
       parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others(parts_, *ops_, dir_) : "");
@@ -105,8 +105,8 @@ void Saver::refuse_others() {
                   newest));
 }
 
-// Before the first step, not a hundred steps later: every rank can write where checkpoints will be, as large
-// a file as it will be, and there is room for all of them.
+// Checks before the first step, rather than a hundred steps later, that every rank can write a file of the
+// required size where checkpoints will be, and that there is space for all of them.
 void Saver::require_place() {
   const SavedState state(parts_.strategy, parts_.strategy.layout(), parts_.comm);
   const checkpoint::FileId id{.step = 0, .rank = to_int(parts_.comm.rank())};
@@ -118,7 +118,7 @@ void Saver::require_place() {
   std::optional<AtomicDir> trial;
   together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
     const CheckpointFlags& asked = parts_.job.line.checkpoints;
-    // One more than are kept, each of them a folder, a manifest and a file of every rank.
+    // One generation more than is kept, each with a directory, a manifest and a file per rank.
     const std::int64_t most = std::min(asked.keep + 1, parts_.job.shape.workload.steps / asked.every);
     const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
     checkpoint::require_free_space(
@@ -165,7 +165,7 @@ void Saver::agree(const Trouble& mine, const char* what) {
   throw InputError(ExitCode::cannot_write, dir_.string(), fmt::format("{}: {}", what, said), fix);
 }
 
-// The first rank's that has one, and how to go on from what was saved before, if anything was.
+// The fix of the first rank that has one, and how to resume from what was saved before, if anything was.
 std::string Saver::fix_for_all(const Trouble& mine) const {
   std::string fix;
   for (const std::string& of_rank : gather_strings(parts_.comm, mine.fix)) {
@@ -177,7 +177,7 @@ std::string Saver::fix_for_all(const Trouble& mine) const {
       for (const checkpoint::Generation& there : checkpoint::generations(*ops_, dir_)) {
         if (checkpoint::is_checkpoint(*ops_, there.path)) newest = there.path.filename().string();
       }
-    } catch (const InputError&) {  // it cannot even be listed
+    } catch (const InputError&) {  // the directory cannot even be listed
     }
     fix += newest.empty() ? "; or another directory with --checkpoints"
                           : fmt::format(
@@ -194,7 +194,7 @@ void Saver::save(const Position& position) {
   begin(position);
   if (copy_.defined()) {
     // [anchor: copy-then-write]
-    // From here on the run may change what it likes: the file is written from the copy.
+    // From here on the run may change its state: the file is written from the copy.
     in_flight_->state->copy(copy_);
     in_flight_->state.reset();
     in_flight_->thread = std::jthread([this] { write(); });
@@ -210,7 +210,7 @@ void Saver::save(const Position& position) {
   saves_.back().blocked = seconds_since(began);
 }
 
-// Values are the step's, and everybody knows where to write.
+// Collects the step's values, and tells all ranks where to write.
 void Saver::begin(const Position& position) {
   parts_.strategy.quiet();
   in_flight_ = std::make_unique<InFlight>();
@@ -221,7 +221,8 @@ void Saver::begin(const Position& position) {
   std::string path;
   together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
     const Path target = dir_ / checkpoint::generation_name(position.step);
-    const bool there = ops_->kind(target) != PathKind::absent;  // a run that was taken back comes by again
+    // True if the run was taken back to an earlier step.
+    const bool there = ops_->kind(target) != PathKind::absent;
     require_held(*ops_, dir_);
     make_dirs(*ops_, dir_);
     in_flight_->dir = std::make_unique<AtomicDir>(
@@ -232,7 +233,7 @@ void Saver::begin(const Position& position) {
   in_flight_->path = broadcast_string(parts_.comm, path);
 }
 
-// This rank's file, on the thread of a save or on the run's own.
+// Writes this rank's file, on a thread of its own or on the run's.
 void Saver::write() {
   InFlight& save = *in_flight_;
   try {
@@ -270,7 +271,7 @@ void Saver::write() {
   save.done = true;
 }
 
-// The new one is complete: an old one that cannot go is no reason to end.
+// The new checkpoint is complete, so an old one that cannot be removed does not end the run.
 void Saver::remove_old(std::int64_t newest) {
   try {
     for (const checkpoint::PassedOver& old :
@@ -282,7 +283,7 @@ void Saver::remove_old(std::int64_t newest) {
   }
 }
 
-// A disk may take as long as it goes on. One that no longer answers is a hang.
+// A disk may be slow as long as it makes progress; one that stops answering is a hang.
 void Saver::wait() {
   Clock::time_point moved = Clock::now();
   for (std::int64_t before = 0; !parts_.files.all_say(in_flight_->done);) {
@@ -313,7 +314,7 @@ void Saver::settle(bool must_end) {
 }
 
 // [anchor: all-or-nothing]
-// All files are on the device, or none counts: only then do they get their name.
+// Either all files are on the device, and then get their name, or none counts.
 void Saver::commit() {
   InFlight& save = *in_flight_;
   agree(save.trouble, "a checkpoint was not written");
@@ -328,14 +329,14 @@ void Saver::commit() {
     leave_sign(fmt::format("saved {} {}", save.position.step, now), process_environment());
     remove_old(save.position.step);
   });
-  parts_.files.meet();  // the others answer what writing() tells
+  parts_.files.meet();  // the others answer writing()'s messages
   agree(trouble, "a checkpoint was not completed");
   saves_.push_back({save.position.step, save.blocked, seconds_since(save.began)});
   in_flight_.reset();
 }
 
-// Whoever resumes from it would compute nothing but such numbers, and an older one would have been removed
-// for it.
+// Refuses to save weights that are not finite: resuming from them would be useless, and an older good
+// checkpoint would have been removed.
 void Saver::require_finite() {
   const std::string said = said_by_all(parts_.comm, in_flight_->nonfinite);
   if (said.empty()) return;
@@ -346,7 +347,7 @@ void Saver::require_finite() {
                "a checkpoint of before it, then a smaller optim.lr; nothing was written");
 }
 
-// sums: of every rank's file.
+// sums: those of every rank's file.
 checkpoint::Manifest Saver::manifest(const Position& position, const std::vector<std::string>& sums) {
   const TrainJob& job = parts_.job;
   const Workload& workload = job.shape.workload;

@@ -1,4 +1,4 @@
-// Checkpoints of a run, written while it trains.
+// Writes a run's checkpoints while it trains.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@
 
 namespace sc::detail {
 
-/// All ranks call the same functions at the same steps.
+/// All ranks must call the same functions at the same steps.
 class Saver {
  public:
   struct Parts {
@@ -32,21 +32,25 @@ class Saver {
     Ledger& ledger;
     WatchedFiles& files;
     Path tokens;   // the file that is trained on
-    Path resumed;  // the checkpoint that the run goes on from; empty: none
+    Path resumed;  // the checkpoint that the run resumes from; empty: none
   };
-  ///   Errors  InputError on all ranks: the directory holds checkpoints that the run does not go on from
-  ///           (exit 64), or a rank cannot write one there, or there is no room (exit 73).
+  /// Checks that checkpoints can be written.
+  ///   Errors  InputError on all ranks: the directory holds checkpoints that the run does not continue (exit
+  ///           64), or a rank cannot write one there, or there is no space (exit 73).
   explicit Saver(const Parts& parts);
   ~Saver();
 
-  /// Whether a checkpoint is due when `done` steps are done.
+  /// Whether a checkpoint is due after `done` steps.
   [[nodiscard]] bool due(std::int64_t done) const {
     return parts_.job.line.checkpoints.every > 0 && done % parts_.job.line.checkpoints.every == 0;
   }
-  /// Between steps. Returns when it is durable, or with --save-async on when all values have been copied.
-  ///   Errors  InputError (exit 73) on all ranks, with the ranks it went wrong on; what was there stands.
+  /// Saves, between two steps. Returns when the checkpoint is durable, or with --save-async on when all
+  /// values have been copied.
+  ///   Errors  InputError (exit 73) on all ranks, naming the ranks that failed; older checkpoints are
+  ///           unchanged.
   void save(const Position& position);
-  /// Between steps: ends a save that all ranks have written; must_end: one that they have not, too.
+  /// Between two steps: finishes a save that all ranks have written; with `must_end` waits for one that they
+  /// have not.
   void settle(bool must_end);
   [[nodiscard]] const std::vector<SaveRecord>& saves() const { return saves_; }
 
@@ -56,7 +60,7 @@ class Saver {
   void require_place();
   void begin(const Position& position);
   void write();
-  /// Collective: until no rank writes any more.
+  /// Collective: waits until no rank writes any more.
   void wait();
   void commit();
   void require_finite();
@@ -67,24 +71,23 @@ class Saver {
     std::string text, fix;
     void note(const InputError& refused);
   };
-  /// What act() was refused, where this rank acts.
+  /// Runs act() if this rank acts, and returns its error.
   static Trouble trouble_of(bool acts, const std::function<void()>& act);
-  /// Calls act() on the ranks that act; the others wait. Throws on all ranks if one of them was refused
-  /// something.
+  /// Runs act() on the ranks that act, while the others wait. Throws on all ranks if one of them failed.
   void together(const char* what, bool acts, const std::function<void()>& act);
-  /// Throws on all ranks if one of them has something to say.
+  /// Throws on all ranks if one of them has trouble.
   void agree(const Trouble& mine, const char* what);
   [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;
 
   const Parts parts_;
-  const std::unique_ptr<FileOps> crashing_;  // null: nothing is to crash
+  const std::unique_ptr<FileOps> crashing_;  // null without --crash-at
   FileOps* const ops_;
   const Path dir_;
   at::Tensor copy_;  // bytes; undefined without --save-async
   std::optional<checkpoint::DataFingerprint> data_;
   std::unique_ptr<InFlight> in_flight_;
   std::vector<SaveRecord> saves_;
-  std::set<Path> stays_;  // old ones that could not be removed: said once
+  std::set<Path> stays_;  // old checkpoints that could not be removed, each reported once
 };
 
 }  // namespace sc::detail

@@ -11,7 +11,7 @@
 namespace sc::detail {
 namespace {
 
-// As messages call it: "data parallel".
+// The lesson's name in messages: "data parallel".
 std::string title_of(const LessonInfo& info) {
   const auto plans = std::ranges::find(info.strategies, info.name, &StrategyPlans::folder);
   if (plans != info.strategies.end()) return plans->name;
@@ -20,7 +20,7 @@ std::string title_of(const LessonInfo& info) {
   return title;
 }
 
-// As a shell reads it as one word.
+// Quoted so that a shell reads it as one word.
 std::string word(const std::string& text) {
   const bool plain =
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") ==
@@ -31,7 +31,7 @@ std::string word(const std::string& text) {
   return quoted + "'";
 }
 
-// What makes the workload this one, but for the lesson's own settings.
+// The flags that define the workload, without the lesson's own settings.
 std::string workload_flags(const TrainJob& job) {
   const ConfigSources& sources = job.line.sources;
   std::string flags;
@@ -61,7 +61,7 @@ std::string format_header(const AnyLesson& lesson, const RunShape& shape, const 
                   parameters / 1e6, model.layers, batch.global, shape.workload.batch.sequence, batch.micro,
                   batch.accumulation, batch.accumulation == 1 ? "" : "es");
   const bool shared =
-      shape.mesh.size(Axis::stages) > 1 || shape.mesh.size(Axis::tensor) > 1;  // a replica is several ranks
+      shape.mesh.size(Axis::stages) > 1 || shape.mesh.size(Axis::tensor) > 1;  // a replica has several ranks
   if (shape.mesh.size(Axis::stages) > 1)
     text += " through " + counted(shape.mesh.size(Axis::stages), "stage");
   if (shape.mesh.size(Axis::tensor) > 1)

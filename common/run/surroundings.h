@@ -1,4 +1,4 @@
-// What a run has beside its strategy, by formula. No torch.
+// What a run holds besides its strategy, by formula. No torch.
 #pragma once
 
 #include <vector>
@@ -8,27 +8,26 @@
 
 namespace sc::detail {
 
-/// What the ranks communicate through. apart: they are processes of their own.
+/// The communicator of the ranks. `apart`: they are separate processes.
 CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart);
 
-/// fp16 alone has so few exponents that gradients vanish.
+/// Only fp16 has so small an exponent range that gradients vanish.
 inline bool scales_loss(const RunShape& shape) { return shape.workload.precision.dtype == DType::f16; }
 
-/// Adds what run_lesson itself takes from the ledger beside the strategy: a step's scalars, the loader, the
-/// transport's scratch.
+/// Adds what run_lesson itself takes from the ledger: a step's scalars, the loader, the transport's scratch.
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan);
 
 /// All that the rank of `shape` holds: the strategy's plan and its surroundings.
 MemoryPlan plan_of_run(const Plans& plans, const RunShape& shape);
 
-/// All that ranks hold, one of each that are alike, in the world of `shape`, which the strategy divides.
+/// The plans of all ranks in the world of `shape`, whose mesh the strategy decides: one for each set of equal
+/// ranks.
 std::vector<MemoryPlan> plans_of_world(const Plans& strategy, const RunShape& shape);
 
-/// Ranks that differ on these axes alone have plans that are nearly equal, and the first one's is the
-/// largest.
+/// Ranks that differ on these axes alone have nearly equal plans, and the first one's is the largest.
 inline constexpr std::initializer_list<Axis> kAlike = {Axis::data, Axis::context};
 
-/// f(shape of a rank), of the first of each set of ranks that are alike.
+/// Calls f(shape of a rank) for the first rank of each set of equal ranks.
 template <class Of>
 auto of_world(RunShape shape, const Of& of) {
   std::vector<decltype(of(shape))> plans;

@@ -14,17 +14,16 @@
 #include "common/comm/nccl/nccl_devices.h"
 #include "common/model/ops_cuda.h"
 #include "common/run/describe.h"
-#include "common/run/holds.h"
 #include "common/run/resume.h"
+#include "common/run/run_locks.h"
 #include "common/run/run_shape.h"
 #include "common/run/trainer.h"
 
 namespace sc::detail {
 namespace {
 
-// Before ranks meet, so that none of those that share the GPU holds anything yet. NCCL and libraries take
-// some more:
-// what passes may still be too much, and then ends where it is allocated.
+// Checked before ranks meet, so that no rank sharing the GPU has allocated anything yet. NCCL and libraries
+// need some more, so a run that passes may still fail where it allocates.
 void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   if (job.line.memory_cap) return;
   const std::int64_t sharing =
@@ -32,7 +31,7 @@ void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   refuse_more_than(gpu.free(), job, fmt::format("GPU {}", index), sharing);
 }
 
-// Nobody would evaluate, and nothing would say so.
+// Refuses evaluations without a text, which would otherwise silently not happen.
 void refuse_evaluating_nothing(const TrainJob& job) {
   const EvaluationFlags& asked = job.line.evaluation;
   const double fraction = job.shape.workload.data.validation_fraction;
@@ -42,10 +41,10 @@ void refuse_evaluating_nothing(const TrainJob& job) {
                    "add --validation FILE, or --set data.validation_fraction=0.05");
 }
 
-// Null on the CPU. Sets options.gpu.
+// Opens the GPU and sets options.gpu. Null on the CPU.
 std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   if (job.shape.device != DeviceKind::cuda) return nullptr;
-  options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before anything else of CUDA
+  options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before any other use of CUDA
   set_nccl_environment();
   auto gpu = take_gpu(*options.gpu);
   gpu->note_beside_allocator("context, and what other processes hold");
@@ -53,13 +52,13 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   return gpu;
 }
 
-// Operations of steps below this are kept.
+// The times of operations are kept for steps below this.
 std::int64_t steps_with_times(const TrainJob& job) {
   if (job.line.profile) return job.shape.workload.steps;
   return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);
 }
 
-// Ranks that compute the same have to end with the same bits. Which one computes how is known on rank 0.
+// Warns if ranks that compute the same could end with different bits. Rank 0 knows how each rank computes.
 void warn_of_unlike_ranks(const TrainJob& job, Communicator& comm) {
   std::map<std::string, std::vector<std::int64_t>> ranks;  // by arithmetic and host
   std::int64_t rank = 0;
@@ -77,15 +76,16 @@ void warn_of_unlike_ranks(const TrainJob& job, Communicator& comm) {
 
 }  // namespace
 
+// [anchor: ranks-meet]
 int train(TrainJob job) {
   refuse_evaluating_nothing(job);
-  if (job.line.strict) {  // a plan
+  if (job.line.strict) {  // only plans have --strict
     WorldOptions unused;
     open_gpu(job, unused);
     return 0;
   }
   const c10::InferenceMode inference;
-  Holds holds(job);
+  RunLocks locks(job);
   WorldOptions options{.watchdog_seconds = job.line.watchdog_seconds,
                        .trace_steps = steps_with_times(job),
                        .gpu = {},
@@ -94,7 +94,7 @@ int train(TrainJob job) {
                        .link_ms = job.plans.facts.links.message_ms,
                        .last_unit = static_cast<int>(job.shape.workload.model.layers) + 1,
                        .mesh = job.shape.mesh,
-                       .leaving = [&holds] { holds.leave(); }};
+                       .leaving = [&locks] { locks.leave(); }};
   const std::unique_ptr<Gpu> gpu = open_gpu(job, options);
   AllocatorWitness witness;
   const CommandLine& line = job.line;

@@ -1,4 +1,4 @@
-// What one run was asked for: the lesson, the command line and the configuration that came of it.
+// Everything that one run was asked for: the lesson, the command line and the resulting configuration.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace sc::detail {
 
-/// The step of a run whose bytes and operations are checked: the second, when all that is made once is there.
+/// The step of a run whose bytes and operations are checked: the second, after everything that is made once.
 inline constexpr std::int64_t kCheckedStep = 1;
-/// Steps that --trace draws: the first ones.
+/// The number of steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
-/// Steps that a page shows.
+/// The number of steps that a page shows.
 inline constexpr std::int64_t kMarkedSteps = 2;
 
-/// Since a moment of the host's clock.
+/// Seconds since a moment of the host's clock.
 inline double seconds_since(std::chrono::steady_clock::time_point moment) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - moment).count();
 }
@@ -35,21 +35,21 @@ struct TrainJob {
   const Launch& launch;
   const CommandLine& line;
   const BatchPlan& batch;
-  std::string note;                    // what the configuration has to say
+  std::string note;                    // a remark about the configuration
   std::string command;                 // as typed
   RunShape shape = {};                 // of this rank
-  RunPlans plans = {};                 // of that shape
-  std::optional<OtherRun> other = {};  // --compare
+  RunPlans plans = {};                 // for that shape
+  std::optional<OtherRun> other = {};  // of --compare
   std::string arithmetic = {};         // what the bits of its sums depend on
-  std::int64_t first_step = 0;         // where the run begins; what is checked, traced and warmed up counts
-                                       // from it
+  // The step at which the run begins; checked, traced and warm-up steps count from it.
+  std::int64_t first_step = 0;
 
-  /// Whether this rank is the one that prints and writes the record.
+  /// Whether this rank prints and writes the record.
   [[nodiscard]] bool speaks() const { return shape.rank == Rank{0}; }
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
-  /// Steps that the page shows: two after the checked one; of a short run the last ones.
+  /// The first step that the page shows: two steps after the checked one, or in a short run the last steps.
   [[nodiscard]] std::int64_t marked_begin() const {
     return std::max(first_step, std::min(checked_step() + 1, shape.workload.steps - kMarkedSteps));
   }
@@ -57,7 +57,7 @@ struct TrainJob {
   [[nodiscard]] bool marks(std::int64_t step) const {
     return line.page && step >= marked_begin() && step < marked_end();
   }
-  /// Whether its screen has room for text that nobody asked for: a cap may leave none for a second model.
+  /// Whether a sample is shown without --sample; with a memory cap there may be no room for a second model.
   [[nodiscard]] bool shows_text() const {
     return !line.evaluation.sample && !line.verbose && !line.brief && !line.memory_cap;
   }
@@ -68,7 +68,7 @@ struct TrainJob {
   [[nodiscard]] bool graph() const {
     return plans.facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
-  /// On a GPU the first steps run as they are: libraries choose their kernels then, and the second one is
+  /// On a GPU the first two steps run as they are: libraries choose their kernels, and the second step is
   /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
   [[nodiscard]] bool replays(std::int64_t step) const {
     return shape.device == DeviceKind::cuda && graph() && step > checked_step();

@@ -22,7 +22,7 @@
 namespace sc::detail {
 namespace {
 
-/// optim.nonfinite=skip: so many skipped updates in a row are no outlier any more.
+/// With optim.nonfinite=skip: this many skipped updates in a row are no outlier any more.
 constexpr std::int64_t kMostSkipped = 10;
 
 }  // namespace
@@ -36,7 +36,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground) : job_(job), on_(gro
   skipped_in_a_row_ = from.skips_in_a_row;
 }
 
-// What text begins with; empty where none is made.
+// The beginning of the generated text; empty if none is generated.
 std::vector<TokenId> Trainer::make_prompt() const {
   const EvaluationFlags& asked = job_.line.evaluation;
   if (asked.sample.value_or(unasked_) == 0) return {};
@@ -67,7 +67,7 @@ StepScalars Trainer::make_scalars() const {
   return scalars;
 }
 
-// What is known of a run at its start, on rank 0, which writes it.
+// The record of a run at its start, on rank 0, which writes it.
 RunRecord Trainer::record_of_start() const {
   if (!job_.speaks()) return {};
   const auto world = static_cast<int>(to_int(shape_.mesh.world()));
@@ -92,7 +92,7 @@ RunRecord Trainer::record_of_start() const {
   return record;
 }
 
-// And what it can be refused for.
+// Makes the strategy, and refuses settings that it cannot run with.
 std::unique_ptr<Strategy> Trainer::make_strategy() {
   std::unique_ptr<Strategy> strategy = job_.lesson.make(context_);
   const CommandLine& line = job_.line;
@@ -101,7 +101,7 @@ std::unique_ptr<Strategy> Trainer::make_strategy() {
     if (!what.empty()) on_.world.comm().record().set_doing(what);
   });
   if (job_.speaks() && line.evaluation.sample > 0)
-    (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // it fits
+    (void)TextModel(shape_, strategy->layout().whole(), on_.ledger);  // checks that it fits
   if (!line.init.empty()) {
     for (const std::string& note : load_weights(*strategy, strategy->layout(), line.init))
       if (job_.speaks()) std::cout << printable(fmt::format("note: --init {}: {}\n", line.init, note));
@@ -143,6 +143,7 @@ void Trainer::run() {
   }
 }
 
+// [anchor: one-step-after-another]
 void Trainer::train() {
   const std::int64_t steps = shape_.workload.steps;
   for (std::int64_t step = job_.first_step; step < steps; ++step) {
@@ -159,7 +160,7 @@ void Trainer::train() {
     observer_.end();
     if (saver_) save(step + 1);
   }
-  if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: taken over as it is
+  if (saver_ && job_.first_step == steps) save(steps);  // nothing to train: saved as it was resumed
   for (const StepResult& late : drain(*strategy_)) {
     if (const StepRecord* done = observer_.record(late)) skip_or_stop(*done);
     observer_.end();
@@ -176,7 +177,7 @@ void Trainer::save(std::int64_t done) {
   on_.world.watchdog().step_end();
 }
 
-// In an evaluation, which may be long.
+// Also called during an evaluation, which may be long.
 void Trainer::end_if_asked(std::int64_t done) {
   if (!saver_) return;
   on_.world.comm().set_phase("check");
@@ -202,8 +203,7 @@ Position Trainer::position_after(std::int64_t done) const {
   return position;
 }
 
-// Where a gradient is not finite the update has left everything as it was (global_norm_and_clip), on all
-// ranks alike.
+// If a gradient is not finite, the update has changed nothing (global_norm_and_clip), on any rank.
 void Trainer::skip_or_stop(const StepRecord& step) {
   if (!step.skipped) {
     skipped_in_a_row_ = 0;
@@ -211,7 +211,7 @@ void Trainer::skip_or_stop(const StepRecord& step) {
   }
   const bool scaled = scalars_.loss_scale.defined();
   const float scale = scaled ? scalars_.loss_scale.item<float>() : 0;
-  // An overflow of fp16 is no fault as long as a smaller scale may help.
+  // An overflow of fp16 is no error while a smaller scale may help.
   const bool expected = scaled && scale > LossScale::kLowest;
   const bool skips = scaled || shape_.workload.optim.nonfinite == OnNonFinite::skip;
   if (!skips || (!expected && ++skipped_in_a_row_ == kMostSkipped)) {
@@ -222,7 +222,7 @@ void Trainer::skip_or_stop(const StepRecord& step) {
                  (scaled ? fmt::format(", the loss scale is {} now", scale) : ""));
 }
 
-// The last step's is the run's own, at its end.
+// The evaluation after the last step belongs to the end of the run.
 bool Trainer::evaluates_after(std::int64_t done) const {
   const std::int64_t every = job_.line.evaluation.every;
   return every > 0 && done % every == 0 && done < shape_.workload.steps && sampler_.validation_rows() > 0;
@@ -249,8 +249,8 @@ Path Trainer::finish() {
   return records_.finish(known_);
 }
 
-// Weights and record are there: from here on nothing that fails is a failure of the run, unless it was asked
-// for.
+// Weights and record are written: from here on errors do not fail the run, unless they concern something that
+// was asked for.
 void Trainer::inform(const Path& record) {
   {
     const auto writing = files_.writing();

@@ -1,4 +1,4 @@
-// One run on one rank: data, strategy, the loop over its steps, and what comes after it.
+// One run on one rank: data, strategy, the loop over its steps, and what follows.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
   ~Trainer();
-  /// To the end; of a failure: the process's, reported once for all ranks.
+  /// Runs to the end. An error ends the process, and is reported once for all ranks.
   void run();
 
  private:
@@ -62,12 +62,13 @@ class Trainer {
   void say_all(const Path& record) const;
   void say_briefly(const Path& record) const;
   [[nodiscard]] std::string checks(Look look) const;
-  [[nodiscard]] std::string counted() const;  // a line
+  [[nodiscard]] std::string counted() const;  // one line
   [[nodiscard]] std::string losses() const;
   [[nodiscard]] std::string says_of_checkpoints() const;
   [[nodiscard]] std::string part_of_validation() const;
 
-  // All ranks make the same, in this order.
+  // [anchor: made-in-this-order]
+  // All ranks must make the members in this order, since some constructors are collective.
   const TrainJob& job_;
   const Ground on_;
   const RunShape& shape_ = job_.shape;
@@ -82,7 +83,7 @@ class Trainer {
                                    cache_dir());
   /// Tokens of text that the default screen shows.
   const std::int64_t unasked_ = job_.shows_text() ? tokens_to_show(shape_, data_) : 0;
-  std::vector<TokenId> prompt_ = make_prompt();  // of --sample, or of that text
+  std::vector<TokenId> prompt_ = make_prompt();  // of --sample, or of the text on the default screen
   const Continuation goes_on_ = on_.resume == nullptr
                                     ? Continuation{}
                                     : continuation_of(job_, on_.resume->manifest(), data_, on_.world.comm());
@@ -103,22 +104,22 @@ class Trainer {
                       .record = on_.world.comm().shared_record(),
                       .first_step = job_.first_step};
   Claims claims_{job_, on_};
-  /// --profile. The strategy's model asks for it.
+  /// For --profile. Made before the strategy, whose model uses it.
   std::unique_ptr<GpuProfile> profile_ = job_.line.profile ? profile_gpu() : nullptr;
   std::unique_ptr<Strategy> strategy_ = make_strategy();
-  /// Null: the run saves nothing.
+  /// Null if the run saves nothing.
   std::unique_ptr<Saver> saver_ =
       job_.line.checkpoints.every == 0
           ? nullptr
           : std::make_unique<Saver>(Saver::Parts{job_, *strategy_, on_.world.comm(), on_.ledger, files_,
                                                  data_.tokens_path(),
                                                  on_.resume != nullptr ? on_.resume->path() : Path()});
-  RunRecord known_ = record_of_start();  // what the run comes to, as far as this rank knows
-  /// After all that may refuse: a run that cannot start leaves no folder.
+  RunRecord known_ = record_of_start();  // what this rank knows of the record
+  /// Made after everything that may refuse, so that a run that cannot start leaves no directory.
   RunFiles records_{files_, job_, known_, on_.world.comm()};
   Observer observer_{job_, {on_.world, claims_, records_, timeline_, began_}};
-  StepResult captured_;  // of a GPU's graph: the same tensors at every replay
-  std::string written_;  // the line of that text
+  StepResult captured_;  // of a GPU's graph: the same tensors in every replay
+  std::string written_;  // the line on the default screen
   std::int64_t skipped_in_a_row_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What a run says: at its start and at its end, on the default screen, all of it (--verbose), or in three
-// lines (--brief).
+// What a run prints at its start and its end: on the default screen, in full (--verbose), or in three lines
+// (--brief).
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ std::string Trainer::says_of_checkpoints() const {
   return text + "\n";
 }
 
-// Of a text that was named a reader expects all of it.
+// Says how much of a named text was evaluated, because a reader expects all of it.
 std::string Trainer::part_of_validation() const {
   const std::int64_t used = sampler_.validation_rows();
   const std::int64_t all = data_.validation().count();

@@ -1,4 +1,4 @@
-// How a step is executed: as the strategy says it, or captured once as a graph of the GPU and replayed.
+// How a step is executed: as the strategy's code, or captured once as a graph of the GPU and replayed.
 #include <limits>
 
 #include "common/comm/nccl/nccl_communicator.h"
@@ -7,7 +7,7 @@
 
 namespace sc::detail {
 
-// NCCL ends only when no graph holds its operations.
+// NCCL can only end after the graphs with its operations are gone.
 Trainer::~Trainer() {
   if (on_.gpu != nullptr) on_.gpu->drop_graph();
 }
@@ -29,9 +29,10 @@ StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
   return result;
 }
 
+// [anchor: captured-once]
 StepResult Trainer::replayed(std::span<const Batch> batches, std::int64_t step) {
   CommRecord& record = on_.world.comm().record();
-  // Marks are nodes of the graph: it is captured anew, without them.
+  // Marks are nodes of the graph, so it is captured again without them.
   if (on_.gpu->captured() && job_.marks(step - 1) && !job_.marks(step)) {
     on_.gpu->drop_graph();
     record.forget_captured();

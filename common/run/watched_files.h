@@ -1,4 +1,5 @@
-// What a run writes, so that nobody takes a slow disk for a hang, and one that does not answer has a name.
+// Watches what a run writes, so that a slow disk is not taken for a hang, and a disk that does not answer is
+// named.
 #pragma once
 
 #include <chrono>
@@ -10,24 +11,26 @@
 
 namespace sc::detail {
 
-/// A call that changes what a disk holds moves this rank's watchdog, and its file is what the rank is doing.
-///   Threads  any number; only those of the thread that made it are named, and only that one communicates.
+/// A call that changes what a disk holds counts as progress for this rank's watchdog, and its file as what
+/// the rank is doing.
+///   Threads  any number; only those of the thread that made this are named, and only that one communicates.
 class WatchedFiles final : public HookedFileOps {
  public:
-  /// limit_seconds: the watchdog's.
+  /// `limit_seconds` is the watchdog's.
   WatchedFiles(std::unique_ptr<FileOps> inner, World& world, double limit_seconds);
 
-  /// As long as what it returns lives, this rank's calls tell the ranks that are in meet() that it goes on.
+  /// While the returned object lives, this rank's calls tell the ranks that wait in meet() that it makes
+  /// progress.
   [[nodiscard]] std::shared_ptr<void> writing() {
     tells_ = true;
     return {nullptr, [this](void*) { tells_ = false; }};
   }
   /// Collective: whether every rank says `mine`.
   bool all_say(bool mine);
-  /// Collective: returns when all ranks are here. Who waits does so in many short operations, not in one that
-  /// the watchdog takes for a hang.
+  /// Collective: returns when all ranks are here. Ranks wait in many short operations, not in a long one that
+  /// the watchdog would take for a hang.
   void meet();
-  /// What this thread does from here on: it writes `path`; empty: nothing.
+  /// This thread writes `path` from now on; empty: nothing.
   void writes(const Path& path);
 
  private:
@@ -37,7 +40,7 @@ class WatchedFiles final : public HookedFileOps {
   World& world_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const std::chrono::duration<double> often_;
-  std::chrono::steady_clock::time_point asked_ = {};  // when the ranks last told each other
+  std::chrono::steady_clock::time_point asked_ = {};  // when the ranks last exchanged their state
   bool tells_ = false;
 };
 

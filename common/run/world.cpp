@@ -22,7 +22,7 @@
 namespace sc::detail {
 namespace {
 
-// Memory that all ranks of a host see; /tmp where there is none.
+// A directory in memory that all ranks of a host see; otherwise /tmp.
 std::string board_directory() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -36,13 +36,13 @@ std::string edge_text(const Launch& launch, const char* what, std::chrono::milli
       to_int(launch.rank), to_int(launch.world), what, limit.count() / 1000);
 }
 
-// The code and the text with which a rank reports the exception that is being handled.
+// The exit code and text with which a rank reports the exception being handled.
 std::pair<ExitCode, std::string> current_failure(Rank rank) {
   const std::string who = fmt::format("rank {}: ", to_int(rank));
   try {
     throw;
   } catch (const AbortedError&) {
-    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank speaks first
+    return {ExitCode::lost_rank, "another rank ended the run"};  // that rank reports first
   } catch (const InputError& error) {
     return {error.code(), error.what()};
   } catch (const ClaimError& error) {
@@ -54,7 +54,7 @@ std::pair<ExitCode, std::string> current_failure(Rank rank) {
   }
 }
 
-// The communicator of the strategies over that of the host.
+// Makes the strategies' communicator from the host's.
 std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host, Ledger& ledger,
                                              const WorldOptions& options,
                                              std::shared_ptr<const std::atomic<bool>> trace) {
@@ -102,8 +102,8 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
     });
     check_launch(launch_, mpi_->rank(), mpi_->size());
     world = mpi_->world();
-    // Rank 0's process id and clock make a name that no other run has; ranks of other hosts make a board of
-    // their own by it.
+    // Rank 0's process id and clock make a name that no other run has. Ranks on other hosts use the name for
+    // a board of their own.
     const std::string name =
         broadcast_string(*world, fmt::format("stagecraft-{}-{}", ::getpid(),
                                              std::chrono::steady_clock::now().time_since_epoch().count()));
@@ -116,7 +116,7 @@ void World::connect(Ledger& ledger, const WorldOptions& options) {
 
 void World::start_watchdog(double limit_seconds) {
   constexpr int kLost = static_cast<int>(ExitCode::lost_rank);
-  // A signal reaches the ranks of one host together; those of several could not agree on a step.
+  // A signal reaches the ranks of one host together; ranks of several hosts could not agree on a step.
   const auto ends_by_itself = [this] {
     const std::lock_guard lock(act_mutex_);
     const bool ends = last_acts_.saves && launch_.local_world == launch_.world &&
@@ -160,6 +160,7 @@ void World::speak(int exit_code, const std::string& text) noexcept {
   if (last_acts_.failed) last_acts_.failed(exit_code, text);
 }
 
+// [anchor: one-error-for-all]
 void World::fail() noexcept {
   using namespace std::chrono_literals;
   const auto [code, text] = current_failure(launch_.rank);

@@ -1,4 +1,4 @@
-// The connected ranks of one run, and what watches over them.
+// The connected ranks of one run, and their watchdog.
 #pragma once
 
 #include <atomic>
@@ -27,15 +27,15 @@ struct WorldOptions {
   std::optional<int> gpu;  // index of this rank's GPU; empty: on the CPU
   bool share_gpu = false;
   bool by_copy = true;      // between GPUs of one host: messages and sums of activations by copy engine
-  double link_ms = 0;       // on the CPU: messages arrive so much later
+  double link_ms = 0;       // on the CPU: messages arrive this much later
   int last_unit = kNoUnit;  // of the model, for names of operations
-  Mesh mesh = {};           // of the ranks, for theirs
-  /// The last thing before fail() ends the process without destructors. Never throws.
+  Mesh mesh = {};           // of the ranks, for their names
+  /// Called before fail() ends the process without destructors. Never throws.
   std::function<void()> leaving = {};
 };
 
-/// Without a launcher a world of one, over Local; else over MPI. On GPUs NCCL stands on either, or Staged
-/// where ranks share a GPU. Collective.
+/// Without a launcher a world of one over Local, otherwise over MPI. On GPUs NCCL is added on top, or Staged
+/// if ranks share a GPU. Collective.
 class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
@@ -43,35 +43,34 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
-  /// On GPUs: operations that are issued from here on know when they began and ended, which costs launches;
-  /// or not.
+  /// On GPUs: whether operations issued from now on record when they began and ended, which costs launches.
   void time_operations(bool timed) { *operation_times_ = timed; }
   struct LastActs {
-    /// Called once by the rank that speaks for the job, after its message and before the end: with the exit
+    /// Called once, by the rank that reports for the job, after its message and before the end, with the exit
     /// code and the message.
     std::function<void(int exit_code, const std::string& message)> failed;
-    /// Called by every rank that a signal asks to end: with the signal that run.sh was sent.
+    /// Called by every rank that a signal asks to end, with the signal that run.sh received.
     std::function<void(int signal)> interrupted;
-    /// Whether a run that SIGTERM asks to end saves first, after step stops_after(). All ranks say the same.
+    /// Whether a run that SIGTERM asks to end saves first, after step stops_after(). The same on all ranks.
     bool saves = false;
   };
-  /// From any thread. Empty: nothing. Returns when no call is under way.
+  /// Callable from any thread. Empty: none. Returns when no call is in progress.
   void set_last_acts(LastActs acts);
-  /// After which step all ranks save and call watchdog().end_now(). Empty: nobody has asked.
+  /// The step after which all ranks save and call watchdog().end_now(). Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const { return board_->stops_after(); }
-  /// WorldOptions::leaving, for an end that runs no destructors.
+  /// Calls WorldOptions::leaving, for an end that runs no destructors.
   void leave() const {
     if (leaving_) leaving_();
   }
-  /// Prints what the exception that is being handled says, and ends all ranks with its code; if another rank
-  /// has spoken for the job, silently and with that one's code. Never returns.
+  /// Prints the message of the exception being handled and ends all ranks with its code. If another rank has
+  /// reported for the job, it does so silently, with that rank's code. Never returns.
   [[noreturn]] void fail() noexcept;
 
  private:
   void connect(Ledger& ledger, const WorldOptions& options);
   void start_watchdog(double limit_seconds);
   void speak(int exit_code, const std::string& text) noexcept;
-  // Where the watchdog is not there: MPI's start and end. The others may be gone, or hang.
+  // For the times without a watchdog, at MPI's start and end, when other ranks may be gone or hang.
   std::chrono::milliseconds edge_limit_;
   std::optional<Deadline> edge_;
   Launch launch_;
@@ -82,16 +81,16 @@ class World {
   std::unique_ptr<MpiWorld> mpi_;
   std::optional<ProgressBoard> board_;
   std::optional<RecordingCommunicator> comm_;
-  std::optional<Watchdog> watchdog_;  // last: ends first
+  std::optional<Watchdog> watchdog_;  // declared last, so that it ends first
 };
 
-/// What a run stands on. All outlive it.
+/// What a run is built on. All of it outlives the run.
 struct Ground {
   World& world;
   Ledger& ledger;
   AllocatorWitness& witness;             // LibTorch's allocator on the CPU
-  Gpu* gpu;                              // its allocator, on a GPU; null on the CPU
-  checkpoint::Reader* resume = nullptr;  // what the run goes on from
+  Gpu* gpu;                              // LibTorch's allocator on a GPU; null on the CPU
+  checkpoint::Reader* resume = nullptr;  // what the run resumes from
 };
 
 }  // namespace sc::detail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Says what Stagecraft finds on this machine: tools, libraries, GPU, cores, memory, limits of a container. Changes nothing.
+# Says what Stagecraft finds on this machine: tools, libraries, GPU, cores, memory, limits of a container.
+# Changes nothing.
 #   usage  common/setup/doctor.sh
 #   exit   0 nothing that a CPU run needs is missing; 69 otherwise, each missing thing with its fix
 set -euo pipefail
@@ -33,9 +34,10 @@ say "machine"
 row system "$(. /etc/os-release && printf '%s' "${PRETTY_NAME:-unknown}"), $(uname -sm)"
 row cores "$(cores) usable of $(nproc --all)"
 gib() { awk -v kib="$1" 'BEGIN {printf "%.1f GiB", kib / 1048576}'; }
-row memory "$(gib "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)") free of $(gib "$(awk '/^MemTotal/ {print $2}' /proc/meminfo)")"
+of_meminfo() { gib "$(awk -v name="$1:" '$1 == name {print $2}' /proc/meminfo)"; }
+row memory "$(of_meminfo MemAvailable) free of $(of_meminfo MemTotal)"
 limit=$(memory_limit '')
-if [[ -n $limit ]] && ((limit >> 50 == 0)); then # version 1 says a huge number where there is none
+if [[ -n $limit ]] && ((limit >> 50 == 0)); then  # version 1 gives a huge number if there is no limit
   row "container limit" "$(gib $((limit / 1024))) of memory"
 fi
 disk=$(free_mib "$root")
@@ -57,21 +59,30 @@ say "tools"
 tool compiler "${CXX:-g++}" g++ "${CXX:-g++}" -dumpfullversion
 tool CMake cmake cmake cmake --version
 tool Ninja ninja ninja-build ninja --version
-if have ccache; then tool ccache ccache ccache ccache --version; else row ccache "none (builds go without it)"; fi
+if have ccache; then
+  tool ccache ccache ccache ccache --version
+else
+  row ccache "none (builds go without it)"
+fi
 tool Python python3 python3 python3 --version
 tool "Open MPI" mpirun "openmpi-bin libopenmpi-dev" mpirun --version
 tool "MPI compiler" mpicc libopenmpi-dev mpicc --version
-if have mpicc && ! is_open_mpi mpicc; then missing "MPI compiler" "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"; fi
+if have mpicc && ! is_open_mpi mpicc; then
+  missing "MPI compiler" \
+    "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"
+fi
 if have mpirun; then
-  # On this host alone, whatever job of Slurm's this is a part of.
+  # On this host alone, even inside a job of Slurm.
   if ! is_open_mpi mpirun; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
-  elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
+  elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
     mpirun -n 2 --oversubscribe --bind-to none true </dev/null 2>&1); then
     row '' "starts two processes"
   else
     row '' "$(head -n 3 <<<"$words" | tr '\n' ' ')"
-    missing "two processes" "mpirun cannot start two processes here (its words are above); is the host's own name in /etc/hosts?"
+    missing "two processes" \
+      "mpirun cannot start two processes here (its words are above); is the host's own name in /etc/hosts?"
   fi
 fi
 if wanted=$("$root/common/setup/setup.sh" --check 2>&1); then
@@ -95,7 +106,8 @@ done
 
 say "GPU"
 if gpu_visible; then
-  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv,noheader | while read -r line; do row GPU "$line"; done
+  nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv,noheader |
+    while read -r line; do row GPU "$line"; done
   too_old=$(too_old_gpu)
   if [[ -n $too_old ]]; then row '' "$too_old: runs use the CPU"; fi
 else
@@ -106,7 +118,11 @@ row nvcc "${nvcc:-none of CUDA 13 (common/setup/setup.sh --cuda brings one)}"
 home=$(torch_for cuda)
 if [[ -n $home ]]; then
   library=$(dirname "$home")/nvidia/nccl/lib/libnccl.so.2
-  if [[ -f $library ]]; then row "NCCL of LibTorch" "$library"; else hint "NCCL of LibTorch" "not beside it" "common/setup/setup.sh --cuda"; fi
+  if [[ -f $library ]]; then
+    row "NCCL of LibTorch" "$library"
+  else
+    hint "NCCL of LibTorch" "not beside it" "common/setup/setup.sh --cuda"
+  fi
 fi
 other=$(ldconfig -p 2>/dev/null | awk '/libnccl\.so\.2/ {print $NF; exit}' || true)
 if [[ -n $other ]]; then row "NCCL of the system" "$other (not used: the build links LibTorch's)"; fi

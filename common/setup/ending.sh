@@ -1,14 +1,18 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# How a run ended, for launch.sh: what mpirun's status means, and what is said where no rank was left to say it. Sourced, never run.
+# How a run ended, for launch.sh: the meaning of mpirun's status, and the message if no rank was left to print
+# one. Sourced, never run.
 
 # --- what ranks leave behind --------------------------------------------------------------------------------
 
-# Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name: nobody else opens them, and nothing is left of them.
-# Where none can be made a run goes on without.
-#   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it was sent itself
-#   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met, `spoke` after an error; watch_start(), `late`. Its first line
-#                           is the token: on another host the same path may lead to somebody else's file. Rank 0 adds `out DIR`
-# nameless NAME: sets `nameless`.
+# Two files that this script hands to its ranks as /proc/PID/fd/N. They have no name, so nobody else opens
+# them, and nothing is left of them. If they cannot be made, a run goes on without.
+#   STAGECRAFT_SIGNAL_FILE  the number of the first signal: mpirun ends its ranks with SIGTERM, whatever it
+#                           received
+#   STAGECRAFT_SIGNS        "TOKEN FILE": ranks append `started` in main(), `joined` when all have met,
+#                           `spoke` after an error; watch_start() appends `late`. The file's first line is the
+#                           token: on another host the same path may lead to an unrelated file. Rank 0 adds
+#                           `out DIR`
+# nameless NAME: opens a file without a name and sets `nameless` to its path.
 nameless() {
   local place path descriptor
   nameless=''
@@ -33,11 +37,12 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
-# find_family: sets `family`, what mpirun has started; its srun has a process group of its own and outlives it.
+# find_family: sets `family`, the processes that mpirun has started; its srun has a process group of its own
+# and outlives it.
 find_family() { read -ra family < <(cat "/proc/$child/task/"*/children 2>/dev/null) || true; }
 kill_all() { kill -KILL -- "-$child" "${family[@]}" "${family[@]/#/-}" 2>/dev/null || true; }
 
-# kill_after TENTHS: if the run has not ended by then. Ends with the run.
+# kill_after TENTHS: kills the run if it has not ended by then. Ends with the run.
 kill_after() {
   local i
   for ((i = 0; i < $1; i++)); do
@@ -47,22 +52,23 @@ kill_after() {
   kill_all
 }
 
-# sweep: takes away what an mpirun that was killed has left, its folder and the memory by which its ranks met.
+# sweep: removes what a killed mpirun has left: its folder, and the shared memory by which its ranks met.
 sweep() {
   local folder
-  for folder in "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
+  for folder in \
+    "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
     [[ -f $folder/contact.txt ]] || continue
-    # Its first number is the job's own; the ranks are the next one.
+    # The file's first number is the job's own; the ranks are the next one.
     printf -v job %x $(($(number "$(content "$folder/contact.txt" | cut -d . -f 1)" 0) + 1))
     rm -rf "$folder" "/dev/shm/vader_segment."*".$(id -u).$job."*
   done
 }
 
-# Ranks meet within seconds, or never: mpirun waits for a host or a file of its own that does not come, and says nothing. Busy machines and
-# many hosts take longer.
+# Ranks meet within seconds, or never: mpirun waits silently for a host or a file of its own that does not
+# come. Busy machines and many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
 watch_start() { # SECONDS
-  ( # This watcher ends with the start.
+  (  # this watcher ends with the start
     for ((i = 0; i < 2 * $1; i++)); do
       sleep 0.5
       kill -0 "$child" && ! left joined || exit 0
@@ -75,20 +81,24 @@ watch_start() { # SECONDS
   ) </dev/null >/dev/null 2>&1 &
 }
 
-# require_limits: what not even this script can do with.
+# require_limits: refuses limits of the system that not even this script can work with.
 require_limits() {
   local files size
   files=$(ulimit -n) size=$(ulimit -f)
-  if [[ $files != unlimited ]] && ((files < 32)); then die "$exit_missing" "ulimit -n $files" "a run needs more open files" "ulimit -n 1024"; fi
-  if [[ $size != unlimited ]] && ((size < 64)); then die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"; fi
+  if [[ $files != unlimited ]] && ((files < 32)); then
+    die "$exit_missing" "ulimit -n $files" "a run needs more open files" "ulimit -n 1024"
+  fi
+  if [[ $size != unlimited ]] && ((size < 64)); then
+    die "$exit_missing" "ulimit -f $size" "a run writes larger files" "ulimit -f unlimited"
+  fi
 }
 
 # --- what a status means ------------------------------------------------------------------------------------
 
-# kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`, a rank ended by a signal, or mpirun in the middle of a run;
-# `unstarted`, mpirun or the program ended before the ranks had met.
+# kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`: a rank ended by a signal, or mpirun
+# in the middle of a run; `unstarted`: mpirun or the program ended before the ranks had met.
 kind_of() {
-  local known=0 # whether its ranks are all here and can leave signs
+  local known=0  # whether its ranks are all on this host and can leave signs
   if [[ -n $signs && $several_hosts == 0 ]]; then known=1; fi
   if left late && ! left joined; then
     say unstarted
@@ -113,24 +123,27 @@ kind_of() {
   esac
 }
 
-# signal_of STATUS: "SIGKILL" of 137; empty: it is none.
+# signal_of STATUS: "SIGKILL" for 137; empty if it is not a signal.
 signal_of() {
   local name
   if (($1 > 128 && $1 <= 192)) && name=$(kill -l $(($1 - 128)) 2>/dev/null); then say "SIG$name"; fi
 }
 
-# killed_advice SIGNAL
+# killed_advice SIGNAL: the likely cause and the fix.
 killed_advice() {
   local limit
   case $1 in
     SIGKILL)
       limit=$(ulimit -t)
       if (($(number "$(memory_kills '')" 0) > kills_before)); then
-        say "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say \
+          "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       elif [[ $limit == unlimited ]]; then
-        say "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say \
+          "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       else
-        say "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
+        say \
+          "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
       fi
       ;;
     SIGXCPU) say "it has used the processor time that it may have: ulimit -t unlimited, or fewer --steps" ;;
@@ -143,22 +156,28 @@ killed_advice() {
   esac
 }
 
-# lost STATUS: ends with 75. Usually a rank that was left, or on several hosts mpirun, has said an error already; then this is its last line.
+# lost STATUS: ends with 75. Usually a remaining rank, or on several hosts mpirun, has printed an error
+# already; then this is its last line.
 lost() {
   local signal what advice
   if ((several_hosts && ranks > 1)); then
     case $1 in
-      132) last_words "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
-      205) last_words "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
+      132) last_words \
+        "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
+      205) last_words \
+        "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
     esac
   fi
   signal=$(signal_of "$1")
   what="a rank or mpirun was killed ($signal)" advice=$(killed_advice "$signal")
   if ((ranks == 1)); then what="rank 0 was killed ($signal)"; fi
   if [[ -z $signal ]]; then
-    what="mpirun ended with exit code $1 in the middle of the run" advice="look at what is said above; with --save-every, --resume latest goes on"
+    what="mpirun ended with exit code $1 in the middle of the run" \
+      advice="look at what is said above; with --save-every, --resume latest goes on"
   fi
-  if left spoke || ((several_hosts && ranks > 1)); then last_words "${signal:+killed with $signal; }$advice"; fi
+  if left spoke || ((several_hosts && ranks > 1)); then
+    last_words "${signal:+killed with $signal; }$advice"
+  fi
   die "$exit_lost_rank" "$lesson" "$what" "$advice"
 }
 last_words() {
@@ -168,7 +187,8 @@ last_words() {
 
 # --- before any rank runs -----------------------------------------------------------------------------------
 
-# hostfile_trouble FILE: what is wrong with a file of hosts that mpirun is told to read; empty: nothing that can be seen from here.
+# hostfile_trouble FILE: what is wrong with a file of hosts that mpirun is told to read; empty if nothing can
+# be seen from here.
 hostfile_trouble() {
   if [[ ! -e $1 ]]; then
     say "there is no such file"
@@ -181,10 +201,13 @@ hostfile_trouble() {
   fi
 }
 
-# mpirun_settings: variables by which somebody has told Open MPI what it would not do by itself.
-mpirun_settings() { compgen -e | grep -E '^(OMPI_MCA|PMIX_MCA|OPAL|PRTE_MCA)_' | grep -vx OMPI_MCA_orte_base_help_aggregate || true; }
+# mpirun_settings: the variables by which the user has changed Open MPI's defaults.
+mpirun_settings() {
+  compgen -e | grep -E '^(OMPI_MCA|PMIX_MCA|OPAL|PRTE_MCA)_' |
+    grep -vx OMPI_MCA_orte_base_help_aggregate || true
+}
 
-# suspect: sets `where`, `what`, `fix` where something that mpirun needs does not look as it must; 1: nothing does.
+# suspect: sets `where`, `what`, `fix` if something that mpirun needs looks wrong; returns 1 if nothing does.
 suspect() {
   local place=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} hosts=${OMPI_MCA_orte_default_hostfile:-} folder
   ((ranks > 1)) || return 1
@@ -204,7 +227,8 @@ suspect() {
   fi
 }
 
-# ask_mpirun: once more, aloud, for ranks that only meet. Sets `answer`, 0 if they have, and `words`.
+# ask_mpirun: starts ranks that only meet, with mpirun's own messages. Sets `answer`, 0 if they have met, and
+# `words`.
 ask_mpirun() {
   local -a again=("${command[0]}")
   local word
@@ -213,17 +237,19 @@ ask_mpirun() {
   done
   answer=0
   forget_signs
-  nameless words # no pipe: what outlives mpirun would hold it open
-  STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 "${again[@]}" </dev/null >"${nameless:-/dev/null}" 2>&1 &
+  nameless words  # no pipe, because what outlives mpirun would hold it open
+  STAGECRAFT_ONLY_MEET=1 OMPI_MCA_orte_base_help_aggregate=0 "${again[@]}" </dev/null \
+    >"${nameless:-/dev/null}" 2>&1 &
   child=$!
   watch_start $((start_limit < 60 ? start_limit : 60))
   wait "$child" || answer=$?
   sweep
-  if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi # it does as if
+  # mpirun only claims to have started them.
+  if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi
   words=$(sed -e '/^-*$/d' -e 's/^/    /' "${nameless:-/dev/null}" | awk '!seen[$0]++' | head -n 40)
 }
 
-# refuse_what_mpirun_cannot: before the run. mpirun itself says whether it can do with what looks wrong.
+# refuse_what_mpirun_cannot: before the run, asks mpirun itself whether it can work with what looks wrong.
 refuse_what_mpirun_cannot() {
   local where what fix words answer
   suspect || return 0
@@ -231,20 +257,27 @@ refuse_what_mpirun_cannot() {
   ((answer == 0)) || die "$exit_missing" "$where" "$what" "$fix" "  mpirun's own words:"$'\n'"$words"
 }
 
-# unstarted STATUS: ends with 69, for whatever reason mpirun or the program has ended before the ranks have met.
+# unstarted STATUS: ends with 69, for any reason for which mpirun or the program ended before the ranks had
+# met.
 unstarted() {
-  local where=mpirun what="it could not start the $ranks ranks" fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
+  local where=mpirun what="it could not start the $ranks ranks" \
+    fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how
   how=$(signal_of "$1")
   if left started; then what="the $ranks ranks were started and could not reach each other"; fi
   if left late; then what="its $ranks ranks have not met in $start_limit s" how="it was ended then"; fi
   settings=$(mpirun_settings)
-  if [[ -n $settings ]]; then fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"; fi
+  if [[ -n $settings ]]; then
+    fix="without the settings of Open MPI that are not its own: unset ${settings//$'\n'/ }"
+  fi
   if ((ranks == 1)); then
-    where=$lesson what="the program could not be started" fix="what it lacks is said above; common/setup/doctor.sh names what is missing"
-  elif ((several_hosts == 0)); then # there it has said it already
+    where=$lesson what="the program could not be started" \
+      fix="what it lacks is said above; common/setup/doctor.sh names what is missing"
+  elif ((several_hosts == 0)); then  # on several hosts mpirun has said it already
     ask_mpirun
     more="  mpirun's own words:"$'\n'"$words"
-    if ((answer == 0)); then more="  asked once more, mpirun started them: perhaps the same command works now"; fi
+    if ((answer == 0)); then
+      more="  asked once more, mpirun started them: perhaps the same command works now"
+    fi
   fi
   die "$exit_missing" "$where" "$what (${how:-exit code $1})" "$fix" "$more"
 }

@@ -1,31 +1,35 @@
 # shellcheck shell=bash disable=SC2034
-# What the scripts of this folder and of tests/ share; sourced, never run. Sets `root` (the repository) and `deps`.
-unset CDPATH # with it `cd` goes elsewhere, and prints where
+# Shared by the scripts of this folder and of tests/; sourced, never run. Sets `root` (the repository) and
+# `deps`.
+# With CDPATH set, `cd` goes elsewhere and prints where.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
-deps=$root/.deps  # what setup.sh installs beside the system's packages; ignored by git
+deps=$root/.deps  # what setup.sh installs in addition to the system's packages; ignored by git
 
-# Of a user without an entry in the system's list; without HOME mpirun crashes then.
+# HOME is not set for a user without an entry in the system's list, and mpirun crashes without it.
 if [[ ! -v HOME ]]; then
   HOME=~
   export HOME
 fi
 
-# Names of exit codes; docs/troubleshooting.md, "How a run ends".
+# The exit codes by name; docs/troubleshooting.md, "How a run ends".
 readonly exit_usage=64 exit_missing=69 exit_cannot_write=73 exit_lost_rank=75
 
 say() { printf '%s\n' "$*"; }
 
-# die CODE WHERE WHAT FIX [MORE]: the one form of an error in this project; MORE are lines below it. One write, so that nothing that ranks
-# say comes between its lines: bash itself writes line by line.
+# die CODE WHERE WHAT FIX [MORE]: prints an error in the project's only form and exits; MORE are further
+# lines. It is one write, because bash itself writes line by line, and output of ranks must not come between
+# the lines.
 die() {
   cat >&2 <<<"error: $2: $3${4:+$'\n'  fix: $4}${5:+$'\n'$5}"
   exit "$1"
 }
 
-# print_header FILE: the comment at a script's start, which is its help.
+# print_header FILE: prints the comment at a script's start, which is its help.
 print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
 
-# python_program SCRIPT PROGRAM ARGUMENT...: becomes PROGRAM, a Python file of the repository; with -h or --help prints SCRIPT's header.
+# python_program SCRIPT PROGRAM ARGUMENT...: execs PROGRAM, a Python file of the repository; with -h or --help
+# prints SCRIPT's header.
 python_program() {
   local script=$1 program=$2 argument
   shift 2
@@ -41,25 +45,28 @@ python_program() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# is_open_mpi COMMAND: mpicc or mpirun is Open MPI's.
+# is_open_mpi COMMAND: whether this mpicc or mpirun is Open MPI's.
 is_open_mpi() { [[ $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) == *"Open MPI"* ]]; }
 
-# have_libfuzzer: clang 14's, which is a package of its own.
+# have_libfuzzer: whether clang 14's libFuzzer is installed, which is a package of its own.
 have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
 
-# Bash runs what stands in an index where it counts: (( x )) with x='a[$(command)]'. So nothing from outside is counted with before it is
-# known to be a number.
-# whole NAME DEFAULT: the variable of that name, a whole number; DEFAULT where it is not set or empty. Anything else is refused.
+# Arithmetic in bash executes what an index contains: (( x )) with x='a[$(command)]'. So nothing from outside
+# is used in arithmetic before it is known to be a number.
+#
+# whole NAME DEFAULT: the value of the variable NAME, a whole number; DEFAULT if it is unset or empty. Refuses
+# anything else.
 whole() {
   local text=${!1:-$2}
   [[ $text =~ ^[0-9]{1,9}$ ]] || die "$exit_usage" "$1" "'$text' is not a whole number" "unset $1"
   say $((10#$text))
 }
 
-# number TEXT OTHERWISE: TEXT, where it is a whole number, and OTHERWISE where it is anything else ("max", an empty file).
+# number TEXT OTHERWISE: TEXT if it is a whole number, OTHERWISE if it is anything else ("max", an empty
+# file).
 number() { if [[ $1 =~ ^[0-9]{1,18}$ ]]; then say $((10#$1)); else say "$2"; fi; }
 
-# content FILE: its first line; empty where it cannot be read.
+# content FILE: the file's first line; empty if it cannot be read.
 content() {
   local line=''
   if [[ -r $1 ]]; then read -r line <"$1" || true; fi
@@ -68,8 +75,8 @@ content() {
 
 # --- what this process may use of the machine ---------------------------------------------------------------
 
-# control_groups CONTROLLER [TOP]: the folders of this process's control group and of all above it, of version 2 and of version 1; TOP stands
-# before every path (tests). common/base/control_group.cpp does the same.
+# control_groups CONTROLLER [TOP]: the folders of this process's control group and of all its parents, of
+# version 2 and of version 1. Tests put TOP before every path. common/base/control_group.cpp does the same.
 control_groups() {
   local top=${2:-} names path mount below
   while IFS=: read -r _ names path; do
@@ -84,15 +91,16 @@ control_groups() {
   done < <(cat "$top/proc/self/cgroup" 2>/dev/null || true)
 }
 
-# group_mounts CONTROLLER PATH TOP: where the group PATH lies, as the mount and what is below it; CONTROLLER empty: of version 2. A container sees
-# its own part of the tree, and perhaps not under the name that the host has for it.
+# group_mounts CONTROLLER PATH TOP: where the group PATH is mounted, as "MOUNT PATH-BELOW"; CONTROLLER is
+# empty for version 2. A container sees its own part of the tree, perhaps under another name than the host.
 group_mounts() {
   local base mount
   {
     say / "/sys/fs/cgroup${1:+/$1}"
     awk -v controller="$1" '{
       for (i = 7; $i != "-" && i < NF; i++) {}
-      if (controller == "" ? $(i + 1) == "cgroup2" : $(i + 1) == "cgroup" && index("," $(i + 3) ",", "," controller ",")) print $4, $5
+      v1 = $(i + 1) == "cgroup" && index("," $(i + 3) ",", "," controller ",")
+      if (controller == "" ? $(i + 1) == "cgroup2" : v1) print $4, $5
     }' "$3/proc/self/mountinfo" 2>/dev/null || true
   } | while read -r base mount; do
     base=${base%/}
@@ -100,7 +108,7 @@ group_mounts() {
   done
 }
 
-# core_quota TOP: how many cores its control groups let it use; empty: they say nothing.
+# core_quota TOP: the number of cores that control groups allow; empty if they set no limit.
 core_quota() {
   local group quota period least='' top=$1
   while read -r group; do
@@ -114,7 +122,7 @@ core_quota() {
   say "$least"
 }
 
-# memory_limit TOP: how many bytes its control groups let it have; empty: they say nothing.
+# memory_limit TOP: the bytes that control groups allow; empty if they set no limit.
 memory_limit() {
   local group limit least='' top=$1
   while read -r group; do
@@ -126,14 +134,16 @@ memory_limit() {
   say "$least"
 }
 
-# memory_kills TOP: how many processes of its own control group the system has ended for want of memory; empty: it says nothing.
+# memory_kills TOP: the number of processes that the kernel has killed because this control group was out of
+# memory; empty if unknown.
 memory_kills() {
   local group
   read -r group < <(control_groups memory "$1") || true
-  { cat "$group/memory.events" "$group/memory.oom_control" 2>/dev/null || true; } | awk '$1 == "oom_kill" {print $2}'
+  { cat "$group/memory.events" "$group/memory.oom_control" 2>/dev/null || true; } |
+    awk '$1 == "oom_kill" {print $2}'
 }
 
-# Cores that this process may use: its affinity, or less where a container's quota says so.
+# The cores that this process may use: those of its affinity mask, or fewer if a container's quota says so.
 cores() {
   local count quota
   count=$(number "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" 1)
@@ -141,7 +151,8 @@ cores() {
   say $((${quota:-$count} < count ? quota : count))
 }
 
-# Compilations at once: one a core, and 1 GiB of memory for each (files with torch's headers need that).
+# The number of simultaneous compilations: one per core, with 1 GiB of memory for each, which files with
+# torch's headers need.
 jobs_for_build() {
   local gib at_most limit
   gib=$(($(number "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)" 0) / 1048576))
@@ -157,7 +168,7 @@ free_mib() { number "$(df -Pm "$1" | awk 'NR == 2 {print $4}')" 0; }
 
 readonly torch_version=2.11.0
 
-# complete PART: .deps/PART was installed to the end, from the requirements as they are now.
+# complete PART: whether .deps/PART was installed completely, from the current requirements.
 complete() {
   local stamp=$deps/$1/.complete
   [[ -f $stamp ]] && [[ $(<"$stamp") == "$(recipe_hash "$1")" ]]
@@ -165,7 +176,7 @@ complete() {
 
 recipe_hash() { sha256sum <"$root/common/setup/requirements-$1.txt" | cut -d' ' -f1; }
 
-# The torch package of python3, if it is the version that Stagecraft is built with; empty otherwise.
+# The torch package of python3 if it has the version that Stagecraft is built with; otherwise empty.
 python_torch() {
   have python3 || return 0
   python3 - "$torch_version" 2>/dev/null <<'PY' || true
@@ -178,7 +189,8 @@ if version == sys.argv[1] and os.path.exists(os.path.join(home, "lib", "libtorch
 PY
 }
 
-# The torch package directory for a preset (cpu, cuda); empty: none. FindLibTorch.cmake looks in the same order.
+# The torch package directory for a preset (cpu, cuda); empty if there is none. FindLibTorch.cmake looks in
+# the same order.
 torch_for() {
   local candidate
   local -a candidates=()
@@ -194,10 +206,11 @@ torch_for() {
   done
 }
 
-# An nvcc of CUDA 13; empty: none. Stagecraft.cmake takes what this prints through CUDACXX.
+# The path of an nvcc of CUDA 13; empty if there is none. CMake takes it through CUDACXX.
 find_nvcc() {
   local candidate
-  for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc /usr/local/cuda-13*/bin/nvcc \
+  for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc \
+    /usr/local/cuda-13*/bin/nvcc \
     "$deps/cuda-toolkit/nvidia/cu13/bin/nvcc"; do
     [[ -n $candidate && -x $candidate ]] || continue
     if [[ $("$candidate" --version 2>/dev/null) == *'release 13.'* ]]; then
@@ -212,19 +225,22 @@ gpu_visible() {
   have nvidia-smi && [[ $'\n'$(nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]
 }
 
-# The newest GPU here, if it is older than the kernels need (base/gpu_architectures.h); empty otherwise, or where nothing says so.
+# The newest GPU here, if it is older than the kernels need (base/gpu_architectures.h); otherwise, or if
+# unknown, empty.
 too_old_gpu() {
   { nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true; } | sort -rV |
-    awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
+    awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {
+      print $2 ", compute capability " $1 ": the kernels need 8.0 or newer"}'
 }
 
 # --- configure and build ------------------------------------------------------------------------------------
 
-# configure PRESET: makes build/PRESET ready for a build. What CMake prints is shown only if it fails. A build folder from
-# another place (the repository was moved) or from a configuration that failed is begun anew.
+# configure PRESET: makes build/PRESET ready for a build. CMake's output is shown only if it fails. A build
+# folder from another place (the repository was moved) or from a failed configuration is started afresh.
 configure() {
   local preset=$1 build=$root/build/$1 log=$root/build/$1/configure.log
-  if [[ -f $build/build.ninja ]] && grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
+  if [[ -f $build/build.ninja ]] &&
+    grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
     return 0
   fi
   mkdir -p "$build"
@@ -234,25 +250,29 @@ configure() {
   fi
   (cd "$root" && cmake --fresh --preset "$preset") >"$log" 2>&1 || {
     sed -n '/^CMake Error/,$p' "$log" | head -n 40 >&2
-    die "$exit_missing" "cmake --preset $preset" "failed; its errors are above, all is in build/$preset/configure.log" "common/setup/doctor.sh names what is missing"
+    die "$exit_missing" "cmake --preset $preset" \
+      "failed; its errors are above, all is in build/$preset/configure.log" \
+      "common/setup/doctor.sh names what is missing"
   }
 }
 
-# build PRESET WHAT-TO-SAY TARGET...: nothing is printed where nothing is to be done; otherwise WHAT-TO-SAY and one line of
-# progress, redrawn on a terminal, every 20 s elsewhere. The compilers' output is in build/PRESET/build.log.
+# build PRESET WHAT-TO-SAY TARGET...: prints nothing if there is nothing to do; otherwise WHAT-TO-SAY and one
+# line of progress, redrawn on a terminal, every 20 s elsewhere. The compilers' output is in
+# build/PRESET/build.log.
 build() {
   local preset=$1 label=$2 log=$root/build/$1/build.log pid jobs
   shift 2
   jobs=$(jobs_for_build)
   : >"$log"
-  # CCACHE_BASEDIR: another copy of the repository, elsewhere, finds the same objects.
+  # CCACHE_BASEDIR makes another copy of the repository in another place find the same objects.
   CCACHE_BASEDIR=$root NINJA_STATUS='[%f/%t] ' setpriv --pdeathsig TERM -- \
     ninja -C "$root/build/$preset" -j "$jobs" "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   show_progress "$pid" "$label" "$log"
   wait "$pid" || {
     sed -n '/^FAILED\|^ninja: error/,$p' "$log" | head -n 80 >&2
-    die "$exit_missing" "build/$preset" "the build failed; the first lines are above, all are in build/$preset/build.log" \
+    die "$exit_missing" "build/$preset" \
+      "the build failed; the first lines are above, all are in build/$preset/build.log" \
       "common/setup/doctor.sh names what is missing; too little memory or disk also ends here"
   }
 }
@@ -274,7 +294,7 @@ show_progress() {
   if [[ -t 1 ]] && ((ticks > 10)); then printf '\r\033[K'; fi
 }
 
-# may_build PRESET: build/PRESET and the lock can be written.
+# may_build PRESET: whether build/PRESET and the lock can be written.
 may_build() {
   local place
   for place in "$root/build/$1" "$deps"; do
@@ -283,17 +303,21 @@ may_build() {
   done
 }
 
-# up_to_date PRESET TARGET...: no source is newer than what was built. Writes nothing: ninja makes no file again that it is given by another
-# name than the one that its own rules have for it.
+# up_to_date PRESET TARGET...: whether no source is newer than what was built. Writes nothing, because ninja
+# does not rebuild its own file if it is given under another name than in its rules.
 up_to_date() {
-  [[ $(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) == *"ninja: no work to do."* ]]
+  local said
+  said=$(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) || true
+  [[ $said == *"ninja: no work to do."* ]]
 }
 
-# made PRESET WHAT-TO-SAY TARGET...: they are built, by one at a time. Somebody else's checkout is taken as it was built.
+# made PRESET WHAT-TO-SAY TARGET...: builds the targets, one process at a time. Another user's checkout is
+# used as it was built.
 made() {
   local preset=$1
   if [[ -d $root/build/$preset ]] && ! may_build "$preset"; then
-    up_to_date "$preset" "${@:3}" || say "$root is not yours to write: what was built there last is taken as it is"
+    up_to_date "$preset" "${@:3}" ||
+      say "$root is not yours to write: what was built there last is taken as it is"
     return 0
   fi
   configure_and_build() {
@@ -303,7 +327,7 @@ made() {
   locked "build-$preset" configure_and_build "$@"
 }
 
-# locked NAME COMMAND...: one at a time in this repository (a build folder, .deps).
+# locked NAME COMMAND...: runs COMMAND for one process at a time in this repository (a build folder, .deps).
 locked() {
   local name=$1
   shift
@@ -311,7 +335,7 @@ locked() {
     die "$exit_missing" "$deps" "it cannot be written, so nothing can be installed or built in $root" \
       "as the user who owns it, or in a clone of your own"
   exec 9>"$deps/.$name.lock"
-  flock -n 9 || if (($? == 1)); then # anything else: a file system without locks
+  flock -n 9 || if (($? == 1)); then  # any other status means a file system without locks
     say "waiting for another $name in this repository"
     flock 9
   fi

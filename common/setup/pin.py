@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the requirements-*.txt beside this file and that of common/data/prepare: exact versions, with the hash of every wheel that
-pip would take.
+"""Writes the requirements-*.txt beside this file and that of common/data/prepare: exact versions, with the
+hash of every wheel that pip would take.
 
   common/setup/pin.py                  all files, at the versions named below
-Asks pip what it would install for each Python version that setup.sh supports (Linux on x86-64; pyarrow also on ARM), installs nothing.
-Run it to move to other versions; then read the difference, since setup.sh trusts these hashes.
+Asks pip what it would install for each Python version that setup.sh supports (Linux on x86-64; pyarrow also
+on ARM), installs nothing. Run it to move to other versions; then read the difference, since setup.sh trusts
+these hashes.
 """
 import itertools
 import json
@@ -118,7 +119,8 @@ def main():
     )
     write(
         "requirements-hub.txt",
-        "What lessons/real_model.sh fetches with. Without hf-xet: plain HTTP goes on where it was interrupted.",
+        "What lessons/real_model.sh fetches with. Without hf-xet: plain HTTP goes on where it was "
+        "interrupted.",
         collect([HUB], CURVES_PYTHONS, lambda name: name != "hf-xet"),
     )
 

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2030,SC2031,SC2034,SC2154
-# --max-restarts and --min-ranks of launch.sh: what a run that has lost a rank goes on from. Sourced, never run; reads and
-# changes launch.sh's `arguments` and `ranks`.
+# --max-restarts and --min-ranks of launch.sh: restarts a run that has lost a rank. Sourced, never run; reads
+# and changes launch.sh's `arguments` and `ranks`.
 
-restarts=0   # so far
-resumed_at=0 # the step that this attempt begins at, unless it passes checkpoints over as damaged
-began_at=-1  # the step that the attempt before really began at
-seen=''      # checkpoints_in the run's directory before this attempt; log_before: newest_log
+restarts=0  # so far
+resumed_at=0  # the step at which this attempt begins, unless it passes over damaged checkpoints
+began_at=-1  # the step at which the attempt before really began
+seen=''  # checkpoints_in the run's directory before this attempt; log_before: its newest_log
 
-# value_of FLAG: its argument; empty: it is not there.
+# value_of FLAG: its argument; empty if it was not given.
 value_of() {
   local i value=''
   for ((i = 0; i < ${#arguments[@]}; i++)); do
@@ -19,7 +19,7 @@ value_of() {
   say "$value"
 }
 
-# drop FLAG...: takes them out of `arguments`, with the values that all but switches have.
+# drop FLAG...: removes them from `arguments`, with the values of those that are not switches.
 drop() {
   local i flag
   local -a kept=()
@@ -55,50 +55,57 @@ checkpoints_in() {
   done | sort -n
 }
 
-# newest_step DIR: of its checkpoints; empty: it has none.
+# newest_step DIR: the newest checkpoint's step; empty if there is none.
 newest_step() { checkpoints_in "$1" | tail -n 1 | cut -d ' ' -f 1; }
 
-# newest_log: the steps that a run here has written down last; empty: none has.
+# newest_log: the newest steps.jsonl of this lesson's runs here; empty if there is none.
 newest_log() {
   local log
   log=$(value_of --out)/steps.jsonl
-  [[ $log != /steps.jsonl ]] || for log in runs/"$lesson"/*/steps.jsonl; do :; done # their names are times
+  # Names are times, so the last is the newest.
+  [[ $log != /steps.jsonl ]] || for log in runs/"$lesson"/*/steps.jsonl; do :; done
   if [[ -f $log ]]; then say "$log"; fi
 }
 
-# steps_done: the steps that the attempt has written down, as "FIRST AFTER_LAST".
+# steps_done: the steps that the attempt has logged, as "FIRST AFTER_LAST".
 steps_done() {
   local log steps=''
-  # It has said where: beside it another run may write in runs/, too.
+  # The run has said where its log is, since another run may write in runs/ at the same time.
   log=$(sed -n 's|^out \(.*\)|\1/steps.jsonl|p' "${signs:-/dev/null}" | tail -n 1)
   if [[ -z $log && $(newest_log) != "$log_before" ]]; then log=$(newest_log); fi
   if [[ -f $log ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
   steps=${steps//'"step":'/}
-  say "${steps%%$'\n'*}" "${steps##*$'\n'}" | awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
+  say "${steps%%$'\n'*}" "${steps##*$'\n'}" |
+    awk -v none="$resumed_at" '{print NF ? $1 " " $2 + 1 : none " " none}'
 }
 
-# started_at PID: in clock ticks since the boot; no later process of that number has the same.
+# started_at PID: the start time in clock ticks since boot, which no later process with the same PID shares.
 started_at() {
   local -a fields
-  read -ra fields <<<"$(sed 's/.*) //' "/proc/$1/stat")" # from the third on
+  read -ra fields <<<"$(sed 's/.*) //' "/proc/$1/stat")"  # from the third field on
   say "${fields[19]}"
 }
 
-# Before the first attempt.
+# Called before the first attempt.
 check_restarts() {
   local dir newest resume
   [[ -n $max_restarts || -z $min_ranks ]] ||
     die "$exit_usage" "--min-ranks" "this run is not restarted" "add --max-restarts K"
   [[ -n $max_restarts ]] || return 0
   ((saves)) ||
-    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "add --save-every STEPS"
-  [[ ! $(value_of --steps)/$(value_of --save-every) =~ ^([0-9]+)/([0-9]+)$ ]] || ((10#${BASH_REMATCH[1]} >= 10#${BASH_REMATCH[2]})) ||
-    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" "a smaller --save-every"
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" \
+    "add --save-every STEPS"
+  [[ ! $(value_of --steps)/$(value_of --save-every) =~ ^([0-9]+)/([0-9]+)$ ]] ||
+    ((10#${BASH_REMATCH[1]} >= 10#${BASH_REMATCH[2]})) ||
+    die "$exit_usage" "--max-restarts" "this run saves nothing that it could go on from" \
+    "a smaller --save-every"
   ((${min_ranks:-1} <= ranks)) ||
-    die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" "-n $min_ranks or more"
+    die "$exit_usage" "--min-ranks" "$min_ranks is more than the $ranks ranks of this run" \
+    "-n $min_ranks or more"
   first_out=$(value_of --out)
   [[ ! -e $first_out || -w $(dirname -- "$first_out") ]] ||
-    die "$exit_cannot_write" "--out $first_out" "the records of a restart come beside it, and nothing can be written there" \
+    die "$exit_cannot_write" "--out $first_out" \
+    "the records of a restart come beside it, and nothing can be written there" \
       "--out DIR in a folder that you may write to"
   dir=$(checkpoints_dir)
   seen=$(checkpoints_in "$dir")
@@ -108,7 +115,7 @@ check_restarts() {
     resumed_at=${newest:-0}
     return
   fi
-  # A restart could not tell them from its own.
+  # A restart could not tell an earlier run's checkpoints from its own.
   [[ -z $newest ]] ||
     die "$exit_usage" "--max-restarts" "$dir holds checkpoints of an earlier run, up to step $newest" \
       "--resume latest to go on from them, or another directory: --checkpoints DIR"
@@ -120,7 +127,7 @@ check_restarts() {
   fi
 }
 
-# accepts RANKS: whether a run of so many would begin. The ranks say so themselves: rows, memory, GPUs.
+# accepts RANKS: whether a run with that many ranks would begin. The program decides: rows, memory, GPUs.
 accepts() (
   ranks=$1
   arguments+=(--plan --strict)
@@ -128,7 +135,8 @@ accepts() (
   timeout -k 5 "$start_limit" "${command[@]}" >/dev/null 2>&1 </dev/null
 )
 
-# fewer_ranks: the next smaller number that a run accepts and --min-ranks allows, or as many as before.
+# fewer_ranks: the next smaller number of ranks that a run accepts and --min-ranks allows, otherwise the
+# current number.
 fewer_ranks() {
   local fewer
   for ((fewer = ranks - 1; fewer >= ${min_ranks:-ranks}; fewer--)); do
@@ -140,7 +148,8 @@ fewer_ranks() {
   say "$ranks"
 }
 
-# is_of_use FIRST SAVED: whether to go on after an attempt that began at step FIRST and saved step SAVED; 1: says why not.
+# is_of_use FIRST SAVED: whether to restart after an attempt that began at step FIRST and saved step SAVED;
+# otherwise says why not and returns 1.
 is_of_use() {
   if ((restarts > 0 && $2 <= $1)); then
     say "no more restarts: the last one came no further than step $1, so the next one would not either"
@@ -155,29 +164,33 @@ is_of_use() {
 }
 
 # [anchor: go-on-from-the-last]
-# prepare_restart STATUS BEGAN: after an attempt that ended so. 0: `arguments` and `ranks` are those of the next one; 1: there
-# is none. An end that would come again (64 to 73) is none to go on after, and neither is one that somebody asked for.
+# prepare_restart STATUS BEGAN: after an attempt that ended with STATUS, sets `arguments` and `ranks` for the
+# next one; returns 1 if there is none. No restart follows an end that would come again (64 to 73), or one
+# that somebody asked for.
 prepare_restart() {
   local what dir first reached there made saved since=$2 again fewer line number
   [[ -n $max_restarts ]] || return 1
   [[ $1 == 75 || $(kind_of "$1") == lost ]] || return 1
-  if ((several_hosts && ranks > 1)) && [[ $1 == 132 || $1 == 205 ]]; then return 1; fi # a host is lost, or has no program
+  # A host is lost, or lacks the program.
+  if ((several_hosts && ranks > 1)) && [[ $1 == 132 || $1 == 205 ]]; then return 1; fi
   what=$(signal_of "$1")
   if [[ -n $what ]]; then what="a rank was killed ($what)"; else what="a rank was lost"; fi
   dir=$(checkpoints_dir)
   read -r first reached < <(steps_done)
   there=$(checkpoints_in "$dir")
-  made=$(grep -vxF "$seen" <<<"$there" | tail -n 1 || true) # the newest by this attempt
+  made=$(grep -vxF "$seen" <<<"$there" | tail -n 1 || true)  # the newest checkpoint of this attempt
   saved=${made% *}
   is_of_use "$first" "${saved:-0}" || return 1
   restarts=$((restarts + 1)) began_at=$first seen=$there
-  resumed_at=${saved:-$first} # newer ones of before were damaged
+  resumed_at=${saved:-$first}  # newer checkpoints from before were damaged
   line="restart $restarts of $max_restarts: $what;"
   drop --inject --crash-at
   if [[ -n $there ]]; then
     line+=" goes on at step $resumed_at"
-    # As the rank says it: the clock of a file server may be another.
-    if [[ -n $saved ]]; then since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1); fi
+    # The time as the rank reported it, because a file server's clock may differ.
+    if [[ -n $saved ]]; then
+      since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1)
+    fi
     drop --init --resume
     arguments+=(--resume latest)
   else
@@ -185,16 +198,22 @@ prepare_restart() {
   fi
   again=$((reached > resumed_at ? reached - resumed_at : 0))
   line+=", $again step$( ((again == 1)) && printf ' is' || printf 's are') redone"
-  if [[ -n $since ]]; then line+=", $(LC_ALL=C awk -v since="$since" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}') s are lost"; fi
+  if [[ -n $since ]]; then
+    since=$(LC_ALL=C awk -v since="$since" -v now="$(date +%s.%N)" 'BEGIN {printf "%.1f", now - since}')
+    line+=", $since s are lost"
+  fi
   fewer=$(fewer_ranks)
   if ((fewer < ranks)); then
-    line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks: from here on sums are added in another order"
+    line+="; on $fewer rank$( ((fewer == 1)) || printf s) instead of $ranks:"
+    line+=" from here on sums are added in another order"
     ranks=$fewer
   fi
-  # A record is of one attempt. An earlier run may have left a folder of that name.
+  # A record belongs to one attempt. An earlier run may have left a folder with that name.
   if [[ -n $first_out ]]; then
     first_out=${first_out%/} number=$restarts
-    while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do number=$((number + 1)); done
+    while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do
+      number=$((number + 1))
+    done
     drop --out
     arguments+=(--out "$first_out-restart-$number")
   fi

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Installs what Stagecraft needs and what is not there yet: packages of Debian 12 or Ubuntu 24.04, and LibTorch (the wheel
-# from the Python package index) into .deps/. Says first what and how much; a second call finds all there and returns at
-# once; a call that was interrupted is taken up again.
+# Installs what Stagecraft needs and what is not there yet: packages of Debian 12 or Ubuntu 24.04, and
+# LibTorch (the wheel from the Python package index) into .deps/. Says first what and how much; a second call
+# finds all there and returns at once; a call that was interrupted is taken up again.
 #   usage  common/setup/setup.sh [--check] [--quiet] [--cuda] [--oracle] [--dev] [--curves] [--keep-wheels]
 #     --check        names what is missing, installs nothing
 #     --quiet        prints only what it installs, and errors
-#     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is found
+#     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is
+#                    found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang, clang-format, clang-tidy, black, shellcheck, patch, strace, Slurm, matplotlib and chromium for figures and pages, and pyarrow, with which a test has `prepare` read parquet
-#     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files (.deps/curves)
+#     --dev          also clang, clang-format, clang-tidy, black, shellcheck, patch, strace, Slurm, matplotlib
+#                    and chromium for figures and pages, and pyarrow, with which a test has `prepare` read
+#                    parquet
+#     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files
+#                    (.deps/curves)
 #     --keep-wheels  keeps the downloaded files for the next call
 #   exit   0 all is there; 64 usage; 69 something is missing and could not be installed (the fix is printed)
 set -euo pipefail
@@ -40,13 +44,14 @@ header() {
   return 1
 }
 
-# The packages that are missing, by what they bring and not by name: who built a library from source needs no package.
+# The missing packages, judged by their content and not by name: a user who built a library from source needs
+# no package.
 missing_packages() {
   local needed
   needed=$(needed_packages)
   [[ -n $needed ]] || return 0
   say "$needed"
-  # Builds go without these: no reason to install anything on their own.
+  # Builds work without these, so they are no reason to install anything on their own.
   have ccache || say ccache
   header liburing.h || say liburing-dev
 }
@@ -77,7 +82,8 @@ needed_packages() {
     have patch || say patch
     have strace || say strace
     { have slurmctld && have munged; } || say slurm-wlm
-    # Figures: docs/render.py draws plots with the one, tests look at figures and pages with the other, which Ubuntu has as a snap only.
+    # docs/render.py draws plots with matplotlib; tests look at figures and pages with chromium, which Ubuntu
+    # has only as a snap.
     have_matplotlib || say python3-matplotlib
     have chromium || have chromium-browser || grep -qs '^ID=ubuntu' /etc/os-release || say chromium
   fi
@@ -85,25 +91,27 @@ needed_packages() {
 
 have_matplotlib() {
   local python
-  for python in python3 /usr/bin/python3; do if "$python" -c 'import matplotlib' 2>/dev/null; then return; fi; done
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2>/dev/null; then return; fi
+  done
   return 1
 }
 
 # pip is needed only while a wheel is missing.
 have_pip() { ((${#parts[@]} == 0)) || [[ -n $(python_with_pip) ]]; }
 
-# A Python with pip for which torch has a wheel: python3 itself, else the system's.
+# A Python with pip for which torch has a wheel: python3 itself, otherwise the system's.
 python_with_pip() {
-  local python
+  local python ask='import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
   for python in python3 /usr/bin/python3; do
-    if have "$python" && "$python" -c 'import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+    if have "$python" && "$python" -c "$ask" 2>/dev/null; then
       say "$python"
       return
     fi
   done
 }
 
-# The parts of .deps that are missing. torch-cuda serves the cpu preset too.
+# The missing parts of .deps. torch-cuda serves the cpu preset too.
 missing_parts() {
   if [[ -z $(torch_for cpu) ]]; then
     ((cuda)) || say torch-cpu
@@ -125,9 +133,13 @@ describe() {
     torch-cuda) text="LibTorch $torch_version with CUDA, cuDNN and NCCL" download=2600 disk=3800 peak=6500 ;;
     cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
     cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
-    oracle) text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500 ;;
+    oracle)
+      text="transformers, safetensors, numpy, tiktoken for golden files" download=60 disk=250 peak=500
+      ;;
     prepare) text="pyarrow, with which prepare reads parquet files" download=48 disk=150 peak=400 ;;
-    curves) text="tensorboard, with which lessons/curves.sh writes event files" download=40 disk=120 peak=300 ;;
+    curves)
+      text="tensorboard, with which lessons/curves.sh writes event files" download=40 disk=120 peak=300
+      ;;
   esac
 }
 
@@ -138,13 +150,15 @@ mapfile -t packages < <(missing_packages)
   die "$exit_missing" "this machine" "$(uname -s) on $(uname -m); LibTorch's wheel is used on Linux x86-64" \
     "use such a machine, or a container on one"
 
-# at_least WHAT VERSION MINIMUM
+# at_least WHAT VERSION MINIMUM: refuses an older version.
 at_least() {
   [[ $(printf '%s\n%s\n' "$3" "$2" | sort -V | head -n 1) == "$3" ]] ||
-    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
+    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" \
+    "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
 }
 check_versions() {
-  is_open_mpi mpicc || die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
+  is_open_mpi mpicc ||
+    die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
     "apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
   at_least g++ "$(g++ -dumpfullversion)" 12
   at_least cmake "$(cmake --version | awk 'NR == 1 {print $3}')" 3.25
@@ -160,7 +174,8 @@ fi
 
 apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 
-# root: nothing; otherwise sudo, if it asks for no password. Fails where neither helps.
+# The command that gives root's rights: none for root, otherwise sudo if it asks for no password. Fails if
+# neither works.
 root_prefix() {
   if [[ $(id -u) == 0 ]]; then return 0; fi
   if have sudo && sudo -n true 2>/dev/null; then say "sudo -n"; else return 1; fi
@@ -180,7 +195,11 @@ print_missing() {
 if ((check)); then
   say "setup: missing"
   print_missing
-  say "  fix: common/setup/setup.sh$( ((cuda)) && printf ' --cuda')$( ((oracle)) && printf ' --oracle')$( ((dev)) && printf ' --dev')$( ((curves)) && printf ' --curves')"
+  flags=''
+  for flag in cuda oracle dev curves; do
+    if ((${!flag})); then flags+=" --$flag"; fi
+  done
+  say "  fix: common/setup/setup.sh$flags"
   exit "$exit_missing"
 fi
 
@@ -199,7 +218,8 @@ install_packages() {
   $prefix apt-get update -qq || die "$exit_missing" "apt-get update" "failed, its output is above" \
     "check the network and /etc/apt/sources.list*, then run common/setup/setup.sh again"
   # shellcheck disable=SC2086
-  sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 | grep -E 'Need to get|After this' || true)
+  sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 |
+    grep -E 'Need to get|After this' || true)
   say "setup: installing packages${sizes:+; ${sizes//$'\n'/ }}"
   # shellcheck disable=SC2086
   $prefix apt-get install -y -qq --no-install-recommends "${packages[@]}" >"$deps/apt.log" 2>&1 || {
@@ -212,22 +232,25 @@ install_packages() {
 # --- wheels -------------------------------------------------------------------------------------------------
 
 pip() {
-  # A user's own pip settings for --user or a mandatory environment do not fit --target.
-  env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore \
+  # A user's own pip settings for --user or a mandatory environment do not work with --target.
+  env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 \
+    PIP_ROOT_USER_ACTION=ignore \
     TMPDIR="$deps/tmp" "$python" -m pip "$@"
 }
 
-# announce PART: says what is fetched, if the disk has room for it.
+# announce PART: says what is fetched, if the disk has space for it.
 announce() {
   local text download disk peak free
   describe "$1"
   free=$(free_mib "$deps")
-  ((free >= peak)) || die "$exit_missing" ".deps/$1" "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
+  ((free >= peak)) ||
+    die "$exit_missing" ".deps/$1" \
+    "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
     "free some space on the disk of $root"
   say "setup: $text: downloading $download MB"
 }
 
-# fetch PART: its wheels lie in .deps/wheels afterwards. Those that are there already are checked, not fetched again.
+# fetch PART: puts its wheels into .deps/wheels. Existing ones are verified and not fetched again.
 fetch() {
   announce "$1"
   pip download "${quietly[@]}" --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
@@ -251,8 +274,10 @@ install_part() {
   unpack "$part" "$partial"
   case $part in
     torch-cpu) prune_torch_cpu "$partial" ;;
-    cudnn-frontend) find "$partial" -mindepth 1 -maxdepth 1 ! -name include ! -name '*.dist-info' -exec rm -rf {} + ;;
-    cuda-toolkit) # nvcc and CMake look for what a toolkit from NVIDIA's installer has
+    cudnn-frontend)
+      find "$partial" -mindepth 1 -maxdepth 1 ! -name include ! -name '*.dist-info' -exec rm -rf {} +
+      ;;
+    cuda-toolkit)  # nvcc and CMake expect the layout of NVIDIA's installer
       ln -s lib "$partial/nvidia/cu13/lib64"
       ln -s libcudart.so.13 "$partial/nvidia/cu13/lib/libcudart.so"
       ;;
@@ -262,14 +287,15 @@ install_part() {
   mv "$partial" "$deps/$part"
 }
 
-# Of 1.2 GB the CPU build links two libraries and includes headers. Licences stay.
+# The CPU build needs two libraries and the headers out of 1.2 GB. Licences stay.
 prune_torch_cpu() {
   find "$1" -mindepth 1 -maxdepth 1 ! -name torch ! -name nvidia ! -name '*.dist-info' -exec rm -rf {} +
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name version.py -exec rm -rf {} +
-  rm -rf "$1"/torch/lib/libtorch_{cuda,cuda_linalg,python,nvshmem}.so "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
+  rm -rf "$1"/torch/lib/libtorch_{cuda,cuda_linalg,python,nvshmem}.so \
+    "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
 }
 
-# The environment lends torch from torch-cuda, so that it is on the disk once.
+# The environment uses torch from torch-cuda, so that it is on the disk once.
 install_oracle() {
   local home=$deps/oracle torch
   torch=$(torch_for cuda)
@@ -277,20 +303,21 @@ install_oracle() {
   fetch oracle
   "$python" -m venv --without-pip "$home"
   unpack oracle "$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  dirname "$torch" >"$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stagecraft_torch.pth"
+  dirname "$torch" \
+    >"$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stagecraft_torch.pth"
   "$home/bin/python" -c 'import torch, transformers, safetensors, tiktoken' ||
     die "$exit_missing" ".deps/oracle" "its packages cannot be imported" \
       "torch-cuda was perhaps installed with another Python: rm -r .deps/torch-cuda, then run this again"
   recipe_hash oracle >"$home/.complete"
 }
 
-# The recipe lies beside the program that needs it, for those who want no more than that.
+# A script of its own, for users who want only prepare.
 install_prepare() {
   announce prepare
   TMPDIR=$deps/tmp PYTHON=$python "$root/common/data/prepare/setup_parquet.sh"
 }
 
-# lessons/curves.sh calls the same on its first use.
+# lessons/curves.sh calls the same script on its first use.
 install_curves() {
   announce curves
   TMPDIR=$deps/tmp PYTHON=$python "$root/common/setup/venv.sh" curves tensorboard \
@@ -299,7 +326,7 @@ install_curves() {
 
 install_all() {
   local part
-  # Another call may have done it while this one waited.
+  # Another call may have installed it while this one waited.
   mapfile -t parts < <(missing_parts)
   mapfile -t packages < <(missing_packages)
   if ((${#parts[@]} + ${#packages[@]} == 0)); then return 0; fi

@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 part=$1 package=$2 requirements=$3 pythons=$4
 venv=$deps/$part python=${PYTHON:-python3}
 
-# Without a pip of its own: Debian's python3 makes one only with python3-venv.
+# Without a pip of its own, because Debian's python3 makes one only with python3-venv.
 output=$("$python" -m venv --clear --without-pip "$venv" 2>&1) ||
   die "$exit_missing" "$python -m venv" "$(head -n 1 <<<"$output")" \
     "apt-get install python3 python3-pip, then run this again"

@@ -16,10 +16,10 @@ std::string temporary_prefix(const Path& target) {
 struct Temporary {
   Path path;
   std::unique_ptr<FileLock> lock;
-  std::unique_ptr<File> file = {};  // where it is one
+  std::unique_ptr<File> file = {};  // undefined for a directory
 };
 
-/// Whether `name` is what make_temporary() gives to a target with that prefix.
+/// Whether `name` is one that make_temporary() gives to a target with that prefix.
 bool is_temporary(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix) || name.size() == prefix.size()) return false;
   return std::ranges::all_of(name.substr(prefix.size()), [](char c) { return c >= '0' && c <= '9'; });
@@ -33,19 +33,19 @@ void remove_leftovers(FileOps& ops, const Path& target, Leftover kind, FileNames
   }
 }
 
-/// A new, locked name beside `target`; `make` creates it and says whether it did (false: the name is taken).
+/// Makes a new, locked name next to `target`. `make` creates it, and returns false if the name is taken.
 Temporary make_temporary(FileOps& ops, const Path& target, const std::function<bool(const Path&)>& make) {
   for (std::int64_t k = 0;; ++k) {
     Path path = parent_of(target) / fmt::format("{}{}", temporary_prefix(target), k);
     if (!make(path)) continue;
-    // No lock: another writer took the name for a leftover in the moment between; it removes it, and the next
-    // name is tried.
+    // Without the lock, another writer took the name for a leftover in the moment between, and removes it;
+    // the next name is tried.
     auto lock = try_lock_if_any(ops, path);
     if (!lock || *lock != nullptr) return {std::move(path), lock ? std::move(*lock) : nullptr};
   }
 }
 
-/// Undoes an attempt that failed. What cannot be removed now is removed as a leftover by the next writer.
+/// Undoes a failed attempt. What cannot be removed now is removed as a leftover by the next writer.
 void discard(FileOps& ops, const Path& temporary) noexcept {
   try {
     remove_tree(ops, temporary);
@@ -92,7 +92,7 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 
 namespace {
 
-/// The same for a file, which is open.
+/// make_temporary() for a file, which is returned open.
 Temporary make_temporary_file(FileOps& ops, const Path& target) {
   remove_leftovers(ops, target, Leftover::file, any_name);
   std::unique_ptr<File> file;
@@ -104,7 +104,7 @@ Temporary make_temporary_file(FileOps& ops, const Path& target) {
   return made;
 }
 
-/// Whether the file has its name: something else may have it, and is replaced if `replace`.
+/// Writes the file and gives it its name. Returns false if the name exists; with `replace` it is replaced.
 bool write_and_name(FileOps& ops, const Path& path, const std::function<void(File&)>& fill, bool replace) {
   make_dirs(ops, path.parent_path());
   Temporary temporary = make_temporary_file(ops, path);
@@ -196,17 +196,17 @@ void AtomicDir::commit() {
   if (replaces) discard_old();
 }
 
-// The new content is safe whatever happens here.
+// Never fails, because the new content is already safe.
 void AtomicDir::discard_old() noexcept {
   try {
-    const bool linked =
-        ops_.kind_of_name(temporary_) == PathKind::link;  // what it leads to is not this directory's
+    // The link's target does not belong to this directory.
+    const bool linked = ops_.kind_of_name(temporary_) == PathKind::link;
     for (const std::string& name : linked ? std::vector<std::string>() : ops_.list(temporary_)) {
       const bool own = names_(name) && ops_.kind_of_name(temporary_ / name) == PathKind::file;
       if (!own && !ops_.rename_new(temporary_ / name, target_ / name)) return;
     }
     ops_.sync_dir(target_);
-  } catch (...) {  // it stays where it is: remove_leftover() leaves a directory with such a thing alone
+  } catch (...) {  // it stays, and remove_leftover() leaves such a directory alone
     return;
   }
   discard(ops_, temporary_);

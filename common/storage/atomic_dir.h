@@ -1,13 +1,13 @@
 // Files and directories that are either complete or absent, whenever the program or the machine stops. No
 // torch.
 //
-// What is new is written under a temporary name beside its target (".<name>.tmp-<k>"), flushed to the device,
-// and takes the target's name in one step; then the parent directory is flushed. A reader sees the old
+// New content is written under a temporary name next to its target (".<name>.tmp-<k>"), flushed to the
+// device, and renamed to the target in one step; then the parent directory is flushed. A reader sees the old
 // content or the whole new one, never a part. A temporary name is locked while its writer lives, so the next
-// writer of the same target removes what crashed attempts left and nothing else: what somebody else owns,
-// what is of another kind, and directories that hold more than such a writer puts there stay. Two writers of
-// one target do not disturb each other: the later commit wins. Where the file system has no locks what
-// crashed attempts left of a file stays, and of a directory goes: such a directory has one writer (hold.h).
+// writer of the same target removes what crashed attempts left, and nothing else: it keeps what belongs to
+// another user, what is of another kind, and directories that hold other files than such a writer makes. Two
+// writers of one target do not disturb each other: the later commit wins. On a file system without locks a
+// crashed attempt's file stays, but its directory is removed: such a directory has one writer (run_lock.h).
 #pragma once
 
 #include <functional>
@@ -18,28 +18,29 @@
 
 namespace sc {
 
-/// Creates `path`, lets `fill` write it and returns when data is on the device; the name is not (sync_dir).
-///   Errors  InputError (exit 73) also where something has that name.
+/// Creates `path`, lets `fill` write it, and returns when the data are on the device. The name is not yet
+/// (sync_dir).
+///   Errors  InputError (exit 73), also if the name exists.
 void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 
-/// One file: complete with `fill`'s content afterwards, or as it was before if anything throws (the last
-/// step, sync_dir, aside: the new content stands then, but a power cut may undo it). A file at `path` is
-/// replaced; missing parent directories are made.
-///   Errors  require_replaceable()'s before anything is written, InputError (exit 73), or whatever `fill`
-///           throws.
+/// Replaces or creates one file. Afterwards it has all of `fill`'s content, or, if anything throws, it is as
+/// before (except in the last step, sync_dir: then the new content stands, but a power cut may undo it).
+/// Missing parent directories are made.
+///   Errors  those of require_replaceable() before anything is written, InputError (exit 73), or whatever
+///           `fill` throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
-/// One file that nobody has written yet: of several writers one succeeds. False, and nothing has changed, if
-/// something bears the name already.
+/// Creates one file, if none exists; of several writers one succeeds. Returns false, with nothing changed, if
+/// the name exists.
 ///   Errors  InputError (exit 73).
 bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content);
 
-/// That a file may take the name `path`: nothing has it, or a file.
-///   Errors  InputError: a symbolic link (exit 64: to replace it, or what it leads to, may both be meant), or
-///           a directory, a pipe, a device or a socket (exit 73).
+/// Checks that a file may take the name `path`: the name is free, or a file has it.
+///   Errors  InputError: a symbolic link (exit 64: the user may want to replace the link or its target), or a
+///           directory, a pipe, a device or a socket (exit 73).
 void require_replaceable(FileOps& ops, const Path& path);
 
-/// Says of a name whether the writers of a directory give it to a file there.
+/// Whether the writers of a directory give this name to a file in it.
 using FileNames = bool (*)(std::string_view name);
 inline bool any_name(std::string_view) { return true; }
 
@@ -51,22 +52,23 @@ inline bool any_name(std::string_view) { return true; }
 /// call write_synced_file(); after a barrier the owner commits.
 class AtomicDir {
  public:
-  /// What happens if the target is there already: refuse throws InputError (exit 73) at once. replace swaps
-  /// old and new in one step and then removes the old one, but what is no file of these names moves into the
-  /// new one; it needs a file system that can swap names (exit 69 at commit elsewhere).
+  /// What to do if the target exists. refuse: throw InputError (exit 73) at once. replace: swap old and new
+  /// in one step, then remove the old one, but first move entries that are not files with these names into
+  /// the new one. This needs a file system that can swap names (otherwise exit 69 at commit).
   enum class Existing { refuse, replace };
 
-  /// names: of the files that will be in it. A leftover that holds anything else is none.
+  /// `names` accepts the files that will be in the directory. A leftover that holds anything else is not
+  /// removed.
   AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names = any_name);
   ~AtomicDir();
   AtomicDir(const AtomicDir&) = delete;
   AtomicDir& operator=(const AtomicDir&) = delete;
 
-  /// Where the files are until commit().
+  /// The directory that holds the files until commit().
   [[nodiscard]] const Path& path() const { return temporary_; }
-  /// A file directly in this directory, flushed to the device.
+  /// Writes a file directly in this directory and flushes it to the device.
   void write_file(const std::string& name, const std::function<void(File&)>& fill);
-  /// Flushes the directory, then gives it the target's name. Once.
+  /// Flushes the directory, then gives it the target's name. Call it once.
   void commit();
 
  private:
@@ -80,17 +82,17 @@ class AtomicDir {
   bool committed_ = false;
 };
 
-/// A file without a name in `path`'s directory, open for writing and reading: it vanishes with its last
-/// handle, so a killed run leaves nothing. Where the file system lacks such files it has a locked temporary
-/// name for a moment. `path` is what errors show.
+/// A file without a name in `path`'s directory, open for writing and reading. It vanishes with its last
+/// handle, so a killed run leaves nothing. On file systems without such files it has a locked temporary name
+/// for a moment. Errors show `path`.
 ///   Errors  InputError (exit 73).
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path);
 
-/// What a temporary name belongs to.
+/// The kind of thing that a temporary name belongs to.
 enum class Leftover { file, directory };
 
-/// Removes `path`, a temporary name, if a crashed writer left it: it is of that kind, this user's, not
-/// locked, and a directory holds only regular files with such names.
+/// Removes the temporary name `path` if a crashed writer left it: it is of that kind, belongs to this user,
+/// is not locked, and a directory holds only regular files with such names.
 void remove_leftover(FileOps& ops, const Path& path, Leftover kind, FileNames names = any_name);
 
 }  // namespace sc

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-/// The last system call's result.
+/// Writes and reads a page, and returns the last system call's result.
 std::int64_t move_a_page(File& file) {
   struct alignas(kBlockAlign) Page {
     std::array<std::byte, kBlockAlign> bytes{};
@@ -27,7 +27,7 @@ std::int64_t move_a_page(File& file) {
 
 void DiskTransfer::wait() {
   if (!outcome_.valid()) return;
-  // Built anew: a thrown object is shared by nobody.
+  // Makes a new error, because several threads must not share a thrown object.
   if (const auto& error = outcome_.get().error)
     throw InputError(error->code(), error->where(), error->message(), error->fix());
 }
@@ -64,7 +64,7 @@ BlockFile::BlockFile(FileOps& ops, const Options& options, const std::vector<Byt
 
 BlockFile::~BlockFile() = default;
 
-/// With room for all of it.
+/// Opens the file and reserves space for all of it.
 std::unique_ptr<File> BlockFile::open(FileOps& ops) {
   try {
     auto file = create_unnamed(ops, path_);
@@ -78,7 +78,7 @@ std::unique_ptr<File> BlockFile::open(FileOps& ops) {
   }
 }
 
-/// Past the page cache if a write and a read go that way.
+/// Uses O_DIRECT if both a write and a read work with it.
 void BlockFile::go_direct(File& file) {
   bool direct = file.set_direct(true);
   std::int64_t res = move_a_page(file);
@@ -123,7 +123,7 @@ DiskTransfer BlockFile::read(std::size_t extent, std::span<std::byte> into) {
 }
 
 DiskTransfer BlockFile::write(std::size_t extent, std::span<const std::byte> from) {
-  // A request of either kind has one type of memory; that of a write is only read.
+  // Requests of both kinds have the same type of memory; that of a write is only read.
   return start(BlockRequest::Kind::write, extent, {const_cast<std::byte*>(from.data()), from.size()});
 }
 

@@ -1,5 +1,5 @@
-// State that lives on a disk during a run: extents that are written and read again whole, many requests at
-// once, every block checked. No torch.
+// State that lives on disk during a run: extents that are written and read back whole, many requests at a
+// time, with a checksum for every block. No torch.
 #pragma once
 
 #include <chrono>
@@ -17,13 +17,13 @@ namespace sc {
 
 class BlockPump;
 
-/// One read or write of an extent; copies stand for the same one. Without one (default): it has ended.
+/// One read or write of an extent; copies refer to the same transfer. A default-constructed one has ended.
 /// Thread-safe.
 class DiskTransfer {
  public:
   using Clock = std::chrono::steady_clock;
   DiskTransfer() = default;
-  /// Blocks until the end. Throws the InputError if it failed; each caller gets one of its own.
+  /// Blocks until the end. If the transfer failed, every caller gets an InputError of its own.
   void wait();
   [[nodiscard]] bool done() const;
   [[nodiscard]] std::optional<Clock::time_point> ended_at() const;
@@ -42,43 +42,43 @@ class DiskTransfer {
 
 /// A file without a name, cut into extents (what is read or written in one go, such as the optimizer states
 /// of one piece), each cut into blocks. It vanishes with this object and with the process, however that ends.
-/// A thread of its own issues requests in the order of calls and looks at every result:
-///   Sums     xxh3-64 of each block, taken when it is written, kept in memory (8 bytes a block), compared
-///            when it is read: changed, lost and stale blocks are found. That thread reads each byte once
-///            more.
+/// A thread of its own issues requests in the order of calls and checks every result:
+///   Sums     xxh3-64 of each block, taken when it is written, kept in memory (8 bytes per block), and
+///            compared when it is read, so that changed, lost and stale blocks are found. The thread reads
+///            each byte once more for it.
 ///   Repeats  EINTR and EAGAIN are repeated, short transfers continued; 1000 times without progress is an
 ///            error.
-///   Direct   past the page cache (O_DIRECT); where that is refused, through it, and notes() says so.
-///   Memory   a span begins at a multiple of kBlockAlign, has extent_bytes() and lives, unchanged by others,
-///            until the wait (so it outlives this object where a caller may leave without waiting). It may
-///            have been read into although the transfer fails.
-///   Order    an extent's transfer has ended before its next one is asked for, and an extent is written
+///   Direct   past the page cache (O_DIRECT); if that is refused, through it, and notes() says so.
+///   Memory   a span begins at a multiple of kBlockAlign, has extent_bytes(), and lives, unchanged by others,
+///            until the wait (so it must outlive this object if the caller may leave without waiting). A
+///            failed read may have overwritten it.
+///   Order    an extent's transfer must have ended before its next one is requested, and an extent is written
 ///            before it is read (std::logic_error otherwise).
 ///   Errors   InputError with path, byte, the system's text, bytes needed and free. Exit 69 until every block
 ///            has been written once, since the run has not begun then; later 73 for a write, 65 for a read
 ///            and for a block that is not what was written.
-///   Threads  any number; not two for the same extent.
+///   Threads  any number, but one at a time for the same extent.
 class BlockFile {
  public:
   struct Options {
-    Path path;                            // its directory holds the file; all of it stands in errors
-    Bytes block{1 << 20};                 // of one request; a multiple of kBlockAlign
+    Path path;                            // its directory holds the file; errors show all of it
+    Bytes block{1 << 20};                 // bytes of one request; a multiple of kBlockAlign
     int depth = 8;                        // requests in flight
-    IoEngine engine = IoEngine::threads;  // the wanted one: open_block_io()
-    double mbps = 0;                      // limit_rate(); 0: as fast as the disk is
-    bool verify = true;                   // false: no sums
-    /// Tests: what stands between this and the engine.
+    IoEngine engine = IoEngine::threads;  // the preferred engine: open_block_io()
+    double mbps = 0;                      // limit_rate(); 0: no limit
+    bool verify = true;                   // false: no checksums
+    /// For tests: wraps the engine.
     std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
   };
   struct Counts {
-    Bytes read{0}, written{0};   // as the system counts them: what was done twice counts twice
+    Bytes read{0}, written{0};   // as the system counts them; repeated transfers count again
     std::int64_t continued = 0;  // requests that moved fewer bytes than asked
     std::int64_t repeated = 0;   // EINTR, EAGAIN
-    double sum_seconds = 0;      // that the thread spent on sums
+    double sum_seconds = 0;      // time that the thread spent on checksums
   };
 
-  /// Asks for the room of all extents at once; writing each of them once is the caller's first act. `ops`
-  /// outlives it.
+  /// Reserves space for all extents at once. The caller must write each extent once before anything else.
+  /// `ops` must outlive this object.
   BlockFile(FileOps& ops, const Options& options, const std::vector<Bytes>& extents);
   /// Waits for requests in flight; transfers that have not ended fail.
   ~BlockFile();
@@ -88,12 +88,12 @@ class BlockFile {
   [[nodiscard]] DiskTransfer read(std::size_t extent, std::span<std::byte> into);
   [[nodiscard]] DiskTransfer write(std::size_t extent, std::span<const std::byte> from);
 
-  /// What was asked for, rounded up to kBlockAlign: what a transfer moves.
+  /// The bytes that a transfer moves: those asked for, rounded up to kBlockAlign.
   [[nodiscard]] Bytes extent_bytes(std::size_t extent) const { return extents_.at(extent).bytes; }
-  /// Of the file: all extents.
+  /// The size of the file, over all extents.
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] IoEngine engine() const { return engine_; }
-  /// Lines for the user: a refused engine, no O_DIRECT.
+  /// Notes for the user: a refused engine, no O_DIRECT.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   [[nodiscard]] Counts counts() const;
 

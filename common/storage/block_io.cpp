@@ -65,7 +65,7 @@ class ThreadsIo final : public BlockIo {
   std::condition_variable ended_;
   std::deque<BlockRequest> waiting_;
   std::deque<BlockResult> results_;
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  std::vector<std::jthread> threads_;  // declared last: they end before the members that they use
 };
 
 class RateLimit final : public BlockIo {
@@ -94,9 +94,9 @@ class RateLimit final : public BlockIo {
   using Clock = std::chrono::steady_clock;
   std::unique_ptr<BlockIo> io_;
   double bytes_per_second_;
-  Clock::time_point free_;                                         // when all that was submitted has passed
-  std::deque<std::pair<std::uint64_t, Clock::time_point>> queue_;  // ids, and when they have
-  std::map<std::uint64_t, BlockResult> results_;                   // by id, of those whose turn has not come
+  Clock::time_point free_;  // when everything submitted so far has passed
+  std::deque<std::pair<std::uint64_t, Clock::time_point>> queue_;  // ids, and when each of them has passed
+  std::map<std::uint64_t, BlockResult> results_;                   // by id, those whose turn has not come
 };
 
 void probe_once(BlockIo& io, BlockRequest::Kind kind, std::span<std::byte> bytes) {

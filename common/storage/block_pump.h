@@ -1,4 +1,4 @@
-// The thread of a BlockFile: cuts transfers into blocks, keeps the engine busy, judges each result. Internal
+// The thread of a BlockFile: cuts transfers into blocks, keeps the engine busy, checks each result. Internal
 // to storage; no torch.
 #pragma once
 
@@ -21,28 +21,28 @@
 namespace sc {
 
 struct DiskTransfer::State {
-  // Set before it is handed over.
+  // The members up to `bytes` are set before the transfer is handed over.
   BlockRequest::Kind kind;
   Bytes offset;             // of the extent in the file
   std::size_t first_block;  // its number in the file
   std::span<std::byte> bytes;
-  // The pump's.
+  // The members below are used by the pump alone.
   std::size_t issued = 0;                // bytes
   std::size_t in_flight = 0;             // blocks
   std::optional<InputError> error = {};  // the first one
-  std::promise<Outcome> outcome = {};    // for all
+  std::promise<Outcome> outcome = {};    // shared by all waiters
 
   void fail(const InputError& why) {
     if (!error) error = why;
   }
-  /// Nobody but the caller touches its bytes after this.
+  /// After this only the caller may touch the bytes.
   void end_if_complete() {
     if (in_flight > 0 || (!error && issued < bytes.size())) return;
     outcome.set_value({Clock::now(), error});
   }
 };
 
-/// `error` with this exit code, and what `path`'s file takes and its file system has.
+/// `error` with this exit code, plus the size of `path`'s file and the free space of its file system.
 inline InputError with_room(const InputError& error, ExitCode code, FileOps& ops, const Path& path,
                             Bytes file_size) {
   std::string text = fmt::format("{}; the file takes {}", error.message(), human_bytes(file_size));
@@ -69,7 +69,7 @@ class BlockPump {
         unwritten_(blocks),
         thread_([this] { run(); }) {}
 
-  /// See ~BlockFile.
+  /// Ends all transfers; see ~BlockFile.
   ~BlockPump() {
     {
       const std::scoped_lock lock(mutex_);
@@ -99,25 +99,25 @@ class BlockPump {
 
  private:
   static constexpr int kMostFruitless = 1000;
-  // Before a request is repeated that the system had no room for.
+  // A pause before repeating a request for which the system had no resources.
   static constexpr auto kPause = std::chrono::milliseconds(1);
 
-  /// One block on its way; free without a transfer.
+  /// One block in flight; free if it has no transfer.
   struct Slot {
     std::shared_ptr<State> transfer;
     std::size_t block = 0;  // its number in the file
     Bytes offset = Bytes(0);
     std::span<std::byte> bytes;
     std::size_t done = 0;   // bytes that have moved
-    int fruitless = 0;      // attempts in a row that moved none
-    std::uint64_t sum = 0;  // write: what it will be, once it is there
+    int fruitless = 0;      // attempts in a row that moved nothing
+    std::uint64_t sum = 0;  // for a write: the block's checksum once it is written
   };
 
   void run() {
     try {
       while (wait_for_work()) {
         issue_blocks();
-        // Who calls meanwhile is served when the first of these is back: the queue is as good as full.
+        // Requests made meanwhile are served when the first of these returns: the queue is as good as full.
         if (in_flight_ > 0) settle(io_->reap());
       }
     } catch (const std::exception& error) {
@@ -125,7 +125,7 @@ class BlockPump {
     }
   }
 
-  // False at the end.
+  // Returns false at the end.
   bool wait_for_work() {
     std::unique_lock lock(mutex_);
     const bool idle = in_flight_ == 0 && current_ == nullptr;
@@ -136,7 +136,7 @@ class BlockPump {
     return in_flight_ > 0;
   }
 
-  // All transfers that still have blocks to issue.
+  // Fails all transfers that still have blocks to issue.
   void drop_waiting(const InputError& error) {
     std::deque<std::shared_ptr<State>> dropped;
     {
@@ -145,7 +145,7 @@ class BlockPump {
     }
     const std::shared_ptr<State> current = std::exchange(current_, nullptr);
     if (current != nullptr && !current->error)
-      dropped.push_back(current);  // else it ends with its last block
+      dropped.push_back(current);  // otherwise it ends with its last block
     for (const auto& transfer : dropped) {
       transfer->fail(error);
       transfer->end_if_complete();
@@ -191,7 +191,7 @@ class BlockPump {
     Slot& slot = slots_[result.id];
     const std::size_t asked = slot.bytes.size() - slot.done;
     count(slot, result.res);
-    // What O_DIRECT continues must be aligned: the odd bytes of a short transfer move once more.
+    // With O_DIRECT a continued transfer must be aligned, so the odd bytes of a short one are moved again.
     auto moved = static_cast<std::size_t>(std::max<std::int64_t>(result.res, 0));
     if (moved < asked) moved -= moved % kBlockAlign;
     slot.done += moved;
@@ -206,7 +206,7 @@ class BlockPump {
       return submit(slot);
     }
     const int nothing_moved =
-        slot.transfer->kind == Kind::read ? ENODATA : EIO;  // ENODATA: somebody cut the file
+        slot.transfer->kind == Kind::read ? ENODATA : EIO;  // ENODATA: somebody truncated the file
     slot.transfer->fail(refused(slot, result.res < 0 ? static_cast<int>(-result.res) : nothing_moved));
     end_block(slot);
   }
@@ -240,7 +240,7 @@ class BlockPump {
     transfer->end_if_complete();
   }
 
-  // The engine itself failed: nothing can be asked of it any more.
+  // The engine itself failed, so nothing more can be requested.
   void break_down(const std::string& why) {
     io_.reset();
     const InputError error(ExitCode::cannot_write, options_.path.string(), "its engine failed: " + why, "");
@@ -256,7 +256,7 @@ class BlockPump {
     }
   }
 
-  // 0 where none is wanted.
+  // 0 without checksums.
   std::uint64_t sum_of(std::span<const std::byte> bytes) {
     if (!options_.verify) return 0;
     const auto begin = DiskTransfer::Clock::now();
@@ -281,16 +281,16 @@ class BlockPump {
   const BlockFile::Options options_;
   const Bytes file_size_;
 
-  // The thread's own.
+  // The members below are used by the thread alone.
   std::unique_ptr<BlockIo> io_;
   std::vector<Slot> slots_;
   std::size_t in_flight_ = 0;       // slots that are not free
-  std::shared_ptr<State> current_;  // its blocks are being issued
+  std::shared_ptr<State> current_;  // the transfer whose blocks are being issued
   std::vector<std::uint64_t> sums_;
   std::vector<bool> written_;
   std::size_t unwritten_;
 
-  mutable std::mutex mutex_;  // for what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable called_;
   std::deque<std::shared_ptr<State>> waiting_;
   bool closing_ = false;

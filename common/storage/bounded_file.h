@@ -1,4 +1,4 @@
-// Files from elsewhere, read whole or by lines without taking more memory than their kind needs. No torch.
+// Reads files from elsewhere, whole or by lines, in bounded memory. No torch.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,13 @@
 
 namespace sc {
 
-/// The whole file.
-///   Errors  InputError (exit 65) before anything is read if it has more than `most` bytes; those of FileOps.
+/// Reads the whole file.
+///   Errors  InputError (exit 65), before anything is read, if it has more than `most` bytes; those of
+///           FileOps.
 std::string read_file_up_to(FileOps& ops, const Path& path, std::size_t most);
 
-/// Calls f(line, number) for every line that ends in a line break, without it, in pieces of the file. Numbers
-/// begin at 1. What stands behind the last break, a line that is being written, is no line.
+/// Calls f(line, number) for every line without its line break, reading the file in pieces. Numbers begin at
+/// 1. Text after the last line break is a line that is still being written, and is skipped.
 ///   Errors  InputError (exit 65) naming the line that has more than `most` bytes; those of FileOps.
 void for_each_line(FileOps& ops, const Path& path, std::size_t most,
                    const std::function<void(std::string_view line, std::int64_t number)>& f);

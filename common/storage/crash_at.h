@@ -1,4 +1,4 @@
-// A process that is killed in the middle of its file operations, on demand. No torch.
+// Kills the process in the middle of its file operations, for tests. No torch.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace sc {
 
-/// `inner`, but in place of the `nth` operation that changes anything (is_mutating(); counted from 1) the
-/// process ends at once, as kill -9 would end it. Of a write the first half is written.
+/// Wraps `inner` so that the process ends at once, as by kill -9, in place of the `nth` operation that
+/// changes anything (is_mutating(); counted from 1). If that is a write, its first half is written.
 ///   Threads  any number.
 std::unique_ptr<FileOps> crash_at(std::int64_t nth, std::unique_ptr<FileOps> inner);
 

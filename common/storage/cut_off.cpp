@@ -7,10 +7,10 @@
 
 namespace sc {
 
-/// Linked once and never freed: the handler walks them without a lock.
+/// Linked into the list once and never freed, because the signal handler walks the list without a lock.
 struct Guarded {
   const std::span<const std::byte> bytes;
-  const std::string text;  // what is printed
+  const std::string text;  // printed by the handler
   std::atomic<bool> mapped = true;
   Guarded* next = nullptr;
 };
@@ -29,12 +29,13 @@ const Guarded* find(const std::byte* at) {
   return slot;
 }
 
-// Calls nothing that is not async-signal-safe.
+// Calls only async-signal-safe functions.
 void on_lost_page(int /*signal*/, siginfo_t* info, void* /*context*/) {
-  const bool sent = info->si_code <= 0;  // by a process, which has no address
+  const bool sent = info->si_code <= 0;  // sent by a process, so there is no address
   const Guarded* slot = sent ? nullptr : find(static_cast<const std::byte*>(info->si_addr));
   if (slot == nullptr) {
-    ::sigaction(SIGBUS, &before, nullptr);  // the access is tried again, and goes there
+    // The access is tried again and raises the signal for the previous handler.
+    ::sigaction(SIGBUS, &before, nullptr);
     if (sent) ::raise(SIGBUS);
     return;
   }

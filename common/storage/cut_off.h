@@ -1,4 +1,5 @@
-// A mapped file that somebody shortens: reading the lost pages is SIGBUS, which says nothing. No torch.
+// Handles a mapped file that somebody truncates: reading the lost pages raises SIGBUS, which has no message.
+// No torch.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +9,15 @@
 
 namespace sc {
 
-/// A mapping whose file SIGBUS will name.
+/// A mapping whose file is named when SIGBUS occurs in it.
 struct Guarded;
 
-/// From now on the signal inside `bytes` prints "error: PATH: was cut off while it was read" and ends the
-/// process with 65.
-/// Any other SIGBUS goes where it went before. Thread-safe.
+/// From now on a SIGBUS inside `bytes` prints "error: PATH: was cut off while it was read" and ends the
+/// process with 65. Any other SIGBUS goes to the previous handler. Thread-safe.
 Guarded* guard(std::span<const std::byte> bytes, const Path& path);
 void unguard(Guarded& guarded) noexcept;
 
-/// Seconds for which this process lets others say it first: of several ranks that read one file, one message
+/// Seconds that this process waits before it prints that message. If several ranks read one file, one message
 /// is enough.
 void set_cut_off_patience(unsigned seconds);
 

@@ -1,4 +1,4 @@
-// What is said of a call that the system refused.
+// Messages about system calls that were refused.
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>

@@ -31,9 +31,9 @@ auto retry(Call call) {
   }
 }
 
-// O_NONBLOCK: opening a pipe would wait for whoever opens its other end. For files it means nothing.
+// With O_NONBLOCK, opening a pipe does not wait for its other end. It has no effect on files.
 UniqueFd open_fd(const Path& path, int flags) {
-  constexpr mode_t kMode = 0666;  // the user's umask takes away
+  constexpr mode_t kMode = 0666;  // reduced by the user's umask
   return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, kMode); })});
 }
 
@@ -43,17 +43,17 @@ PathKind kind_of(const struct stat& info) {
   return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
 }
 
-// A name that is too long is nobody's; what is to be written there says so.
+// A name that is too long cannot exist; writing to it gives its own error.
 PathKind kind_of_none(const Path& path, FileIntent intent, int error) {
   if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return PathKind::absent;
   throw file_error(intent, path, "look at", error);
 }
 
-// Names behind `fd`, which is used up.
+// The names in the directory `fd`, which is closed.
 std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent intent) {
   DIR* stream = ::fdopendir(fd.get().value);
   if (stream == nullptr) throw file_error(intent, path, "list the directory", errno);
-  (void)fd.release();  // the stream's now
+  (void)fd.release();  // the stream owns it now
   std::vector<std::string> names;
   errno = 0;
   for (const dirent* entry = ::readdir(stream); entry != nullptr; entry = ::readdir(stream)) {
@@ -67,7 +67,7 @@ std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent inte
   return names;
 }
 
-/// Null if it is no directory; `fd` is the last system call's.
+/// The opened directory; null if it is not one. `fd` is the result of the last system call, which set errno.
 std::unique_ptr<Directory> opened(FileOps& ops, UniqueFd fd, const Path& path) {
   if (!fd && (errno == ENOTDIR || errno == ELOOP || errno == ENOENT)) return nullptr;
   if (!fd) throw file_error(FileIntent::write, path, "open the directory", errno);
@@ -193,7 +193,7 @@ void File::allocate(Bytes size) {
 
 bool File::set_direct(bool direct) const {
   struct statfs info {};
-  // tmpfs takes the flag and copies within memory all the same.
+  // tmpfs accepts the flag and still copies within memory.
   if (direct && ::fstatfs(descriptor(), &info) == 0 && info.f_type == TMPFS_MAGIC) return false;
   const int flags = ::fcntl(descriptor(), F_GETFL);
   return ::fcntl(descriptor(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
@@ -205,7 +205,7 @@ std::unique_ptr<File> File::again() {
   return std::make_unique<File>(ops_, std::move(fd), path_);
 }
 
-// NOLINTNEXTLINE(readability-function-size): the system's words and the message's
+// NOLINTNEXTLINE(readability-function-size): arguments of the system call and of the message
 std::unique_ptr<File> FileOps::open(const Path& at, const Path& path, int flags, FileIntent intent,
                                     const char* action, std::initializer_list<int> none) {
   UniqueFd fd = open_fd(at, flags);
@@ -261,7 +261,7 @@ void FileOps::rename(const Path& from, const Path& to) {
 bool FileOps::rename_new(const Path& from, const Path& to) {
   return hooked({.op = FileOp::rename, .path = from, .other = to}, [&] {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-    // Where the file system does not know the flag a second name is given, which replaces nothing, either.
+    // If the file system does not know the flag, link() adds a second name, which replaces nothing either.
     if (errno == EINVAL && ::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
     if (errno == EEXIST) return false;
     throw not_renamed(from, to, errno);
@@ -271,7 +271,7 @@ bool FileOps::rename_new(const Path& from, const Path& to) {
 void FileOps::exchange(const Path& a, const Path& b) {
   hooked({.op = FileOp::exchange, .path = a, .other = b}, [&] {
     if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
-    // EINVAL is how a file system says that it does not know the flag.
+    // EINVAL means that the file system does not know the flag.
     const int error = errno == EINVAL ? EOPNOTSUPP : errno;
     throw file_error(FileIntent::write, b, fmt::format("swap names with {}", a.string()), error);
   });
@@ -295,7 +295,7 @@ bool FileOps::make_dir(const Path& path) {
 
 std::unique_ptr<FileLock> FileOps::try_lock(const Path& path, LockMode mode) {
   return hooked({.op = FileOp::lock, .path = path}, [&]() -> std::unique_ptr<FileLock> {
-    // Network file systems demand a file that is open for writing.
+    // Network file systems require a file that is open for writing.
     UniqueFd fd = open_fd(path, O_RDWR | O_NOFOLLOW);
     if (!fd && (errno == EISDIR || errno == EACCES || errno == EROFS))
       fd = open_fd(path, O_RDONLY | O_NOFOLLOW);
@@ -306,8 +306,8 @@ std::unique_ptr<FileLock> FileOps::try_lock(const Path& path, LockMode mode) {
       if (errno == EWOULDBLOCK) return nullptr;
       throw file_error(FileIntent::write, path, "lock", errno);
     }
-    // Between open and lock the holder may have renamed what was opened: then the lock is not on what `path`
-    // names now.
+    // Between open and lock, the previous owner may have renamed the file: then the lock is not on the file
+    // that `path` names now.
     struct stat locked {
     }, named{};
     const bool same = ::fstat(fd.get().value, &locked) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -352,7 +352,8 @@ FreeSpace FileOps::free_space(const Path& path) {
   struct statvfs info {};
   if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0)
     throw file_error(FileIntent::write, path, "ask for free space", errno);
-  constexpr fsfilcnt_t kMany = 1'000'000'000;  // also where inodes are made as needed (btrfs: 0 in all)
+  // Also for file systems that make inodes as needed (btrfs reports 0).
+  constexpr fsfilcnt_t kMany = 1'000'000'000;
   const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
   return {Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)),
           static_cast<std::int64_t>(files)};

@@ -1,4 +1,4 @@
-// Files that Git LFS keeps elsewhere: what a clone without it has in their place. No torch.
+// Pointer files of Git LFS: what a clone without it has in place of the real files. No torch.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,8 @@
 
 namespace sc {
 
-/// That `content`, of the file `path` or its beginning, is not the few lines that stand for a file of Git
-/// LFS.
-///   Errors  InputError (exit 65) with the size of the file that they stand for.
+/// Checks that `content`, the file `path` or its beginning, is not a pointer file of Git LFS.
+///   Errors  InputError (exit 65) with the size of the real file.
 void require_no_lfs_pointer(std::string_view content, const Path& path);
 
 }  // namespace sc

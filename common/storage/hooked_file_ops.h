@@ -10,8 +10,8 @@
 
 namespace sc {
 
-/// The calls of FileOps and File that hooks see, by name. Those that only look at something or open it are
-/// none, and the single system calls of a BlockIo pass unseen.
+/// The calls of FileOps and File that hooks see. Calls that only inspect or open have none, and the single
+/// system calls of a BlockIo are not seen.
 enum class FileOp : std::uint8_t {
   create,  // create and create_new
   create_unnamed,
@@ -42,16 +42,16 @@ constexpr std::string_view name_of(FileOp op) {
                                                  "lock"};
   return kNames[static_cast<int>(op)];
 }
-/// Does the call change what a disk holds, or wait for it to?
+/// Whether the call changes what a disk holds, or waits for such a change.
 constexpr bool is_mutating(FileOp op) { return op != FileOp::read && op != FileOp::lock; }
 
-/// One call on its way.
+/// One call that a hook sees.
 struct FileCall {
   FileOp op;
   Path path;
   Path other = {};                        // rename: the new name; exchange: the second path
   Bytes offset{0};                        // read, write
-  Bytes size{0};                          // read: asked; write: given
+  Bytes size{0};                          // read: bytes asked for; write: bytes given
   std::span<const std::byte> bytes = {};  // write
   File* file = nullptr;                   // read, write, allocate, sync
 };
@@ -59,12 +59,12 @@ struct FileCall {
 /// `inner` with a hook before and after every call.
 class HookedFileOps : public FileOps {
  public:
-  /// `inner` must outlive it.
+  /// `inner` must outlive this object.
   explicit HookedFileOps(FileOps& inner) : FileOps(&inner) {}
   explicit HookedFileOps(std::unique_ptr<FileOps> inner) : FileOps(inner.get()), owned_(std::move(inner)) {}
 
  private:
-  const std::unique_ptr<FileOps> owned_;  // null where it is somebody else's
+  const std::unique_ptr<FileOps> owned_;  // null if `inner` is not owned
 };
 
 }  // namespace sc

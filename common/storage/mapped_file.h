@@ -10,14 +10,14 @@
 
 namespace sc {
 
-/// A whole file, mapped read-only: pages are read when they are touched and shared between processes.
-/// The bytes live as long as this object and its copies. A file that another process shortens meanwhile ends
-/// this one with 65 and the file's name (cut_off.h): what must survive that reads through File. Our own files
-/// are replaced by rename, never rewritten in place.
+/// A whole file, mapped read-only: pages are read when they are touched, and shared between processes. The
+/// bytes live as long as this object and its copies. If another process truncates the file, this process ends
+/// with 65 and the file's name (cut_off.h); code that must survive that reads through File. Our own files are
+/// replaced by rename, never rewritten in place.
 ///   Errors  InputError (exit 65) if it is absent, unreadable or not a regular file.
 class MappedFile {
  public:
-  MappedFile() = default;  // empty
+  MappedFile() = default;  // an empty file
   explicit MappedFile(const Path& path);
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
@@ -29,7 +29,7 @@ class MappedFile {
 
  private:
   Path path_;
-  std::shared_ptr<Guarded> mapping_;  // null of an empty file
+  std::shared_ptr<Guarded> mapping_;  // null for an empty file
   std::span<const std::byte> bytes_;
 };
 

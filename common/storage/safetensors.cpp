@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kLengthBytes = 8;
 constexpr const char* kDamagedFix = "the file is cut off or is not safetensors: fetch or write it again";
 
-/// The header's length, checked against the file's.
+/// The header's length, checked against the file's size.
 std::int64_t header_length(const MappedFile& file) {
   const auto refuse = [&file](const std::string& what) {
     throw InputError(ExitCode::data, file.path().string(), what, kDamagedFix);
@@ -89,7 +89,7 @@ SafetensorsWriter::SafetensorsWriter(File& file, std::vector<SafeTensorSpec> spe
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> piece) {
   if (current_ == specs_.size() || specs_[current_].name != name) {
-    // A tensor without elements may be written or left out.
+    // Tensors without elements may be written or left out.
     if (piece.empty()) return;
     throw std::logic_error(fmt::format("SafetensorsWriter: \"{}\" came in place of \"{}\"", name,
                                        current_ == specs_.size() ? "the end" : specs_[current_].name));

@@ -1,6 +1,6 @@
-// Named tensors in one file, as Hugging Face's safetensors format lays them out: 8 bytes little-endian header
-// length N, N bytes of JSON, then the tensors' bytes without gaps. Little-endian machines only. No torch:
-// tensors are spans of bytes.
+// Named tensors in one file in Hugging Face's safetensors format: 8 bytes little-endian header length N, N
+// bytes of JSON, then the tensors' bytes without gaps. Little-endian machines only. No torch: tensors are
+// spans of bytes.
 // Source: the format's description in the README of github.com/huggingface/safetensors.
 #pragma once
 
@@ -16,35 +16,37 @@
 
 namespace sc {
 
-/// A header longer than this is refused: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python package
-/// takes 100 MB.)
+/// Longer headers are refused: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python package takes 100
+/// MB.)
 inline constexpr std::int64_t kMaxSafetensorsHeader = 16'000'000;
 
 /// One entry of the header.
 struct SafeTensor {
   std::string name;
-  std::string stored_dtype;         // as the file says: "F32", "BF16", "I8", ...
-  std::optional<DType> dtype;       // empty for types that this program lists but does not compute with
+  std::string stored_dtype;         // as in the file: "F32", "BF16", "I8", ...
+  std::optional<DType> dtype;       // empty for types that this program can list but not compute with
   std::vector<std::int64_t> shape;  // {} is a scalar
   std::int64_t begin = 0, end = 0;  // bytes from the end of the header
   [[nodiscard]] Elements numel() const;
 };
 
-/// Reads a file through a mapping: opening costs the header alone, a tensor's bytes are read when they are
+/// Reads a file through a mapping: opening reads the header alone, a tensor's bytes are read when they are
 /// touched.
 class SafetensorsReader {
  public:
-  /// Checks the whole header: everything that the file claims about itself holds afterwards.
-  ///   Errors  InputError (exit 65): the path, the byte where it makes sense, and what is wrong.
+  /// Checks the whole header: afterwards everything that the file says about itself is true.
+  ///   Errors  InputError (exit 65): the path, the byte if there is one, and what is wrong.
   explicit SafetensorsReader(const Path& path);
 
   /// In the order of their bytes in the file.
   [[nodiscard]] const std::vector<SafeTensor>& tensors() const { return tensors_; }
   /// Null if there is none of that name.
   [[nodiscard]] const SafeTensor* find(std::string_view name) const;
-  /// Errors  InputError (exit 65) naming the nearest tensor.
+  /// The tensor of that name.
+  ///   Errors  InputError (exit 65) naming the nearest tensor.
   [[nodiscard]] const SafeTensor& at(std::string_view name) const;
-  /// The tensor's elements, row-major; not necessarily aligned: copy with memcpy. Live as long as the reader.
+  /// The tensor's elements, row-major; not necessarily aligned, so copy with memcpy. They live as long as the
+  /// reader.
   [[nodiscard]] std::span<const std::byte> bytes(const SafeTensor& tensor) const;
   /// The strings under "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -52,12 +54,12 @@ class SafetensorsReader {
 
  private:
   MappedFile file_;
-  std::int64_t data_begin_ = 0;  // byte of the file where the tensors start
+  std::int64_t data_begin_ = 0;  // byte of the file at which the tensors start
   std::vector<SafeTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 
-/// What a writer announces in its header.
+/// A tensor that a writer announces in its header.
 struct SafeTensorSpec {
   std::string name;
   DType dtype = DType::f32;
@@ -75,12 +77,12 @@ struct SafeTensorSpec {
 class SafetensorsWriter {
  public:
   /// Appends the header to `file`, which must be empty and outlive the writer. Tensors keep the order of
-  /// `specs`; for other readers that want aligned data, announce wider types first.
+  /// `specs`; announce wider types first for readers that want aligned data.
   SafetensorsWriter(File& file, std::vector<SafeTensorSpec> specs,
                     const std::map<std::string, std::string>& metadata = {});
-  /// The next bytes of tensor `name`, row-major; a tensor may come in any number of pieces.
+  /// Writes the next bytes of tensor `name`, row-major; a tensor may come in any number of pieces.
   void write(std::string_view name, std::span<const std::byte> piece);
-  /// All tensors must have come. Syncs nothing.
+  /// Ends the file; all tensors must have been written. Does not sync.
   void finish();
 
  private:
@@ -88,8 +90,8 @@ class SafetensorsWriter {
 
   File& file_;
   std::vector<SafeTensorSpec> specs_;
-  std::size_t current_ = 0;         // the tensor in turn
-  std::int64_t current_bytes_ = 0;  // how much of it has come
+  std::size_t current_ = 0;         // the tensor being written
+  std::int64_t current_bytes_ = 0;  // bytes of it written so far
   std::int64_t unsynced_ = 0;
 };
 

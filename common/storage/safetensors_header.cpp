@@ -14,8 +14,8 @@
 namespace sc {
 namespace {
 
-constexpr std::size_t kHeaderBegin = 8;  // byte of the file where the JSON starts
-// A tensor of it takes about 1 kB as json_text.h counts: 30,000 of them.
+constexpr std::size_t kHeaderBegin = 8;  // byte of the file at which the JSON starts
+// One tensor needs about 1 kB by the count of json_text.h, so this allows 30,000.
 constexpr JsonLimits kLimits{.bytes = kMaxSafetensorsHeader};
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kHeaderFix = "the file was written wrongly or is damaged: write or fetch it again";
@@ -92,7 +92,7 @@ SafetensorsHeader read_header(const JsonNode& node) {
   return header;
 }
 
-/// The tensors must cover the data without overlap, hole or rest.
+/// Checks that the tensors cover the data without overlap, hole or rest.
 void check_cover(const SafetensorsHeader& header, std::int64_t data_bytes, const Path& path) {
   const auto fail = [&](const std::string& what) {
     throw InputError(ExitCode::data, path.string(), what, kHeaderFix);

@@ -12,20 +12,20 @@
 namespace sc {
 
 struct SafetensorsHeader {
-  std::vector<SafeTensor> tensors;  // ascending begin
+  std::vector<SafeTensor> tensors;  // by ascending begin
   std::map<std::string, std::string> metadata;
 };
 
-/// `json`: the header's text; `data_bytes`: what follows it in the file.
+/// Parses a header. `json` is its text, `data_bytes` the number of bytes after it in the file.
 ///   Errors  InputError (exit 65) with `path`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
 
-/// What a file of these tensors begins with: 8 bytes of length, and text, padded with blanks to a multiple of
-/// 8.
+/// The beginning of a file with these tensors: 8 bytes of length, and JSON padded with blanks to a multiple
+/// of 8.
 std::string safetensors_head(const std::vector<SafeTensorSpec>& specs,
                              const std::map<std::string, std::string>& metadata);
 
-/// Elements of a shape; -1 if the product does not fit in 64 bits.
+/// Elements of a shape; -1 if the product does not fit into 64 bits.
 std::int64_t shape_numel(const std::vector<std::int64_t>& shape);
 
 }  // namespace sc

@@ -12,7 +12,7 @@ namespace sc {
 #ifdef STAGECRAFT_LIBURING
 namespace {
 
-/// liburing's functions return -errno.
+/// Checks the result of a liburing function, which is -errno on failure.
 int check_uring(int result) {
   if (result < 0) throw std::runtime_error(errno_text(-result));
   return result;
@@ -33,9 +33,9 @@ struct Ring {
   io_uring ring{};
 };
 
-/// The calling thread has a ring from now on until it ends. Newer kernels end a thread's workers with its
-/// last ring, and a worker about to end may still be given the first transfer of the next one: nobody serves
-/// it, reap() waits for ever (seen on Linux 6.18.44, its two processors busy).
+/// Keeps a ring open in the calling thread until the thread ends. Newer kernels end a thread's workers with
+/// its last ring, and a worker that is ending may still be given the first transfer of the next ring: then
+/// nobody carries it out, and reap() waits for ever (seen on Linux 6.18.44 with two busy processors).
 void keep_workers() { thread_local const Ring kept(1); }
 
 class UringIo final : public BlockIo {
@@ -44,7 +44,8 @@ class UringIo final : public BlockIo {
 
   void submit(const BlockRequest& request) override {
     keep_workers();
-    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_.ring);  // there is one: the ring has at least `depth`
+    // There is a free entry, since the ring has at least `depth`.
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_.ring);
     const auto size = static_cast<unsigned>(request.bytes.size());
     const auto offset = static_cast<std::uint64_t>(request.offset.value());
     if (request.kind == BlockRequest::Kind::read) {

@@ -5,7 +5,8 @@
 
 namespace sc {
 
-///   Errors  std::runtime_error with the reason where the kernel, a container or this build refuses.
+/// Opens the engine.
+///   Errors  std::runtime_error with the reason if the kernel, a container or this build refuses.
 std::unique_ptr<BlockIo> open_uring_io(File& file, int depth);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// Strategies that sum gradients in the dtype in which they are computed say so.
+// For strategies that can sum gradients only in the dtype in which they are computed.
 #pragma once
 
 #include "common/base/check.h"
@@ -6,6 +6,7 @@
 
 namespace sc {
 
+/// Refuses another dtype for the sums.
 ///   Errors  InputError (exit 64) if precision.reduce_dtype differs from the gradients' dtype.
 inline void refuse_other_reduce_dtype(const RunShape& shape) {
   const PrecisionConfig& p = shape.workload.precision;

@@ -1,11 +1,11 @@
-// What a group of ranks takes from the ledger for itself: the world's, and a strategy's for each split.
+// The ledger entries of a group of ranks: the world's, and those of each split that a strategy makes.
 #pragma once
 
 #include "common/memory/plan.h"
 
 namespace sc {
 
-/// Scratch of a communicator of so many ranks. A group of one sends nothing and has none.
+/// Adds the scratch of a communicator with so many ranks. A group of one sends nothing and has none.
 void plan_group(const RunShape& shape, const Formula& ranks, MemoryPlan& plan);
 
 }  // namespace sc

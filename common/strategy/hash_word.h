@@ -1,4 +1,4 @@
-// One word's part of replica_hash, for the CPU and for nvcc.
+// The contribution of one word to replica_hash, for the CPU and for nvcc.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// SplitMix64's number `place` of a generator whose seed is the word.
+/// Number `place` of the SplitMix64 generator whose seed is the word.
 SC_HOST_DEVICE inline std::uint64_t hash_word(std::uint64_t word, std::uint64_t place) {
   return spread64(word + (place + 1) * kGolden64);
 }

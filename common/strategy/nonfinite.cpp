@@ -21,21 +21,21 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-// What one rank found. Backward runs from the last unit to the first and carries along whatever it met, so
-// the largest unit is where it began.
+// What one rank found. Backward runs from the last unit to the first and carries the number along, so the
+// largest unit is where it began.
 struct Scan {
-  std::int64_t own = kNone;     // the unit whose last local gradient, of this rank's micro-batches, has it
+  std::int64_t own = kNone;     // the unit in which the rank's last local gradient has it
   std::int64_t summed = kNone;  // the largest unit whose summed gradient has it
 };
 
-// A tensor of the model, ordered as the model computes.
+// A tensor of the model; ordered as the model computes.
 struct Found {
   std::int64_t unit = std::numeric_limits<std::int64_t>::max(), tensor = 0;
   auto operator<=>(const Found&) const = default;
   [[nodiscard]] bool none() const { return *this == Found{}; }
 };
 
-// Of the slice's elements the first that is not finite, from the start of its unit's segment.
+// The first of the slice's elements that is not finite, counted from the start of its unit's segment.
 std::optional<std::int64_t> first_nonfinite_of(const StateSlice& slice) {
   at::Tensor values = at::empty({std::min(slice.range.size(), kStatePiece)}, at::kFloat);
   std::optional<std::int64_t> found;

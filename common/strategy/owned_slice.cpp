@@ -14,8 +14,8 @@ OwnedSlice whole_unit(const ParamLayout& layout, int unit) {
 
 at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena) {
   const UnitLayout& unit = layout.unit(slice.unit);
-  const std::int64_t parts =
-      unit.size(slice.segment) / slice.range.size();  // the world, or 1 for a whole unit
+  // The world's size, or 1 if the slice is a whole unit.
+  const std::int64_t parts = unit.size(slice.segment) / slice.range.size();
   const std::int64_t before =
       slice.segment == Segment::whole ? layout.arena_size(Segment::sharded).value() / parts : 0;
   return arena.narrow(0, before + unit.begin(slice.segment) / parts, slice.range.size());

@@ -1,5 +1,5 @@
-// What a rank steps: one slice of every unit, or with data parallelism the whole of it. Where the vectors
-// lie, and who else has the parameters, is each lesson's own.
+// What a rank updates: one slice of every unit, or with data parallelism all of it. Each lesson decides where
+// the vectors lie and which other ranks have the parameters.
 #pragma once
 
 #include <span>
@@ -11,68 +11,67 @@
 
 namespace sc {
 
-/// One rank's slice of one segment of a unit. An empty one has no tensors.
+/// One rank's slice of one segment of a unit. An empty slice has no tensors.
 struct OwnedSlice {
   int unit;
   Segment segment = Segment::sharded;
   Range range;                              // elements of the unit's segment
-  at::Tensor params = {}, grads = {};       // [range.size()], as all of them
-  at::Tensor master = {};                   // fp32; params themselves where those are fp32
+  at::Tensor params = {}, grads = {};       // [range.size()], as for all tensors here
+  at::Tensor master = {};                   // fp32; params itself if params is fp32
   at::Tensor momentum = {}, variance = {};  // fp32
-  at::Tensor replica = {};  // the whole segment's parameters, where every rank has them after quiet()
+  at::Tensor replica = {};  // the whole segment's parameters, if every rank has them after quiet()
   [[nodiscard]] bool empty() const { return range.size() == 0; }
-  /// This slice of a vector that holds the unit's whole segment.
+  /// The slice of a vector that holds the unit's whole segment.
   [[nodiscard]] at::Tensor of_unit(const at::Tensor& whole) const {
     return whole.narrow(0, range.begin, range.size());
   }
 };
 
-/// Rank r's slice of a unit's segment; all of it.
+/// Rank r's slice of a unit's segment, and the slice that is all of a unit.
 OwnedSlice slice_of_rank(const ParamLayout& layout, int unit, Rank rank, Segment segment = Segment::sharded);
 OwnedSlice whole_unit(const ParamLayout& layout, int unit);
 
-/// The slice's part of an arena that holds as large a part of every unit: sharded segments' first, unit by
-/// unit.
+/// The slice's part of an arena that holds an equal part of every unit: sharded segments first, unit by unit.
 at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena);
 
-/// AdamW's state of what a rank steps: an fp32 master (beside 16-bit parameters alone) and two moments.
+/// AdamW's state for what a rank updates: an fp32 master (with 16-bit parameters only) and two moments.
 struct OptimizerState {
-  /// As plan_optimizer_state has declared it.
+  /// Takes the buffers that plan_optimizer_state declared.
   explicit OptimizerState(PlannedBuffers& buffers, const std::string& where = "shard");
 
-  at::Tensor master, momentum, variance;  // master undefined where there is none
+  at::Tensor master, momentum, variance;  // undefined if there is no master
 };
 
-/// Gives `slice`, whose params are known, its part of the state, and both the seed's first values.
+/// Gives `slice`, whose params are set, its part of the state, and initialises both from the seed.
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
 /// AdamW on a slice, with the scalars of the run's step.
 void adamw_step(const RunContext& context, const ParamLayout& layout, OwnedSlice& slice);
 
-/// Makes what these ranks gather, or sum too, where the backend has windows for it.  Collective, with equal
-/// sizes.
+/// Allocates tensors that these ranks gather (or sum) in a window, if the backend has windows. Collective,
+/// with equal sizes.
 inline MakeMemory window_of(Communicator& ranks, WindowUse use = WindowUse::gathers) {
   return [&ranks, use](Bytes bytes) { return ranks.window(bytes, use); };
 }
 
-/// Of all slices that are not empty.
+/// The gradients of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 
-/// What a strategy's state() is: `last_local` (Passes), then of every slice parameters (the whole segment's
-/// where every rank has them), master (if it is no parameter), momentum, variance and gradients.
+/// A strategy's state(): `last_local` (Passes), then for every slice parameters (the whole segment's, if
+/// every rank has them), master (if there is one besides the parameters), momentum, variance and gradients.
 std::vector<StateSlice> state_of(const StateSlice& last_local, std::span<const OwnedSlice> slices);
 
-/// A sum over ranks on its way to the slice that owns it.
+/// A sum over ranks in flight to the slice that owns it.
 struct PendingSum {
-  /// Where reduce_scatter leaves it: in the slice, or with Write::accumulate in `scratch` (at least as long)
-  /// first.
+  /// Where reduce_scatter writes the sum: the slice itself, or with Write::accumulate `scratch` (at least as
+  /// long) first.
   at::Tensor& lands_in(const at::Tensor& slice, const at::Tensor& scratch, Write write);
-  /// Afterwards the sum is in the slice, and what it was made from may be overwritten.
+  /// Waits. Afterwards the sum is in the slice, and its inputs may be overwritten.
   void wait();
 
   Ticket ticket;
-  at::Tensor sum, into;  // `into` undefined: the sum is where it belongs
+  at::Tensor sum, into;  // `into` is undefined if the sum is already in its place
 };
 
 }  // namespace sc

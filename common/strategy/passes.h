@@ -1,5 +1,5 @@
-// One micro-batch's forward and backward, unit by unit, over buffers that it owns. A strategy says when each
-// unit is computed, and with which vectors.
+// One micro-batch's forward and backward, unit by unit, over buffers that it owns. The strategy decides when
+// each unit is computed, and with which vectors.
 #pragma once
 
 #include <span>
@@ -9,32 +9,32 @@
 
 namespace sc {
 
-/// `params` and `grads` are one unit's vectors, or (spans) those of all units.
-/// Bytes: plan_activation_buffers.
-/// Each call is marked on the timeline; forward of unit 0 begins a micro-batch.
+/// `params` and `grads` are one unit's vectors, or as spans those of all units. The buffers are those of
+/// plan_activation_buffers. Each call is marked on the timeline; forward of unit 0 begins a micro-batch.
 class Passes {
  public:
   Passes(const RunContext& context, const ParamLayout& layout);
 
-  /// Unit 0 embeds the batch, units 1 to L are the blocks, in this order; the last unit computes in head().
+  /// Unit 0 embeds the batch; units 1 to L are the blocks, in this order. The last unit computes in head().
   void forward(int unit, const Batch& batch, const UnitTensors& params);
-  /// Loss and tokens onto `sums`; gradients of the blocks' output, of the head's matrix and of ln_f.
+  /// Adds loss and tokens to `sums`; computes the gradients of the blocks' output, of the head's matrix and
+  /// of ln_f.
   void head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
             Write write, at::Tensor& sums);
-  /// Loss and tokens alone: evaluation.
+  /// Adds loss and tokens to `sums`, for evaluation.
   void head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums);
-  /// From block L down. Leaves what backward_weights of the same unit needs; nothing else may be computed
-  /// between the two.
+  /// Call from block L down. Leaves what backward_weights of the same unit needs; nothing else may be
+  /// computed between the two.
   void backward_input(int unit, const UnitTensors& params);
   void backward_weights(int unit, const UnitTensors& grads, Write write);
-  /// Tied: wte's gradient goes onto the head's part of it, which head() has written.
+  /// With a tied head, wte's gradient is added to the one that head() has written.
   void embed_backward(const Batch& batch, const UnitTensors& grads0, Write write);
-  /// The same where the head's part of wte's gradient is elsewhere, or there is none.
+  /// embed_backward() if the head's part of wte's gradient is elsewhere, or if there is none.
   void embed_backward_alone(const Batch& batch, const UnitTensors& grads0, Write write);
 
-  /// [4] fp64, see common/optim/grad_norm.h: where a step adds them up.
+  /// [4] fp64, the sums of a step; see common/optim/grad_norm.h.
   [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
-  /// The last local gradient, of the first block's input, as StateSlice has it.
+  /// The last local gradient, that of the first block's input, as a StateSlice.
   [[nodiscard]] StateSlice last_local() const;
   [[nodiscard]] const Gpt& gpt() const { return gpt_; }
 

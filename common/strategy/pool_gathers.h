@@ -1,4 +1,4 @@
-// Buffers that units take turns in: what they are called, and how often a step gathers into them. No torch.
+// Buffers that units take turns in: their names, and how often a step gathers into them. No torch.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace sc {
 
-/// Blocks' gradients, while they are whole, take turns in so many buffers.
+/// The number of buffers in which the blocks' whole gradients take turns.
 inline constexpr int kGradPool = 2;
 
-/// The buffer that a unit has: 0 is unit 0's, which tied embedding and head share, 1 the last unit's, and
-/// blocks take turns in the other `pool` of them.
+/// The index of a unit's buffer: 0 for unit 0, shared by tied embedding and head; 1 for the last unit; blocks
+/// take turns in the other `pool` buffers.
 inline std::size_t buffer_of(const ParamLayout& layout, int pool, int unit) {
   if (unit == 0) return 0;
   if (unit == layout.last_unit()) return 1;
   return static_cast<std::size_t>(2 + unit % pool);
 }
 
-/// Of each buffer the elements of the largest unit that has it.
+/// For each buffer, the sizes of the largest unit that uses it.
 inline std::vector<UnitLayout> sizes_of(const ParamLayout& layout, int pool) {
   std::vector<UnitLayout> sizes(static_cast<std::size_t>(2 + pool));
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -33,16 +33,18 @@ inline std::vector<UnitLayout> sizes_of(const ParamLayout& layout, int pool) {
   return sizes;
 }
 
-/// "params_full, a block".
+/// The buffer's name, e.g. "params_full, a block".
 inline std::string name_of_buffer(const char* what, std::size_t buffer) {
   return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
 }
 
-/// Of a unit's parameters, where blocks take turns in `pool` buffers, block b in buffer b % pool; the first
-/// and the last unit have one each. micro: batches of a step, each with a forward and a backward.
+/// How often a step gathers a unit's parameters, if blocks take turns in `pool` buffers, block b in buffer b
+/// % pool, and the first and the last unit have one each. `micro` is the number of micro-batches, each with a
+/// forward and a backward.
 inline std::int64_t gathers_of(const ParamLayout& layout, int pool, std::int64_t micro, int unit) {
   if (unit == 0 || unit == layout.last_unit()) return 1;
-  // Forward finds blocks 1 to pool, which backward used last; backward the last ones; the first forward none.
+  // Without a gather: forward finds blocks 1 to pool, which backward used last (not the first forward);
+  // backward finds the last blocks.
   const bool in_forward = unit > pool, in_backward = unit <= layout.num_blocks() - pool;
   return 1 + (in_forward ? micro - 1 : 0) + (in_backward ? micro : 0);
 }

@@ -12,13 +12,13 @@
 #include "common/base/finite.h"
 #include "common/comm/op_check.h"
 #include "common/memory/ledger.h"
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 
 namespace sc::detail {
 namespace {
 
 bool is_saved(const StateSlice& slice, bool has_master) {
-  // Otherwise they are the rounded master.
+  // With a master, the newest parameters are only its rounded copy.
   if (slice.purpose == Purpose::parameters) return !has_master || slice.version != 0;
   return slice.purpose == Purpose::master || slice.purpose == Purpose::momentum ||
          slice.purpose == Purpose::variance || slice.pending;
@@ -39,8 +39,8 @@ void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f
   }
 }
 
-/// Elements `range` of a tensor as it is here, as parts of the whole one: its runs, or where those are rows
-/// of a matrix its columns.
+/// The elements `range` of a tensor here, as entries of the whole tensor: one per run, or whole columns if
+/// the runs are parts of rows.
 std::vector<std::pair<checkpoint::Entry, Range>> entries_of(const ParamTensor& tensor, Range range) {
   std::vector<std::pair<checkpoint::Entry, Range>> entries;
   if (tensor.is_columns()) {
@@ -70,9 +70,9 @@ SavedState::SavedState(Strategy& strategy, const ParamLayout& layout, Communicat
   const bool has_master =
       std::ranges::any_of(slices, [](const StateSlice& s) { return s.purpose == Purpose::master; });
   std::erase_if(slices, [&](const StateSlice& slice) { return !is_saved(slice, has_master); });
-  const Holders holders(slices, layout, comm);
+  const StatePlacement placement(slices, layout, comm);
   for (const StateSlice& slice : slices) {
-    for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
+    for (const Range& mine : placement.even_share(key_of(slice, layout), slice.range)) {
       for_each_tensor(layout.unit(slice.unit), slice.segment, mine,
                       [&](const ParamTensor& tensor, Range of_tensor, Range /*of_segment*/) {
                         for (auto& [entry, part] : entries_of(tensor, of_tensor)) {
@@ -134,7 +134,8 @@ void SavedState::copy(const at::Tensor& bytes) const {
 // [anchor: by-name-and-range]
 namespace {
 
-// Nothing can be trained from such a number; steps later the loss would be one, and nobody would know whence.
+// Refuses numbers that are not finite: training could not use them, and steps later nobody could tell why the
+// loss is NaN.
 void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, Range of_tensor,
                     const at::Tensor& read) {
   const std::optional<std::int64_t> at = first_nonfinite(bytes_of(read), dtype_of(read));
@@ -145,11 +146,11 @@ void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, 
                    "an older checkpoint, of before the training went wrong: --resume DIR/step-NNNNNN");
 }
 
-/// What of a checkpoint.
+/// The values of one key in a checkpoint.
 struct Source {
   checkpoint::Reader& from;
   const checkpoint::Key& key;
-  bool finite;  // it must be
+  bool finite;  // refuse numbers that are not finite
 
   /// Elements `range` of the whole tensor.
   [[nodiscard]] at::Tensor read(Range range) const {
@@ -160,8 +161,8 @@ struct Source {
   }
 };
 
-/// Elements `range` of a tensor as it is here: run by run, or where those are short whole rows, of which some
-/// columns are taken.
+/// Reads the elements `range` of a tensor here: run by run, or, if runs are parts of rows, from whole rows of
+/// which some columns are kept.
 void read_tensor(const Source& source, const ParamTensor& tensor, Range range, at::Tensor& out) {
   if (!tensor.is_columns()) {
     for_each_run(tensor, range, [&](Range here, std::int64_t whole) {
@@ -189,11 +190,11 @@ void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Re
                is_state = slice.purpose == Purpose::momentum || slice.purpose == Purpose::variance;
     if (!is_weights && !is_state && !slice.pending) continue;
     if (slice.version != 0 && !slice.pending) continue;
-    // An older version of rounded weights is that, and no master.
+    // Older versions of rounded weights are stored as parameters, not as a master.
     const std::string purpose =
         is_weights && slice.version == 0 ? weights : std::string(name_of(slice.purpose));
     for_each_piece(slice.range, [&](Range part) {
-      const at::Tensor values = at::zeros({part.size()}, at::kFloat);  // padding is zero
+      const at::Tensor values = at::zeros({part.size()}, at::kFloat);  // padding becomes zero
       for_each_tensor(layout.unit(slice.unit), slice.segment, part,
                       [&](const ParamTensor& tensor, Range of_tensor, Range of_segment) {
                         const checkpoint::Key key{tensor.name, purpose, slice.version};

@@ -1,5 +1,5 @@
-// A strategy's state by the names of the model's tensors: what this rank writes into a checkpoint, and what
-// it takes out of one that any strategy on any number of ranks has written.
+// A strategy's state by the names of the model's tensors: what this rank writes to a checkpoint, and what it
+// takes from one, which any strategy on any number of ranks may have written.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,34 @@ namespace sc::detail {
 /// The model's tensors, as a manifest lists them.
 std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout);
 
-/// This rank's part: fp32 weights (the master where there is one), momentum and variance, older versions of
-/// rounded parameters, which no master tells, and what is put off or in flight. Of an element that several
-/// ranks hold one of them saves it; each a part. Padding is not saved. Valid until the strategy's next step.
+/// This rank's part of a checkpoint: fp32 weights (the master if there is one), momentum and variance, older
+/// versions of rounded parameters, which no master can reproduce, and what is pending or in flight. If
+/// several ranks hold an element, each saves a part of such elements, so that every element is saved once.
+/// Padding is not saved. Valid until the strategy's next step.
 class SavedState {
  public:
-  /// Collective. The strategy is quiet.
+  /// Collective. The strategy must be quiet.
   SavedState(Strategy& strategy, const ParamLayout& layout, Communicator& comm);
 
   [[nodiscard]] const std::vector<checkpoint::Entry>& entries() const { return entries_; }
   [[nodiscard]] Bytes bytes() const;
-  /// All entries in turn, in pieces of at most kStatePiece elements.
+  /// Passes all entries in order to `take`, in pieces of at most kStatePiece elements.
   void read(const std::function<void(std::size_t entry, std::span<const std::byte> piece)>& take) const;
-  /// All entries one behind the other into `bytes` [at least bytes(), u8, in the host's memory]. Each value
-  /// is copied once: from a GPU at the rate of its link if `bytes` is pinned.
+  /// Copies all entries, one after another, to `bytes` [at least bytes(), u8, in host memory]. Each value is
+  /// copied once, from a GPU at the rate of its link if `bytes` is pinned.
   void copy(const at::Tensor& bytes) const;
 
  private:
-  std::vector<checkpoint::Entry> entries_;  // those of large elements first: each is aligned to its own
+  // Those with larger elements first, so that each is aligned to its own size.
+  std::vector<checkpoint::Entry> entries_;
   struct Source {
     std::shared_ptr<StateValues> values;
-    Range range;  // of them
+    Range range;  // elements of the slice's values
   };
   std::vector<Source> sources_;  // by entry
 };
 
-/// Overwrites what the strategy holds with what `from` has. Nobody talks to anybody; in memory at a time: a
-/// piece.
+/// Overwrites the strategy's state with the checkpoint's. Uses no messages, and memory for one piece.
 ///   Errors  InputError (exit 65).
 void restore_state(Strategy& strategy, const ParamLayout& layout, checkpoint::Reader& from);
 

@@ -1,4 +1,4 @@
-// AdamW's state of what a rank steps, by formula. No torch.
+// AdamW's state for what a rank updates, by formula. No torch.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace sc {
 
-/// Every unit cut evenly over all ranks.
+/// The layout with every unit cut evenly over all ranks.
 inline ParamLayout layout_of(const RunShape& shape) {
   return ParamLayout(shape.workload.model, shape.mesh.world());
 }
 
-/// Of every matrix, what the tensor rank has.
+/// The tensor rank's cut of every matrix.
 inline TensorCut cut_of(const RunShape& shape) {
   return {static_cast<int>(shape.at(Axis::tensor)), static_cast<int>(shape.mesh.size(Axis::tensor))};
 }
 
-/// An fp32 master (beside 16-bit parameters alone) and two moments, `elements` each.
+/// Adds an fp32 master (with 16-bit parameters only) and two moments of `elements` each.
 ///   where  "shard", "full" or "stage", the end of the buffers' names
 void plan_optimizer_state(const RunShape& shape, const Formula& elements, MemoryPlan& plan,
                           const std::string& where = "shard");

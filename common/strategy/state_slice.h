@@ -1,4 +1,4 @@
-// What a strategy holds between steps, by name, wherever it lies: saved, loaded and searched in pieces.
+// A strategy's state between steps, by name and in any place, for saving, loading and searching in pieces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,47 +13,46 @@
 
 namespace sc {
 
-/// The values of one slice: a tensor's, or of a file that stands for memory.
+/// The values of one slice, in a tensor or in a file that stands for memory.
 class StateValues {
  public:
   virtual ~StateValues() = default;
   [[nodiscard]] virtual DType dtype() const = 0;
-  /// Elements [part.begin, part.end), counted from the slice's own first. `into` and `from` [part.size()] may
-  /// have another dtype and device.
+  /// Read or write elements [part.begin, part.end), counted from the slice's first. `into` and `from`
+  /// [part.size()] may have another dtype and device.
   virtual void read(Range part, at::Tensor& into) const = 0;
   virtual void write(Range part, const at::Tensor& from) = 0;
 };
 
 /// A named piece of a strategy's state on this rank. Valid until the strategy's next step.
 struct StateSlice {
-  Purpose purpose;  // parameters, master, momentum, variance; gradients: summed over ranks; workspace: the
-                    // last local gradient (of x before `unit`'s first block)
+  // parameters, master, momentum, variance; gradients: summed over ranks; workspace: the last local gradient
+  // (of x before `unit`'s first block).
+  Purpose purpose;
   int unit;
   Segment segment;
-  Range range;  // elements of the unit's segment that it holds
+  Range range;  // the elements of the unit's segment that it holds
   std::shared_ptr<StateValues> values;
   Place place = Place::device;
   std::int64_t version = 0;  // 0: the newest; 1: the one before it, ...
-  bool pending = false;      // work that is put off: what comes next depends on it
+  bool pending = false;      // pending work, which later results depend on
 
-  /// Elements `part` of the unit's segment, which lie within `range`.
+  /// Reads elements `part` of the unit's segment, which must lie within `range`.
   void read(Range part, at::Tensor& into) const {
     values->read({part.begin - range.begin, part.end - range.begin}, into);
   }
   void write(Range part, const at::Tensor& from) const {
     values->write({part.begin - range.begin, part.end - range.begin}, from);
   }
-  /// All of it, flat, in the host's memory and in its own dtype. For tests and small things.
+  /// A copy of all elements, flat, in host memory and in the slice's dtype. For tests and small slices.
   [[nodiscard]] at::Tensor copy() const;
 };
 
-/// The values of a flat tensor.
 std::shared_ptr<StateValues> in_tensor(const at::Tensor& flat);
 
-/// What is read or written at a time: 16 MiB of fp32.
+/// Elements that are read or written at a time: 16 MiB of fp32.
 inline constexpr std::int64_t kStatePiece = std::int64_t{4} << 20;
 
-/// Calls f(Range) for pieces of `range`, in order.
 template <class F>
 void for_each_piece(Range range, F&& f) {
   for (std::int64_t begin = range.begin; begin < range.end; begin += kStatePiece)

@@ -1,4 +1,4 @@
-// What a lesson's class is, and what it is handed.
+// The base class of lessons, and what a lesson is given.
 #pragma once
 
 #include <concepts>
@@ -27,101 +27,106 @@
 
 namespace sc {
 
-/// What every strategy is built from. The references outlive it.
+/// What every strategy is built from. The referenced objects outlive the strategy.
 struct RunContext {
   const RunShape& shape;
   Communicator& comm;
   Ledger& ledger;
-  const StepScalars& scalars;  // lr is the coming step's; global_norm_and_clip fills in the rest
+  const StepScalars& scalars;  // lr is that of the coming step; global_norm_and_clip sets the rest
   Copies& copies;              // between this rank's device and its host
-  Timeline& timeline;          // marks of what it does, for the trace
-  std::shared_ptr<CommRecord> record =
-      {};                       // for transfers that are neither messages nor copies; null: nobody asks
-  std::int64_t first_step = 0;  // of the run: what is restored has been through so many
+  Timeline& timeline;          // where it marks what it does, for the trace
+  // For transfers that are neither messages nor copies; null: not recorded.
+  std::shared_ptr<CommRecord> record = {};
+  std::int64_t first_step = 0;  // of this run; a restored state has been through so many steps
 };
 
-/// The ranks that differ from this one on these axes alone; null: this one alone does. Collective.
+/// The group of ranks that differ from this one on these axes alone; null if it has one member. Collective.
 inline std::unique_ptr<Communicator> group_of(const RunContext& context, std::initializer_list<Axis> axes) {
   const RankSet ranks = context.shape.mesh.group(context.shape.rank, axes);
   return ranks.count > 1 ? context.comm.split(ranks.first) : nullptr;
 }
 
-/// Device scalars of one optimizer step; nothing in it has been waited for by the host.
+/// Device scalars of one optimizer step. The host has not waited for them.
 struct StepResult {
-  at::Tensor sums;       // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h. Undefined: no
-                         // step's result is known yet
+  // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h. Undefined: no step's result is known
+  // yet.
+  at::Tensor sums;
   at::Tensor grad_norm;  // [] fp32: the global norm before clipping
-  std::optional<std::int64_t> of_step = {};  // where results come later; empty: of the step that returns it
-  std::optional<double> lr = {};  // where a step has several updates: the last one's; empty: the schedule's
+  // The step of the result, if results come later; empty: the current step.
+  std::optional<std::int64_t> of_step = {};
+  std::optional<double> lr = {};  // if a step has several updates, the last one's; empty: the schedule's
 };
 
-/// A tensor that is not the model's and that what comes next depends on.
+/// A tensor that does not belong to the model, but that later results depend on.
 struct InFlight {
-  std::string name;  // no other rank has one of that name; without '@' and '['
+  std::string name;  // unique over all ranks; without '@' and '['
   at::Tensor values;
 };
 
-/// What a run goes on from.
+/// What a run resumes from.
 struct ResumeFrom {
-  std::string pending;            // what the strategy that saved it had to say
-  std::function<void()> restore;  // overwrites what state() and in_flight() show then
+  std::string pending;            // pending() of the strategy that saved it
+  std::function<void()> restore;  // overwrites the tensors of state() and in_flight()
   std::function<std::span<const Batch>()>
-      last_batches;  // of the last step that is done; empty: the run has no such rows any more
+      // Micro-batches of the last step done; empty: the run no longer has these rows.
+      last_batches;
 };
 
-/// How many of what: {"pieces updated", 340}.
+/// Counters with their names: {"pieces updated", 340}.
 using Counts = std::vector<std::pair<std::string, std::int64_t>>;
 
-/// What trains. A lesson derives from it, and names with `using Plans` what is known of it before a run.
+// [anchor: what-a-lesson-gives]
+/// The training algorithm. A lesson derives from it, and its type `Plans` names what is known about it before
+/// a run.
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  /// One optimizer step; may return with work in flight, which quiet() ends.
+  /// One optimizer step. May return with work in flight, which quiet() ends.
   virtual StepResult train_step(std::span<const Batch> micro_batches) = 0;
-  /// What a checkpoint or an evaluation reads is there, and the ranks agree on what they have published; what
-  /// an update has put off stays put off. Training goes on as if it had not been called.
+  /// Makes the state readable for checkpoints and evaluation: nothing is in flight, and the ranks agree on
+  /// what they have published. Pending updates stay pending. Training then continues as if it had not been
+  /// called.
   virtual void quiet() {}
-  /// The end of a run: from here on nothing is put off; the quiet() behind it waits for what was. Returns the
-  /// results that were still to come, in order. Collective.
+  /// Ends a run: nothing stays pending. A quiet() after it waits for the work. Returns the results that were
+  /// still to come, in order. Collective.
   virtual std::vector<StepResult> drain() { return {}; }
-  /// A forward alone, which adds the batch's loss and tokens to `sums`.
+  /// A forward pass that adds the batch's loss and tokens to `sums`.
   virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;
-  /// [4] fp64: what train_step and evaluate add up.
+  /// [4] fp64: the sums to which train_step and evaluate add.
   [[nodiscard]] virtual at::Tensor& sums() = 0;
   /// What this rank holds between steps; layout() names it.
   [[nodiscard]] virtual std::vector<StateSlice> state() const = 0;
   [[nodiscard]] virtual const ParamLayout& layout() const = 0;
 
-  /// Checks what the strategy itself claims (equal replicas, say) after a step of the run, which count from
-  /// 0, outside the operations of a training step.
+  /// Checks the strategy's own claims (for example equal replicas) after step `step`, counted from 0, outside
+  /// the operations of a training step.
   virtual void after_step(std::int64_t /*step*/) {}
-  /// How often after_step() has compared replicas, and found them equal to the bit.
+  /// How many times after_step() has compared replicas and found them equal to the bit.
   [[nodiscard]] virtual std::int64_t replica_checks() const { return 0; }
-  /// A JSON object: what is put off, beside its slices in state(). Its "put_off" says so in words.
-  /// Collective; rank 0's counts.
+  /// A JSON object that describes pending work, besides its slices in state(). Its "put_off" says it in
+  /// words. Collective; rank 0's is used.
   virtual std::string pending() { return "{}"; }
-  /// Of that, this rank's tensors that are not the model's.
+  /// This rank's tensors of pending work that do not belong to the model.
   virtual std::vector<InFlight> in_flight() { return {}; }
-  /// Goes on from a checkpoint. False: what was put off is none of its own, and is dropped.
+  /// Continues from a checkpoint. Returns false if the pending work was another strategy's, and is dropped.
   virtual bool resume(const ResumeFrom& from) {
     from.restore();
     return from.pending == "{}";
   }
-  /// What it has counted, of all ranks together, in words; the record names it so. At a run's end;
-  /// collective.
+  /// Counters over all ranks, under the names that the record uses. Called at a run's end; collective.
   virtual Counts counts(Communicator& /*comm*/) { return {}; }
-  /// On rank 0: when the ranks did what. At a run's end; collective.
+  /// On rank 0: when each rank did what. Called at a run's end; collective.
   virtual std::optional<Timetable> timetable(Communicator& /*comm*/) { return {}; }
 };
 
-/// What run_lesson runs.
+/// What run_lesson can run.
 template <class S>
 concept Lesson = std::derived_from<S, Strategy> && std::derived_from<typename S::Plans, Plans> &&
     std::constructible_from<S, RunContext&, const typename S::Plans::Options&>;
 
-/// Loss over the batches of all ranks, in nats a token: the same number on all of them. `next(round)` gives
-/// this rank's, an empty span on all ranks at the end. Collective.
+/// The loss over the batches of all ranks, in nats per token, the same number on all of them. `next(round)`
+/// gives this rank's batches, and an empty span on all ranks at the end. Collective.
 template <class Next>
 double evaluate_rounds(Strategy& strategy, Communicator& comm, Next next) {
   strategy.quiet();
@@ -131,13 +136,13 @@ double evaluate_rounds(Strategy& strategy, Communicator& comm, Next next) {
     const std::span<const Batch> batches = next(round);
     if (batches.empty()) break;
     for (const Batch& batch : batches) strategy.forward_loss(batch, sums);
-    (void)sums[kTokens].item();  // the next round's tokens go where these were
+    (void)sums[kTokens].item();  // waits, because the next round's tokens overwrite these
   }
   comm.all_reduce(sums, {OpPurpose::sums}).wait();
   return mean_loss(sums);
 }
 
-/// The end of a run: nothing is put off or in flight after it. Collective.
+/// Ends a run: afterwards nothing is pending or in flight. Collective.
 inline std::vector<StepResult> drain(Strategy& strategy) {
   std::vector<StepResult> results = strategy.drain();
   strategy.quiet();

@@ -12,13 +12,13 @@
 #include "common/model/hf_names.h"
 #include "common/model/hf_weights.h"
 #include "common/storage/atomic_dir.h"
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 #include "common/strategy/strategy.h"
 
 namespace sc::detail {
 namespace {
 
-/// What --save and --init are about.
+/// The slices that --save and --init work on.
 struct Weights {
   explicit Weights(Strategy& strategy) {
     for (StateSlice& slice : strategy.state()) {
@@ -29,8 +29,8 @@ struct Weights {
     }
   }
   std::vector<StateSlice> slices;
-  Purpose exact =
-      Purpose::parameters;  // which of them hold the exact values: the fp32 master where there is one
+  // The purpose with the exact values: the fp32 master if there is one.
+  Purpose exact = Purpose::parameters;
 };
 
 UnitTensors zeros_of(const ParamLayout& layout, int unit) {
@@ -39,13 +39,14 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-/// A strategy's vectors, and where what is in them lies in those of the whole model: the same place, unless
-/// tensor ranks have parts of matrices.
+/// Maps a strategy's vectors to those of the whole model: the places are the same, unless tensor ranks have
+/// parts of matrices.
 struct Cut {
   explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
 
   [[nodiscard]] bool is_cut() const { return here.cut().ranks > 1; }
-  /// Calls f(elements of `piece`, counted from its first, as many of a segment of the whole unit).
+  /// Calls f(elements of `piece`, the equally many elements of a segment of the whole unit) for each
+  /// contiguous part.
   template <class F>
   void for_each_piece_of(const StateSlice& slice, Range piece, const UnitTensors& of_whole,
                          const F& f) const {
@@ -75,30 +76,30 @@ void read_piece(const StateSlice& slice, Range piece, const Cut& cut, const Unit
 void write_piece(const StateSlice& slice, Range piece, const Cut& cut, const UnitTensors& whole) {
   if (!cut.is_cut())
     return slice.write(piece, whole.segment(slice.segment).narrow(0, piece.begin, piece.size()));
-  at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding is zero
+  at::Tensor values = at::zeros({piece.size()}, at::kFloat);  // padding becomes zero
   cut.for_each_piece_of(slice, piece, whole, [&](Range here, const at::Tensor& from) {
     values.narrow(0, here.begin, here.size()).copy_(from);
   });
   slice.write(piece, values);
 }
 
-// The unit's parameters on every rank. What not all ranks have is summed: exact, because one rank provides
-// each element, and the others have zeros there.
-UnitTensors whole_unit(const Weights& state, const Holders& holders, const Cut& cut, int unit,
+// The unit's parameters on every rank. What not all ranks have is summed, which is exact: one rank provides
+// each element, and the others contribute zeros.
+UnitTensors whole_unit(const Weights& state, const StatePlacement& placement, const Cut& cut, int unit,
                        Communicator& comm) {
   UnitTensors whole = zeros_of(cut.whole, unit);
   for (const StateSlice& slice : state.slices) {
     if (slice.unit != unit || slice.purpose != state.exact) continue;
     const Range all{0, cut.here.unit(unit).size(slice.segment)};
     const StateKey key = key_of(slice, cut.here);
-    const bool here = !cut.is_cut() && holders.on_all(key, all.size());
-    for (const Range& part : here ? std::vector{all} : holders.lowest(key, all))
+    const bool here = !cut.is_cut() && placement.on_all(key, all.size());
+    for (const Range& part : here ? std::vector{all} : placement.lowest(key, all))
       for_each_piece(shared(part, slice.range), [&](Range piece) { read_piece(slice, piece, cut, whole); });
   }
   for (const Segment segment : {Segment::sharded, Segment::whole}) {
     const StateKey key{state.exact, 0, unit, segment};
     const Range all{0, cut.whole.unit(unit).size(segment)};
-    if (!cut.is_cut() && holders.on_all(key, all.size())) continue;
+    if (!cut.is_cut() && placement.on_all(key, all.size())) continue;
     if (!whole.segment(segment).defined()) continue;
     at::Tensor sum = whole.segment(segment);
     comm.all_reduce(sum, {OpPurpose::parameters, unit}).wait();
@@ -127,10 +128,10 @@ std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& lay
 void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take) {
   const Weights state(strategy);
-  const Holders holders(state.slices, layout, comm);
+  const StatePlacement placement(state.slices, layout, comm);
   const Cut cut(layout);
   for (int unit = 0; unit < layout.num_units(); ++unit)
-    take(unit, whole_unit(state, holders, cut, unit, comm));
+    take(unit, whole_unit(state, placement, cut, unit, comm));
 }
 
 void check_save_path(FileOps& ops, const Path& path, const GptConfig& config) {
@@ -145,11 +146,11 @@ void check_save_path(FileOps& ops, const Path& path, const GptConfig& config) {
 void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,
                   const std::string& path, const std::function<void()>& meet) {
   const Weights state(strategy);
-  const Holders holders(state.slices, layout, comm);
+  const StatePlacement placement(state.slices, layout, comm);
   const Cut cut(layout);
   const auto next = [&](int unit) {
     meet();
-    return whole_unit(state, holders, cut, unit, comm);
+    return whole_unit(state, placement, cut, unit, comm);
   };
   if (comm.rank() == Rank{0}) {
     atomic_write_file(ops, path, [&](File& file) { export_hf_weights(file, cut.whole, DType::f32, next); });

@@ -1,4 +1,4 @@
-// Weights into and out of a strategy, whatever it shards, through Hugging Face's safetensors files.
+// Loads and saves the weights of any strategy, however it shards them, in Hugging Face's safetensors files.
 #pragma once
 
 #include <functional>
@@ -11,26 +11,26 @@
 
 namespace sc::detail {
 
-/// Overwrites the strategy's parameters (and fp32 master) with those of `path`. One unit is in memory at a
-/// time, beside the ledger.
+/// Overwrites the strategy's parameters (and fp32 master) with those in `path`. One unit at a time is in
+/// memory, outside the ledger.
 ///   Returns  HfWeights::notes().
 ///   Errors   InputError (exit 65) for a file that is not this model's.
 std::vector<std::string> load_weights(Strategy& strategy, const ParamLayout& layout, const std::string& path);
 
-/// Calls take(unit, values) for every unit in turn, on every rank: all of its parameters, exact (the fp32
-/// master's where there is one), fp32 in host memory, laid out as layout.whole() says, whatever the strategy
-/// shards or cuts. Collective.
+/// Calls take(unit, values) for every unit in turn, on every rank: all of the unit's parameters, exact (from
+/// the fp32 master if there is one), fp32 in host memory, laid out like layout.whole(), however the strategy
+/// shards or cuts them. Collective.
 void for_each_whole_unit(Strategy& strategy, const ParamLayout& layout, Communicator& comm,
                          const std::function<void(int unit, const UnitTensors& values)>& take);
 
-/// Before a run whose end would be too late for it: can a file be written at `path`? Makes missing parent
-/// directories.
-///   Errors  InputError: exit 73; exit 65 where transformers would load it by a config.json of another model.
+/// Checks before a run whether a file can be written at `path` at its end. Makes missing parent directories.
+///   Errors  InputError: exit 73; exit 65 if transformers would load the file with a config.json of another
+///           model.
 void check_save_path(FileOps& ops, const Path& path, const GptConfig& config);
 
-/// Writes all parameters to `path` on rank 0, complete or not at all, and write_hf_config(). Collective: what
-/// a rank does not hold comes from the others, a unit at a time.
-///   meet  called by all ranks before each unit and at the end: where the others wait while rank 0 writes.
+/// Writes all parameters to `path` on rank 0, completely or not at all, and calls write_hf_config().
+/// Collective: other ranks send what rank 0 lacks, one unit at a time.
+///   meet  called by all ranks before each unit and at the end; the others wait in it while rank 0 writes.
 void save_weights(Strategy& strategy, const ParamLayout& layout, Communicator& comm, FileOps& ops,
                   const std::string& path, const std::function<void()>& meet);
 

@@ -14,15 +14,15 @@
 
 namespace sc {
 
-/// What part of a program an operation or a step belongs to. Plans speak of `train` alone.
+/// The part of a program that an operation or a step belongs to. Plans contain `train` alone.
 enum class Phase : std::uint8_t { setup, train, eval, check };
 constexpr std::string_view name_of(Phase phase) {
   constexpr std::string_view kNames[] = {"setup", "train", "eval", "check"};
   return kNames[static_cast<int>(phase)];
 }
 
-/// What takes a while, ends by itself and is waited for: messages between ranks, and one rank's own copies
-/// between its device and its host, and transfers from and to a disk.
+/// The kinds of asynchronous operations: messages between ranks, a rank's copies between its device and its
+/// host, and transfers to and from a disk.
 enum class CommKind : std::uint8_t {
   all_reduce,
   reduce_scatter,
@@ -44,7 +44,7 @@ constexpr std::string_view name_of(CommKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-/// Over what an operation's bytes go.
+/// The path that an operation's bytes take: between ranks, between device and host, or to and from a disk.
 enum class Way : std::uint8_t { wire, link, disk };
 constexpr std::string_view name_of(Way way) {
   constexpr std::string_view kNames[] = {"wire", "link", "disk"};
@@ -55,9 +55,9 @@ constexpr Way way_of(CommKind kind) {
   return kind < CommKind::disk_read ? Way::link : Way::disk;
 }
 
-/// What an operation carries.
+/// The payload of an operation.
 enum class OpPurpose : std::uint8_t {
-  none,  // not said
+  none,  // not stated
   parameters,
   gradients,  // of parameters
   activations,
@@ -65,11 +65,11 @@ enum class OpPurpose : std::uint8_t {
   states,   // of the optimizer: master, momentum, variance
   sums,     // loss, tokens, sum of squares, overflow flag
   scalars,  // learning rate, step, clip
-  hashes,   // of parameters, to be compared
+  hashes,   // of parameters, for comparison between ranks
   tokens,
-  numbers,   // anything else that ranks tell each other
-  text,      // the same in words
-  addresses  // what ranks need to reach each other
+  numbers,   // any other numbers
+  text,      // any other text
+  addresses  // what ranks need to reach each other's memory
 };
 constexpr std::string_view name_of(OpPurpose purpose) {
   constexpr std::string_view kNames[] = {
@@ -80,45 +80,45 @@ constexpr std::string_view name_of(OpPurpose purpose) {
 }
 
 inline constexpr int kNoUnit = -1;
-/// The same, and of which unit of the model.
+/// The payload of an operation, and the unit of the model that it belongs to.
 struct What {
   OpPurpose purpose = OpPurpose::none;
-  int unit = kNoUnit;  // 0 the embedding, 1 to L the blocks, then the head; kNoUnit: of none, or of several
+  int unit = kNoUnit;  // 0 the embedding, 1 to L the blocks, then the head; kNoUnit: none, or several
   bool operator==(const What&) const = default;
 };
 
-/// One kind of operation. `elements` counts the whole logical tensor: all_reduce, broadcast, send, recv: the
-/// tensor; reduce_scatter and all_gather: the full one, ranks * shard.
+/// One kind of operation. `elements` counts the whole logical tensor: for all_reduce, broadcast, send and
+/// recv the tensor, for reduce_scatter and all_gather the full one, which is ranks * shard.
 struct Operation {
   CommKind kind{};
   DType dtype{};
   Elements elements;
-  WorldSize ranks{1};  // of the group; of a copy or a transfer: this one
-  int stride = 1;      // from one rank of the group to the next, in the world; 0: they are not evenly spaced
+  WorldSize ranks{1};  // of the group; 1 for a copy or a transfer
+  int stride = 1;      // distance in the world between neighbours of the group; 0: not evenly spaced
   OpPurpose purpose = OpPurpose::none;
   int unit = kNoUnit;
   auto operator<=>(const Operation&) const = default;
   [[nodiscard]] What what() const { return {purpose, unit}; }
-  /// Alike in kind, dtype, elements and ranks.
+  /// The operation without its payload: equal for equal kind, dtype, elements and ranks.
   [[nodiscard]] Operation without_names() const { return {kind, dtype, elements, ranks}; }
 };
 
-/// How often each operation happens in one training step on one rank.
+/// How often one rank issues each operation in one training step.
 struct CommPlan {
   std::map<Operation, std::int64_t> count;
-  /// An operation of nothing is none.
+  /// Adds an operation; one without elements is not added.
   void add(const Operation& op, std::int64_t times = 1);
   void add(Operation op, const What& what, std::int64_t times = 1);
-  /// The same operations, alike ones together: what tables show.
+  /// The plan without payloads, with equal operations added up: what tables show.
   [[nodiscard]] CommPlan without_names() const;
   bool operator==(const CommPlan&) const = default;
 };
 
-/// Whom an operation meets.
+/// The ranks that an operation communicates with.
 struct Meeting {
   RankSet group;
-  std::optional<Rank> peer;     // of a send or receive, in the world
-  std::int64_t collective = 0;  // else: which of the group's collectives it is, 1, 2, ...
+  std::optional<Rank> peer;     // of a send or receive, as a rank of the world
+  std::int64_t collective = 0;  // otherwise the sequence number of the group's collective: 1, 2, ...
   bool operator==(const Meeting&) const = default;
 };
 
@@ -129,41 +129,39 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// The part of an all_reduce of n elements that rank r sums: [min(n, r c), min(n, (r + 1) c)) with
-/// c = ceil(n / N). So the first ranks have c elements each, then one may have fewer, and the last ones may
-/// have none.
+/// The slice of an all_reduce of n elements that rank r sums: [min(n, r c), min(n, (r + 1) c)) with c =
+/// ceil(n / N). The first ranks get c elements each; the next may get fewer, and the last ones none.
 constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
   const std::int64_t n = elements.value(), r = to_int(rank), c = ceil_div(n, to_int(world));
   return {r * c < n ? r * c : n, (r + 1) * c < n ? (r + 1) * c : n};
 }
 
-/// Bytes that `rank` of op's group sends, exactly but for a broadcast, for any count (Local counts what Mpi
-/// sends):
+/// Bytes that `rank` of op's group sends. Exact for any count, except for a broadcast. (Local reports what
+/// Mpi would send.)
 ///   reduce_scatter, all_gather  (N-1)/N of the full tensor
 ///   all_reduce                  n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other
-///                               rank's slice, then its own to all. 2(N-1)/N of n if N divides n, or if
-///                               N = 2; over all ranks the sum is always 2(N-1) n. Rank 0 sends the most.
-///   broadcast                   the tensor once, as root and as every forwarding rank of the chain; its last
-///                               rank sends none, but counts as any other: the operation does not say who is
-///                               last
+///                               rank's slice, then its own to all. 2(N-1)/N of n if N divides n, or if N =
+///                               2; over all ranks the sum is always 2(N-1) n. Rank 0 sends the most.
+///   broadcast                   the tensor once, for the root and for every forwarding rank of the chain.
+///                               The last rank sends nothing but is counted like the others, since the
+///                               operation does not say which rank is last
 ///   send                        the tensor
-///   recv, barrier, and what is no message: none
-/// A group of one sends nothing. Without `rank`: of the rank that sends the most, which is every rank where
-/// the counts divide.
+///   all others                  nothing
+/// A group of one sends nothing. Without `rank`: bytes of the rank that sends the most, which is every rank
+/// if the counts divide.
 Bytes wire_bytes(const Operation& op, Rank rank = Rank{0});
 
-/// Bytes that `rank` of the world moves over one way: it sends them, or copies them, or reads and writes
-/// them.
-/// Of a part of the world the rank in it is taken to be rank / stride % ranks, as a mesh has it.
+/// Bytes that `rank` of the world moves over one path: sends, copies, or reads and writes. In a group that is
+/// a part of the world, its group rank is rank / stride % ranks, as in a mesh.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
-/// "all_reduce of block 7's gradients (50,048 f32)"; without a purpose "all_reduce of 50,048 f32".
-///   last_unit  of the model; without it a unit is a number: "unit 7's".
+/// "all_reduce of block 7's gradients (50,048 f32)"; without a payload "all_reduce of 50,048 f32".
+/// `last_unit` is the model's last unit; without it a unit is a number: "unit 7's".
 std::string describe(const Operation& op, int last_unit = kNoUnit);
-/// "block 7", "the embedding", "the head"; without last_unit "unit 7".
+/// "block 7", "the embedding" or "the head"; without last_unit "unit 7".
 std::string unit_in_words(int unit, int last_unit);
-/// For tables: the same with a unit's number, and with how many ranks take part where a group is not all
-/// `world`: "..., 2 ranks", and how far apart they are where that is not one.
+/// describe() for tables, with unit numbers. If a group is not all of `world`, its size is added ("..., 2
+/// ranks"), and the distance of its ranks if that is not one.
 std::string describe(const Operation& op, WorldSize world);
 
 }  // namespace sc

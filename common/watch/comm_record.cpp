@@ -101,7 +101,7 @@ void CommRecord::set_waiting(Pending& pending, bool waiting) {
   pending.op.waiting = waiting;
   if (board_ == nullptr) return;
   board_->add_waiting(rank_, waiting ? 1 : -1);
-  // Of several waits the oldest operation's: a GPU may be behind with many.
+  // Among several waits, the one for the oldest operation counts, since a GPU may be behind with many.
   for (const auto& [number, waited_for] : pending_) {
     if (!waited_for.op.waiting) continue;
     board_->set_meeting(rank_, waited_for.op.with);
@@ -143,7 +143,7 @@ void CommRecord::forget(std::int64_t number) {
 void CommRecord::replayed(std::function<bool()> ended) {
   const std::lock_guard lock(mutex_);
   if (!last_) return;
-  forget_launches();  // their moments have been passed again, or will be
+  forget_launches();  // the GPU passes their moments again
   for (Captured& op : captured_) {
     op.span.phase = phase_;
     op.span.step = step_;
@@ -158,7 +158,7 @@ void CommRecord::replayed(std::function<bool()> ended) {
   run_on(number, kept, std::move(ended));
 }
 
-// Its host has gone on; its GPU may not have.
+// The host has gone on after the wait, but the GPU may not have passed it.
 void CommRecord::run_on(std::int64_t number, Pending& pending, std::function<bool()> ended) {
   sweep(false);
   if (ended && !ended()) {
@@ -192,7 +192,7 @@ CommRecord::Place CommRecord::keep(const OpSpan& span) {
   return spans_.size() - 1;
 }
 
-// A GPU measures the wait: what it has measured is read later.
+// Queues a wait that a GPU measures; its times are read later.
 void CommRecord::measure(const Pending& pending, const GpuTimes& times) {
   if (!times.captured) {
     timed_.push_back({times, pending.place});
@@ -218,7 +218,7 @@ std::chrono::nanoseconds CommRecord::waited() const {
   return waited_;
 }
 
-// What has been measured before belongs to what came before.
+// Reads first, so that earlier measurements count for the time before the reset.
 void CommRecord::reset_waited() {
   const std::lock_guard lock(mutex_);
   read_all();
@@ -234,7 +234,7 @@ void CommRecord::read_all() {
   std::erase_if(timed_, [this](const Timed& timed) { return read(timed); });
 }
 
-// False while the GPU has not come past the wait.
+// False if the GPU has not passed the wait yet.
 bool CommRecord::read(const Timed& timed) {
   const GpuTimes& t = timed.times;
   const std::optional<std::chrono::nanoseconds> waited = t.wait_ended->since(*t.wait_began);

@@ -1,5 +1,5 @@
-// What a rank has communicated: how often, when, and what has not ended yet, which a watchdog asks for. No
-// torch.
+// A rank's communication: how often, when, and which operations have not ended yet; the watchdog asks for
+// those. No torch.
 #pragma once
 
 #include <array>
@@ -27,21 +27,21 @@ struct OutstandingOp {
   std::int64_t number = 0;
   Operation op;
   Meeting with;
-  bool waiting = false;  // somebody is inside its wait or is issuing it, or a GPU waits for it
+  bool waiting = false;  // somebody waits for it or is issuing it, or a GPU waits for it
   Phase phase{};
   std::int64_t step = 0;
-  bool replayed = false;  // a graph was launched, and this is the last operation of those that it holds
+  bool replayed = false;  // stands for a launched graph: the last operation captured in it
   bool operator==(const OutstandingOp&) const = default;
 };
 
 struct RecordOptions {
-  std::int64_t keep_steps = 64;    // recorded() knows at least that many of the last steps of each phase
-  std::int64_t trace_steps = 0;    // spans are kept of steps below this, of every phase
-  ProgressBoard* board = nullptr;  // told of every operation; outlives the record
-  int last_unit = kNoUnit;         // of the model, for the board's words
+  std::int64_t keep_steps = 64;    // recorded() covers at least this many of the last steps of each phase
+  std::int64_t trace_steps = 0;    // spans are kept for steps below this, in every phase
+  ProgressBoard* board = nullptr;  // receives every operation; must outlive the record
+  int last_unit = kNoUnit;         // of the model, for messages
 };
 
-/// One record a rank, shared by its world communicator and all splits. Thread-safe.
+/// The record of one rank, shared by its world communicator and all splits. Thread-safe.
 class CommRecord {
  public:
   using Clock = OpSpan::Clock;
@@ -50,59 +50,62 @@ class CommRecord {
 
   void set_phase(Phase phase);
   void set_step(std::int64_t step);
-  /// What the strategy has come to, for the board.
+  /// What the strategy is doing now, shown on the board.
   void set_doing(std::string_view doing);
 
-  /// What was issued in that step: what plans are checked against. Empty if there was nothing.
-  ///   Errors  std::out_of_range for a step that is not kept any more.
+  /// The operations issued in a step, which are compared with the plan. Empty if there were none.
+  ///   Errors  std::out_of_range for a step that is no longer kept.
   [[nodiscard]] CommPlan recorded(Phase phase, std::int64_t step) const;
-  /// Inside waits since the last reset; of several threads: the sum. Of waits that a GPU measures: what
-  /// read_gpu_times() has found.
+  /// Time spent inside waits since the last reset, summed over threads. Waits that a GPU measures are
+  /// included after read_gpu_times() has read them.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
   void reset_waited();
-  /// Takes over what the GPU has measured since, in waits and in spans: to be called where the host has
-  /// waited for the GPU; it never blocks. What it has not come past yet is left for the next call, but at
-  /// most kMostUnread waits, and of a graph only those of its last launch.
+  /// Reads what the GPU has measured since the last call, for waits and spans. Call it after the host has
+  /// waited for the GPU; it never blocks. Waits that the GPU has not passed yet are left for the next call,
+  /// but at most kMostUnread of them, and for a graph only those of its last launch.
   void read_gpu_times();
-  /// Spans that a GPU measures are laid on the host's clock by this; until then they hold the host's times.
+  /// The origin by which GPU times are placed on the host's clock. Until it is set, spans hold the host's
+  /// times.
   void set_gpu_origin(GpuOrigin origin);
   [[nodiscard]] std::vector<OpSpan> spans() const;
-  /// Oldest first. Never blocks on a transport.
+  /// Operations that have not ended, oldest first. Never blocks on a transport.
   [[nodiscard]] std::vector<OutstandingOp> outstanding();
   [[nodiscard]] std::int64_t operations() const;
 
-  // For the communicator.
+  // The functions below are called by communicators.
+
   /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
-  /// may have to meet the others first. Returns the operation's number.
-  ///   of_step  the training step it counts for, where a thread beside the steps issues it; empty: the
-  ///            present one.
+  /// may have to wait for other ranks. Returns the operation's number.
+  ///   of_step  the training step that it counts for, if another thread than that of the steps issues it;
+  ///            empty: the current step.
   std::int64_t issuing(const Operation& op, Bytes sent, const Meeting& with, Clock::time_point at,
                        std::optional<std::int64_t> of_step = {});
-  /// `ended` is asked by outstanding() under the record's lock until wait_ended() or forget().
+  /// `ended` is called by outstanding() under the record's lock until wait_ended() or forget().
   void issued(std::int64_t number, std::function<bool()> ended);
-  /// It was refused, and counts nowhere.
+  /// The operation was refused and is not counted.
   void withdrawn(std::int64_t number);
   void wait_began(std::int64_t number);
-  /// `ended`: TicketState::ended_later(). Until it is true the operation is outstanding and the rank waits,
-  /// although its host has gone on: nobody notices otherwise that a GPU hangs. `times`:
+  /// `ended` is TicketState::ended_later(). Until it returns true the operation is outstanding and the rank
+  /// waits although its host goes on; otherwise nobody would notice that a GPU hangs. `times` is
   /// TicketState::gpu_times().
   void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
                   std::function<bool()> ended = nullptr, const GpuTimes& times = {});
   void forget(std::int64_t number);
-  /// A captured graph that holds operations was launched: counts as the last operation again, outstanding
-  /// until `ended`; the waits of all captured operations are read again. Does nothing before the first
-  /// operation, and adds nothing to recorded().
+  /// A captured graph that holds operations was launched. Its last operation is outstanding again until
+  /// `ended`, and the waits of all captured operations are read again. Does nothing before the first
+  /// operation; adds nothing to recorded().
   void replayed(std::function<bool()> ended);
-  /// That graph is gone.
+  /// The captured graph was destroyed.
   void forget_captured();
 
  private:
-  /// Of one phase.
+  /// The kept steps of one phase.
   struct Steps {
     std::map<std::int64_t, CommPlan> plans;
-    std::int64_t forgotten_before = std::numeric_limits<std::int64_t>::min();  // steps that are not kept
+    // steps before this one are not kept
+    std::int64_t forgotten_before = std::numeric_limits<std::int64_t>::min();
   };
-  using Place = std::optional<std::size_t>;  // among the spans that are kept
+  using Place = std::optional<std::size_t>;  // index into the kept spans
   struct Pending {
     OutstandingOp op;
     OpSpan span = {};  // as issued
@@ -127,7 +130,7 @@ class CommRecord {
   void forget_launches();
   void set_waiting(Pending& pending, bool waiting);
   void run_on(std::int64_t number, Pending& pending, std::function<bool()> ended);
-  /// Forgets operations that a GPU has ended since; stops at the first that it has not, or looks at all.
+  /// Forgets operations that a GPU has ended; stops at the first one that has not ended, unless `all`.
   void sweep(bool all);
 
   const Rank rank_;
@@ -140,13 +143,13 @@ class CommRecord {
   std::array<Steps, 4> phases_;
   std::chrono::nanoseconds waited_{0};
   std::vector<OpSpan> spans_;
-  std::set<std::size_t> unreal_;    // of them, those of operations that were captured, not run
+  std::set<std::size_t> unreal_;    // spans of operations that were captured, not run
   std::deque<Timed> timed_;         // not read yet
   std::vector<Captured> captured_;  // in the order of their waits
   std::optional<GpuOrigin> origin_;
   std::map<std::int64_t, Pending> pending_;  // by number
-  std::deque<std::int64_t> running_;         // of them, those that were waited for
-  std::optional<OutstandingOp> last_;        // the last one issued
+  std::deque<std::int64_t> running_;         // those of pending_ that were waited for
+  std::optional<OutstandingOp> last_;        // the one issued last
 };
 
 }  // namespace sc

@@ -9,19 +9,19 @@ namespace {
 
 using At = OpSpan::Clock::time_point;
 
-// What one event does to one unit's cell.
+// The effect of one event on the contents of one unit.
 struct Effect {
   At at;
   Content what{};
   int unit = 0;
   std::optional<Extent> extent = {};
-  int more = 0;  // copies
+  int more = 0;  // change of the number of copies
   std::optional<int> copies = {};
 };
 
 class Effects {
  public:
-  Effects(const Contents& contents, const HeldModel& model, const Happened& happened)
+  Effects(const Contents& contents, const ModelFacts& model, const Happened& happened)
       : contents_(contents), last_unit_(model.last_unit), model_(model), happened_(happened) {
     for (const OpSpan& op : happened.operations)
       gathers_ |= op.op.purpose == OpPurpose::parameters && op.op.kind == CommKind::all_gather;
@@ -32,8 +32,8 @@ class Effects {
   }
   [[nodiscard]] const std::vector<Effect>& all() const { return all_; }
 
-  // Sets of a unit's activations that are there when the first step begins: forward of these micro-batches is
-  // over.
+  // The number of sets of a unit's activations at the beginning of the first step: those of micro-batches
+  // whose forward ended before.
   [[nodiscard]] int sets_before(int unit) const {
     std::optional<int> forward, backward;
     for (const Timeline::Span& span : happened_.spans) {
@@ -45,8 +45,7 @@ class Effects {
     }
     return forward && backward ? std::max(0, *forward - *backward) : 0;
   }
-  // All units that a span or a change speaks of: its own, or those of the part that it lies in, or of all
-  // parts.
+  // The units that a span or a change concerns: its own unit, its whole part, or all parts.
   [[nodiscard]] std::vector<int> units_of(int unit, bool whole_part) const {
     std::vector<int> units;
     for (const UnitRange& part : parts())
@@ -71,7 +70,8 @@ class Effects {
     if (!span.computed || span.on_host) return;
     const Computed& c = *span.computed;
     for (const int unit : units_of(c.unit, !span.name.empty())) {
-      const bool keeps = unit != last_unit_ || !contents_.parts.empty();  // the head's are used up at once
+      // the head's activations are used up at once
+      const bool keeps = unit != last_unit_ || !contents_.parts.empty();
       if (c.pass == Pass::forward && keeps) count(span.begin, unit, 1);
       if (writes_gradient(c.pass)) put(span.begin, Content::gradients, unit, Extent::whole);
       if (ends_backward(c.pass) && keeps) count(span.end, unit, -1);
@@ -99,7 +99,7 @@ class Effects {
     }
   }
 
-  // Operations that are alike and were issued one after the other move one unit's contents together.
+  // Equal operations that were issued one after another move one unit's contents together.
   void operations() {
     const std::span<const OpSpan> ops = happened_.operations;
     for (std::size_t i = 0; i < ops.size();) {
@@ -137,14 +137,14 @@ class Effects {
 
   const Contents& contents_;
   const int last_unit_;
-  const HeldModel& model_;
+  const ModelFacts& model_;
   const Happened& happened_;
   bool gathers_ = false;
   std::vector<Effect> all_;
 };
 
-// whole: what is there of all that a rank computes with.
-void apply(const Effect& effect, Extent whole, Holding& cell) {
+// `whole` is the extent of a unit of which everything that the rank computes with is present.
+void apply(const Effect& effect, Extent whole, ContentChange& cell) {
   cell.at = effect.at;
   if (effect.extent) cell.extent = *effect.extent;
   if (effect.copies) cell.copies = *effect.copies;
@@ -160,12 +160,13 @@ std::string_view name_of(Extent extent) {
   return kNames[static_cast<int>(extent)];
 }
 
-std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& model, const Happened& happened) {
+std::vector<ContentChange> content_changes_of(const Contents& contents, const ModelFacts& model,
+                                              const Happened& happened) {
   if (!contents.unknown.empty()) return {};
   const Effects effects(contents, model, happened);
   const Extent slice = model.alone ? Extent::whole : Extent::slice,
                whole = contents.cut ? slice : Extent::whole;
-  std::map<std::pair<Content, int>, Holding> cells;
+  std::map<std::pair<Content, int>, ContentChange> cells;
   const auto rest = [&](Content what, int unit, Extent extent, int copies = 1) {
     const Extent there = extent == Extent::slice ? slice : extent;
     cells[{what, unit}] = {happened.begin, what, unit, there, copies};
@@ -177,13 +178,13 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
     const int sets = effects.sets_before(unit);
     rest(Content::activations, unit, sets > 0 ? whole : Extent::free, sets);
   }
-  std::vector<Holding> rows;
-  const auto add = [&rows](const Holding& cell) {
+  std::vector<ContentChange> rows;
+  const auto add = [&rows](const ContentChange& cell) {
     rows.push_back(cell);
     rows.back().copies = std::max(1, cell.copies);
   };
   auto effect = effects.all().begin();
-  // What a step counts as its own may have begun before it, on another thread.
+  // Effects before `begin` belong to the initial contents: another thread may begin a step's work early.
   for (; effect != effects.all().end() && effect->at <= happened.begin; ++effect)
     if (const auto found = cells.find({effect->what, effect->unit}); found != cells.end())
       apply(*effect, whole, found->second);
@@ -193,8 +194,8 @@ std::vector<Holding> holdings_of(const Contents& contents, const HeldModel& mode
   }
   for (; effect != effects.all().end(); ++effect) {
     const auto found = cells.find({effect->what, effect->unit});
-    if (found == cells.end()) continue;  // of a unit of another rank: the copy of a tied matrix
-    const Holding before = found->second;
+    if (found == cells.end()) continue;  // a unit of another rank: the copy of a tied matrix
+    const ContentChange before = found->second;
     apply(*effect, whole, found->second);
     if (found->second.extent != before.extent || found->second.copies != before.copies) add(found->second);
   }

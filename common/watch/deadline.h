@@ -1,5 +1,4 @@
-// A stretch of a program that must not last: where no watchdog sees a hang yet, or any more. No torch, no
-// MPI.
+// A time limit for a part of a program that the watchdog does not cover. No torch, no MPI.
 #pragma once
 
 #include <chrono>
@@ -9,7 +8,7 @@
 
 namespace sc {
 
-/// Calls `expire` once from a thread of its own unless it is destroyed within `limit`.
+/// Calls `expire` once, on a thread of its own, unless it is destroyed within `limit`.
 class Deadline {
  public:
   Deadline(std::chrono::milliseconds limit, std::function<void()> expire);

@@ -8,25 +8,26 @@
 
 namespace sc {
 
-/// `--inject kind@rank,step`, e.g. "hang@1,7": what happens to that rank when it begins that step (as counted
-/// by the caller).
+/// `--inject kind@rank,step`, e.g. "hang@1,7": what happens to that rank when it begins that step, as counted
+/// by the caller.
 class Fault {
  public:
   enum class Kind : std::uint8_t { none, hang, kill, throw_error, nan };
 
-  Fault() = default;  // nothing happens
-  /// Errors: InputError 64, where "--inject": an unknown kind, a malformed text, a rank outside the world, a
-  /// negative step.
+  Fault() = default;  // no fault
+  /// Parses the argument of --inject.
+  ///   Errors  InputError 64 at "--inject": an unknown kind, a malformed text, a rank outside the world, a
+  ///           negative step.
   static Fault parse(const std::string& text, WorldSize world);
 
   [[nodiscard]] Kind kind() const { return kind_; }
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] std::int64_t step() const { return step_; }
 
-  /// hang: never returns (other threads go on, so the heartbeat does); kill: SIGKILL; throw:
-  /// std::runtime_error with rank and step. Any other rank, step or kind: nothing.
+  /// Carries out the fault if rank and step match. hang: never returns, while other threads, and so the
+  /// heartbeat, go on; kill: SIGKILL; throw: std::runtime_error with rank and step.
   void at_step(Rank rank, std::int64_t step) const;
-  /// True where the caller is to make its gradients NaN.
+  /// True if the caller is to make its gradients NaN.
   [[nodiscard]] bool nan_at(Rank rank, std::int64_t step) const;
 
  private:

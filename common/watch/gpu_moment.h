@@ -1,5 +1,5 @@
-// Times that a GPU measures: when it came past a point of a stream. No CUDA in here; a build without GPU code
-// has the same functions, which refuse.
+// Times measured by a GPU: when it passed a point of a stream. Does not include CUDA; in a build without GPU
+// code the same functions refuse.
 #pragma once
 
 #include <chrono>
@@ -9,28 +9,29 @@
 namespace sc {
 
 /// A point of a stream: a CUDA event with timing. Recorded in a capture it is a node of the graph (an
-/// external event), and every launch of the graph comes past it anew.
+/// external event), and every launch of the graph passes it again.
 class GpuMoment {
  public:
   virtual ~GpuMoment() = default;
-  /// The time from `earlier`, of the same GPU, to this one; about 0.5 us exact. Empty while the GPU has not
-  /// come past both. Never blocks.  Errors: DeviceError.
+  /// The time from `earlier`, on the same GPU, to this moment; exact to about 0.5 us. Empty until the GPU has
+  /// passed both. Never blocks.
+  ///   Errors  DeviceError.
   [[nodiscard]] virtual std::optional<std::chrono::nanoseconds> since(const GpuMoment& earlier) const = 0;
 };
 using GpuMomentPtr = std::shared_ptr<const GpuMoment>;
 
-/// One operation and the wait for it.
+/// The GPU's times of one operation and of the wait for it.
 struct GpuTimes {
-  GpuMomentPtr wait_began, wait_ended;  // on the stream that waits: right before and right after
-  GpuMomentPtr began, ended;            // on the operation's own stream; null where nobody asked for them
-  bool captured = false;                // they are of a graph: nothing has happened yet
+  GpuMomentPtr wait_began, wait_ended;  // on the waiting stream, right before and right after the wait
+  GpuMomentPtr began, ended;            // on the operation's own stream; null if not asked for
+  bool captured = false;                // in a captured graph, so nothing has happened yet
 };
 
-/// A moment of the GPU that is a moment of the host, too.
+/// A moment of the GPU whose time on the host's clock is known.
 struct GpuOrigin {
   GpuMomentPtr moment;
   std::chrono::steady_clock::time_point at;
-  /// Empty while the GPU has not come past it.
+  /// The moment on the host's clock. Empty until the GPU has passed it.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> on_host(const GpuMoment& passed) const {
     const std::optional<std::chrono::nanoseconds> since = passed.since(*moment);
     if (!since) return std::nullopt;
@@ -38,9 +39,9 @@ struct GpuOrigin {
   }
 };
 
-/// The point that the current stream of the current GPU has been given work up to.
+/// Marks the point up to which the current stream of the current GPU has been given work.
 GpuMomentPtr gpu_moment();
-/// The same, waited for. Exact to half the time that took, some 10 us if the stream was idle.
+/// gpu_moment(), waited for. Exact to half the time of the wait, some 10 us on an idle stream.
 GpuOrigin gpu_origin();
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// Who is missing, and how to say it: describe_hang of watchdog.h.
+// Works out which rank is missing and words the report: describe_hang of watchdog.h.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ std::vector<Peer> of_state(const std::vector<Peer>& peers, State state) {
   return found;
 }
 
-// Of ranks that all wait for collectives of the whole world those that have come least far.
+// If all ranks wait for collectives of the whole world: the ranks that have issued the fewest.
 std::vector<Peer> behind_all(const std::vector<Peer>& peers, std::int64_t my_operations) {
   std::vector<Peer> behind = of_state(peers, State::waiting);
   std::int64_t fewest = my_operations;
@@ -58,8 +58,8 @@ std::vector<Peer> behind_all(const std::vector<Peer>& peers, std::int64_t my_ope
   return behind.empty() ? of_state(peers, State::elsewhere) : behind;
 }
 
-// Whom a waiting rank's wait is for: the other end of a message, or the first of its group who is not in the
-// same collective. Empty: nobody that the board can name.
+// The rank that a waiting rank depends on: the other end of its message, or the first rank of its group that
+// is not in the same collective. Empty: none that the board knows.
 std::optional<Rank> waits_for_whom(const std::map<Rank, Peer>& all, Rank rank) {
   const Meeting& with = all.at(rank).progress.meeting;
   if (with.peer) return with.peer;
@@ -71,8 +71,8 @@ std::optional<Rank> waits_for_whom(const std::map<Rank, Peer>& all, Rank rank) {
   return {};
 }
 
-// Where the chain of waits that begins with `rank` ends: one who waits for nobody, or a ring of ranks each of
-// which waits for the next.
+// The end of the chain of waits that begins with `rank`: a rank that waits for no other rank, or a ring of
+// ranks in which each waits for the next.
 std::vector<Peer> end_of_chain(const std::map<Rank, Peer>& all, Rank rank) {
   std::vector<Rank> path = {rank};
   for (;;) {
@@ -93,9 +93,8 @@ std::vector<Peer> end_of_chain(const std::map<Rank, Peer>& all, Rank rank) {
   }
 }
 
-// Ranks that wait for collectives of the whole world only are told apart by how far they have come; with
-// messages or smaller groups they have different operations by nature, and the chain of waits says who is
-// missing.
+// Whether ranks use messages or smaller groups. Then they have different operations by nature, and the chain
+// of waits tells which rank is missing; otherwise the number of operations does.
 bool waits_in_parts(const std::map<Rank, Peer>& all) {
   return std::ranges::any_of(all, [&](const auto& entry) {
     const Meeting& with = entry.second.progress.meeting;
@@ -136,7 +135,7 @@ std::string last_text(const RankProgress& p) {
 
 bool writes(const RankProgress& p) { return p.doing.starts_with("writes "); }
 
-// ", stage 1, action 7: SA1,", where its strategy says so, or a file that it writes.
+// ", stage 1, action 7: SA1," if the strategy says so, or the file that the rank writes.
 std::string doing_text(const RankProgress& p) {
   return p.doing.empty() || (p.phase != Phase::train && !writes(p)) ? "" : ", " + p.doing + ",";
 }
@@ -190,14 +189,14 @@ std::string disk_text(const std::string& me, const OutstandingOp& op, const Rank
          milliseconds_text(limit.count()) + fix_of_disk(limit);
 }
 
-// In the same step.
+// Whether all ranks wait in the same step.
 bool all_wait_in(const std::string& position, const std::vector<Peer>& peers) {
   return std::ranges::all_of(peers, [&](const Peer& p) {
     return p.state == State::waiting && position_text(p.progress) == position;
   });
 }
 
-// Which of a graph's operations waits nobody can tell.
+// A graph is one launch for the host, so the operation that waits cannot be named.
 std::string graph_text(const Peer& mine, const ProgressBoard& board, std::chrono::milliseconds limit) {
   return "every rank waits in the graph of a step: rank " + board.name_of(mine.rank) + "'s of " +
          position_text(mine.progress) + " has not ended for more than " + milliseconds_text(limit.count()) +

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kWhere = "launcher";
 
-/// A number that a launcher set, with the name under which it did.
+/// A number set by a launcher, with the variable's name.
 struct Variable {
   std::string name;
   int value = 0;
@@ -52,7 +52,7 @@ void require_equal(const std::optional<Variable>& a, const std::optional<Variabl
   if (a && b && a->value != b->value) contradiction(a->text() + " but " + b->text());
 }
 
-// Both or neither: half a launcher is none to rely on.
+// Refuses a launcher that sets only one of the two.
 void require_pair(const std::optional<Variable>& rank, const std::optional<Variable>& size,
                   const std::string& rank_name, const std::string& size_name) {
   if (rank && !size) contradiction(rank->text() + " but " + size_name + " is not set");
@@ -64,7 +64,7 @@ bool started_by_srun_pmix(const Environment& environment) {
   return environment("PMIX_RANK") && environment("PMIX_NAMESPACE").value_or("").rfind("slurm.", 0) == 0;
 }
 
-// "2(x3),1" for node 3 is 1: how many tasks of the step run on this node.
+// How many tasks of the step run on this node: "2(x3),1" is 1 for node 3.
 std::optional<Variable> tasks_on_node(const Environment& environment) {
   const std::string name = "SLURM_STEP_TASKS_PER_NODE";
   const std::optional<std::string> text = environment(name);

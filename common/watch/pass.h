@@ -1,4 +1,4 @@
-// What a rank computes: for the trace, and for whoever asks what a moment of a step is spent on. No torch.
+// The passes of a step, for traces and for questions about what a moment is spent on. No torch.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,8 @@
 
 namespace sc {
 
-/// head: logits, loss, and the gradients of both. backward: both halves, of an action of a pipeline, the
-/// head's with them.
-/// norm: of the whole gradient, and what clips it. update: AdamW.
+/// `head` is logits, loss and both gradients. `backward` is both halves, as one action of a pipeline, with
+/// the head's. `norm` is the norm of the whole gradient and the clip factor. `update` is AdamW.
 enum class Pass : std::uint8_t {
   none,
   forward,
@@ -28,11 +27,11 @@ std::string_view name_of(Pass pass);
 /// One call of a pass.
 struct Computed {
   Pass pass{};
-  int unit = kNoUnit;    // as Operation has it
-  int micro_batch = -1;  // of the step; -1: of none, or of all
+  int unit = kNoUnit;    // numbered as in What
+  int micro_batch = -1;  // number in the step; -1: none, or all
 };
-/// "backward_weights of block 7, micro-batch 2". last_unit: of the model; kNoUnit: units are numbers.
-/// Micro-batches are named where `several` are in a step.
+/// "backward_weights of block 7, micro-batch 2". `last_unit` is the model's last unit; with kNoUnit units are
+/// numbers. The micro-batch is named if a step has `several`.
 std::string describe(const Computed& computed, int last_unit = kNoUnit, bool several = true);
 
 }  // namespace sc

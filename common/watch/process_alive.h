@@ -1,11 +1,11 @@
-// Whether a process of this host still runs.
+// Whether a process of this host is running.
 #pragma once
 
 #include <cstdint>
 
 namespace sc {
 
-/// False if no such process exists, or if it has died and only waits to be collected by its parent.
+/// False if there is no such process, or only a zombie that its parent has not collected.
 bool process_alive(std::int64_t pid);
 
 }  // namespace sc

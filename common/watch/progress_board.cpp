@@ -15,7 +15,8 @@
 
 namespace sc {
 
-// A file of zeros is a valid board on which nobody has joined: whoever maps it first needs to write nothing.
+// A file of zeros is a valid board that no rank has joined, so the process that maps it first needs to write
+// nothing.
 struct alignas(64) ProgressBoard::Header {
   std::atomic<std::int64_t> world;
   std::atomic<std::int32_t> claimed;
@@ -29,7 +30,7 @@ struct alignas(64) ProgressBoard::Slot {
   std::atomic<std::int32_t> waiting, last_ranks, last_stride, last_unit, peer_plus_one, group_first,
       group_count, group_stride;
   std::atomic<std::uint8_t> left, phase, last_kind, last_dtype, last_purpose;
-  std::atomic<std::uint64_t> doing[20];  // text, ended by a zero
+  std::atomic<std::uint64_t> doing[20];  // zero-terminated text
 };
 
 namespace {
@@ -45,7 +46,7 @@ std::int64_t now_ns() {
   throw DeviceError("progress board " + path + ": " + call + ": " + std::strerror(errno));
 }
 
-// Of a path, or (empty) of nobody else's: zeros.
+// Maps the file, or for an empty path private memory; zeros at first.
 std::byte* map_memory(const std::string& path, std::size_t size) {
   int file = -1;
   if (!path.empty()) {
@@ -191,7 +192,7 @@ void ProgressBoard::ask_to_stop() {
   std::int64_t foremost = 0, nobody = 0;
   for (int rank = 0; rank < to_int(world_); ++rank)
     foremost = std::max<std::int64_t>(foremost, slot(Rank{rank}).step);
-  // One that is alone meets nobody who has looked for it before.
+  // Other ranks may already have asked whether to stop after the foremost step, so all stop one step later.
   const int ahead = to_int(world_) == 1 ? 0 : 1;
   header().stops_after_plus_one.compare_exchange_strong(nobody, foremost + ahead + 1);
 }

@@ -88,7 +88,7 @@ void Timeline::end(std::size_t index) {
   try {
     noted.ended = noted.gpu->now();
   } catch (const std::exception&) {
-    // Whoever uses the GPU next meets the error; a mark's end is no place to throw from.
+    // Errors are ignored here: the next user of the GPU meets them, and the end of a mark must not throw.
   }
 }
 

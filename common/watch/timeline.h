@@ -1,5 +1,5 @@
-// Named spans of what a strategy does: "F3" from here to there, for the trace, and of the last steps where a
-// strategy asks for them. Nothing is kept unless asked. No torch.
+// Named spans of what a strategy does, e.g. "F3", for the trace, and of the last steps for strategies that
+// ask for them. Nothing is kept unless asked for. No torch.
 #pragma once
 
 #include <chrono>
@@ -16,21 +16,21 @@
 
 namespace sc {
 
-/// One rank's, used by one thread.
+/// The timeline of one rank, used by one thread.
 class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
   struct Span {
-    std::string name;  // empty: what was computed says it
+    std::string name;  // empty: described by what was computed
     std::optional<Computed> computed;
     std::int64_t step = 0;
     Clock::time_point begin, end;
-    bool on_host = false;  // by another thread than the one that computes
+    bool on_host = false;  // computed by another thread than the steps' thread
   };
-  /// Of what a rank holds of the parameters, where no operation says it.
+  /// A change of what a rank holds of the parameters that no operation implies.
   struct Change {
-    int unit = kNoUnit;                // whose whole parameters are given up
-    std::optional<int> versions = {};  // else: so many of all units are there
+    int unit = kNoUnit;                // the unit whose whole parameters are released
+    std::optional<int> versions = {};  // otherwise: the number of versions of all units
     std::int64_t step = 0;
     Clock::time_point at = {};
   };
@@ -38,54 +38,56 @@ class Timeline {
     std::size_t index = 0;
     void operator()(Timeline* timeline) const { timeline->end(index); }
   };
-  /// Ends its span when it goes. Null: nobody asked.
+  /// Ends its span when destroyed. Null: nothing is recorded.
   using Mark = std::unique_ptr<Timeline, EndSpan>;
 
-  /// The GPU's own times instead of the host's: `now` is gpu_moment.
+  /// Takes times from the GPU instead of the host; `now` is gpu_moment.
   struct GpuClock {
     GpuOrigin origin;
     std::function<GpuMomentPtr()> now;
   };
-  /// Who wants a step's spans.
+  /// Who needs the spans of a step.
   struct Wanted {
-    bool drawn = false;   // the trace
-    bool marked = false;  // the page, and changes too
+    bool drawn = false;   // by the trace
+    bool marked = false;  // by the page, which needs changes too
   };
-  /// From here on spans are of that step.
+  /// Spans from here on belong to that step.
   void begin_step(std::int64_t step, Wanted wanted, std::optional<GpuClock> gpu = {});
-  /// From here on none are kept.
+  /// Spans from here on are not kept.
   void end_step() { on_ = false; }
-  /// Nothing of the marked steps goes on any more: from here on marked() and changes() know them.
-  ///   replayed  a step: the GPU has come past a graph in which marked spans were captured, so they are that
-  ///             step's, too
+  /// The marked steps have ended on every thread and the GPU: marked() and changes() are complete from here
+  /// on.
+  ///   replayed  the step of a graph replay, by which the GPU measured spans that were captured; they count
+  ///             as that step's
   void settle(std::optional<std::int64_t> replayed = {});
   [[nodiscard]] const std::vector<Span>& marked() const { return marked_; }
   [[nodiscard]] const std::vector<Change>& changes() const { return changes_; }
-  /// Spans of the last `steps` steps are kept as well, whether they are drawn or not.
+  /// Also keeps the spans of the last `steps` steps, whether they are drawn or not.
   void keep_recent(std::int64_t steps) { recent_steps_ = steps; }
-  /// Of the micro-batch that has begun last, but for the norm and updates.
+  /// Begins a span of the current micro-batch; the norm and updates belong to none.
   [[nodiscard]] Mark mark(Pass pass, int unit = kNoUnit);
-  /// Of a micro-batch that the name says, too: an action of a pipeline. unit: the first one of its part.
+  /// Begins a span of the micro-batch in the name: an action of a pipeline. computed.unit is the first unit
+  /// of its part.
   [[nodiscard]] Mark mark(std::string_view name, const Computed& computed = {});
-  /// Its whole parameters may be written over from here on. Of no unit (-1): nothing happens.
+  /// The unit's whole parameters may be overwritten from here on. A `unit` of -1 has no effect.
   void gives_up_params(int unit);
-  /// So many versions of all parameters are there from here on.
+  /// This many versions of all parameters exist from here on.
   void has_versions(int versions);
-  /// The step's next one.
+  /// Begins the step's next micro-batch.
   void begin_micro_batch() {
     if (on_) ++micro_batch_;
   }
-  /// What another thread of the host did, by its own clock.
+  /// Adds a span of another host thread, measured by its own clock.
   void add(const Computed& computed, Clock::time_point begin, Clock::time_point end,
            std::string_view name = "");
-  /// In the order of their beginnings. Those that a GPU has not come past are left out.
+  /// Spans in the order of their beginnings, without those that a GPU has not passed.
   [[nodiscard]] std::vector<Span> drawn() const;
-  /// The same, of the last steps. What a GPU's graph replays counts as the step that was captured, and has
-  /// the times of the last replay.
+  /// drawn() for the last steps. A graph's replays count as the step that was captured, with the times of the
+  /// last replay.
   [[nodiscard]] std::vector<Span> recent() const;
 
-  /// What the rank comes to next, for whoever has to say where it hangs. Every mark comes to something, too,
-  /// which has no name of its own (empty).
+  /// Announces what the rank does next, for messages about hangs. Every mark announces itself too, with an
+  /// empty text if it has no name.
   void comes_to(std::string_view what) const {
     if (listener_) listener_(what);
   }

@@ -1,4 +1,4 @@
-// When ranks did what in a step, next to when a simulation says that they do. No torch.
+// When ranks did what in a step, compared with a simulation. No torch.
 #pragma once
 
 #include <cstdint>
@@ -8,37 +8,37 @@
 
 namespace sc {
 
-/// How many updates behind the weights were that a rank's micro-batches were computed with, when their
-/// gradient was complete: by updates, how many micro-batches.
+/// The staleness of the weights that a rank's micro-batches used: for each number of updates between the
+/// version read and the completion of the gradient, the number of micro-batches.
 struct VersionsRead {
   std::map<std::int64_t, std::int64_t> forward, backward;
 };
 
 struct Timetable {
-  /// One action; seconds from the step's beginning.
+  /// One action, in seconds from the step's beginning.
   struct Span {
-    std::string name;  // "F3"
+    std::string name;  // e.g. "F3"
     double begin = 0, end = 0;
     double expected_begin = 0, expected_end = 0;
   };
-  /// What the whole step came to, by one way of knowing it.
+  /// One measurement or prediction of the whole step.
   struct Row {
-    std::string name;    // "measured"
+    std::string name;    // e.g. "measured"
     double seconds = 0;  // makespan: from the first action to the end of the last; period: from end to end
     double idle = 0;     // share of the ranks' time
-    std::string from;    // where it comes from
+    std::string from;    // source of the numbers
   };
-  /// What a step's time went to; what runs at the same time counts for each.
+  /// A share of the step's time; things that happen at the same time are counted separately.
   struct Share {
-    std::string name;             // "disk reads"
-    std::vector<double> seconds;  // by rank: mean of the steps
+    std::string name;             // e.g. "disk reads"
+    std::vector<double> seconds;  // by rank: mean over the steps
   };
-  std::string length = "makespan";  // what a row's seconds are
+  std::string length = "makespan";  // meaning of a row's seconds: makespan or period
   std::vector<Row> rows = {};
-  std::vector<std::vector<Span>> ranks = {};  // of the step that took the median time
+  std::vector<std::vector<Span>> ranks = {};  // of the step with the median time
   std::vector<Share> shares = {};
-  std::vector<VersionsRead> versions = {};  // by rank, where there are several
-  std::string costs = {};                   // what was simulated with, as the text of a file "costs.json"
+  std::vector<VersionsRead> versions = {};  // by rank, if there are several versions
+  std::string costs = {};                   // the simulation's input, as the text of a file costs.json
 };
 
 }  // namespace sc

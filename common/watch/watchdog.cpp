@@ -16,10 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kLongestInterval = 100ms;
-constexpr auto kGoneLimit = 2s;  // a launcher that notices a dead rank itself is quicker
+constexpr auto kGoneLimit = 2s;  // a launcher usually notices a dead rank earlier
 constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
 
-// A signal handler reaches nothing but globals.
+// Signal handlers can only reach globals.
 volatile sig_atomic_t g_terminate = 0;
 void note_terminate(int signal) { g_terminate = signal == SIGUSR1 ? SIGTERM : signal; }
 
@@ -54,7 +54,7 @@ Watchdog::Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, Wat
 
 Watchdog::~Watchdog() {
   thread_ = {};
-  if (options_.on_sigint) {  // nobody looks any more
+  if (options_.on_sigint) {  // restores the default, since this thread has ended
     (void)std::signal(SIGINT, SIG_DFL);
     (void)std::signal(SIGHUP, SIG_DFL);
   }
@@ -80,8 +80,8 @@ void Watchdog::run(const std::stop_token& stop) {
   while (!stop.stop_requested() && !expired_) {
     stopped.wait_for(lock, stop, interval_, [] { return false; });
     const auto now = std::chrono::steady_clock::now();
-    clock_ +=
-        std::min<Duration>(now - before, 5 * interval_);  // more: this process was stopped, not the others
+    // A larger gap means that this process was stopped, not the others.
+    clock_ += std::min<Duration>(now - before, 5 * interval_);
     before = now;
     board_.heartbeat(rank_, moves_);
     look();
@@ -90,7 +90,7 @@ void Watchdog::run(const std::stop_token& stop) {
 
 void Watchdog::look() {
   const int signal = g_terminate;
-  look_at_others();  // after the signal: a rank whose end made mpirun send it is then seen to be gone
+  look_at_others();  // after the signal, so that the rank whose end made mpirun send it is seen to be gone
   if (signal != 0 && (options_.on_sigterm || options_.on_sigint)) {
     if (!leaves_it_to_the_run(signal)) return on_terminate(signal);
   }
@@ -117,14 +117,16 @@ std::optional<OutstandingOp> Watchdog::overdue_operation() {
     Duration since = known == first_seen_.end() ? clock_ : known->second;
     seen[op.number] = since;
     since = std::max(since, way_of(op.op.kind) == Way::disk ? disk_moved_at_ : other_moved_at_);
-    // The oldest, unless somebody is inside the wait of a younger one: that is the one that stops this rank.
+    // The oldest overdue operation, unless this rank is inside the wait of a younger one, which is then what
+    // stops it.
     if (clock_ - since > options_.limit && (!overdue || (op.waiting && !overdue->waiting))) overdue = op;
   }
   first_seen_ = std::move(seen);
   return overdue;
 }
 
-// A disk takes its transfers one behind the other: while they end, one that waits its turn is no hang.
+// A disk carries out transfers one after another, so a transfer that waits for its turn is no hang while
+// others end.
 void Watchdog::note_transfers(const std::vector<OutstandingOp>& outstanding) {
   std::set<std::int64_t> transfers;
   for (const OutstandingOp& op : outstanding)
@@ -142,7 +144,7 @@ bool Watchdog::step_stands_still(std::chrono::milliseconds limit) {
   return limit > 0ms && clock_ - std::max(moved_at_, disk_moved_at_) > limit;
 }
 
-// Whom this rank waits for may only be slow: while one computes or writes, nobody hangs.
+// The rank that this one waits for may only be slow: nothing hangs while any rank computes or writes.
 void Watchdog::look_at_others() {
   std::vector<std::int64_t> moves;
   somebody_is_gone_ = false;
@@ -173,9 +175,9 @@ void Watchdog::on_terminate(int signal) {
   }
   if (somebody_is_gone_)
     return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
-  // Nobody is lost: all were asked to go. The others learn it up to an interval later, and must neither
-  // report this rank nor hear Open MPI complain about it; so all of them fall silent first, and only then
-  // does anybody end.
+  // No rank is lost, since all were asked to stop. The others learn of it up to one interval later; until
+  // then they must neither report this rank nor make Open MPI complain about it. So all ranks fall silent
+  // first, and only then end.
   expired_ = true;
   board_.leave(rank_);
   options_.interrupted(signal);
@@ -184,7 +186,7 @@ void Watchdog::on_terminate(int signal) {
   options_.exit(128 + signal);
 }
 
-// Nobody ends a process before the message is out: mpirun would end the speaker with it.
+// Nobody ends a process before the message is printed: mpirun would end the printing process too.
 void Watchdog::expire(const std::string& message) {
   expired_ = true;
   if (board_.claim()) {

@@ -1,5 +1,5 @@
-// No run hangs: a thread that notices when this rank waits too long, says for whom, and ends the job. No
-// torch, no MPI.
+// Ends hanging runs: a thread notices when this rank waits too long, says which rank is missing, and ends the
+// job. No torch, no MPI.
 #pragma once
 
 #include <unistd.h>
@@ -21,59 +21,57 @@
 namespace sc {
 
 struct WatchdogOptions {
-  /// How long an operation may be outstanding while no other rank of this host moves; a transfer from or to
-  /// the disk:
-  /// since the last one ended.
+  /// How long an operation may be outstanding while no other rank of this host moves. For a transfer to or
+  /// from the disk it is counted from the end of the last transfer.
   std::chrono::milliseconds limit{30'000};
-  /// How long a step may pass without an operation, moved() or step_begin(). Not set: `limit` in a world
-  /// of one, where nobody else would notice; ten times that otherwise. 0: never.
+  /// How long a step may pass without an operation, moved() or step_begin(). Unset: `limit` in a world of
+  /// one, where no other rank would notice, otherwise ten times that. 0: no limit.
   std::optional<std::chrono::milliseconds> step_limit;
-  /// On SIGTERM: if a rank of this host died, say so and exit 75; otherwise exit 143. (mpirun sends it to the
-  /// ranks that are left.) SIGUSR1, which mpirun passes on and does nothing about itself, means the same.
+  /// On SIGTERM, which mpirun sends to the remaining ranks: exit 75 with a message if a rank of this host
+  /// died, otherwise exit 143. SIGUSR1, which mpirun forwards without acting on it, means the same.
   bool on_sigterm = false;
-  /// The same on SIGINT and SIGHUP: exit 130 and 129. Where a launcher stands between, it sends SIGTERM
-  /// instead.
+  /// Handle SIGINT and SIGHUP in the same way, with exit 130 and 129. Under a launcher they arrive as
+  /// SIGTERM.
   bool on_sigint = false;
-  /// Asked once, at SIGTERM: does the run end by itself, with Watchdog::end_now()? It may then take its time,
-  /// as long as it is no hang. Default: no.
+  /// Asked once, at SIGTERM: will the run end by itself, with Watchdog::end_now()? Then it may take its time,
+  /// unless it hangs.
   std::function<bool()> ends_by_itself = [] { return false; };
-  /// Before such an end, unless a rank died: the signal. For the last words of this rank.
+  /// Called with the signal before such an end, unless a rank died, for this rank's last words.
   std::function<void(int signal)> interrupted = [](int) {};
-  /// The message, once a job. Default: to stderr, with "error: " before it.
+  /// Prints the message, once per job; by default to stderr with "error: " before it.
   std::function<void(const std::string&)> print = say_error;
-  /// Asks for the end of all ranks; MpiWorld::abort_job(75), say. May block, may not return.
+  /// Asks for the end of all ranks, e.g. MpiWorld::abort_job(75). May block, and may not return.
   std::function<void()> abort = [] {};
   /// Ends this process, `last_words` after `abort` was called.
   std::function<void(int)> exit = ::_exit;
   std::chrono::milliseconds last_words{1000};
 };
 
-/// One a rank. Its thread also beats the rank's heart on the board.
+/// One per rank. Its thread also updates the rank's heartbeat on the board.
 ///   Expiry   an operation of this rank outlives the limit, a step stands still (step_limit), or the process
 ///            of a rank on this host has been gone for 2 s. Then the first watchdog of the job to notice
-///            prints one message that names the missing ranks with their last operation and step; all of them
-///            call `abort`, and 1 s later `exit(75)`.
-///   Time     only while this process runs: to stop and continue a whole job (^Z) does no harm.
-///   Silence  whoever has claimed the board speaks for the job: a rank that ends with an error of its own
+///            prints one message that names the missing ranks with their last operation and step; all
+///            watchdogs call `abort`, and 1 s later `exit(75)`.
+///   Time     counts only while this process runs, so that stopping and continuing a job (^Z) does no harm.
+///   Silence  whoever claims the board prints the job's message: a rank that ends with an error of its own
 ///            calls board.claim() before it prints, and no watchdog adds a second message.
 class Watchdog {
  public:
   using Outstanding = std::function<std::vector<OutstandingOp>()>;
 
-  /// Joins `rank` to the board. `outstanding`: CommRecord::outstanding; asked from the watchdog's thread.
-  /// Both outlive this.
+  /// Joins `rank` to the board. `outstanding` is CommRecord::outstanding, called from the watchdog's thread.
+  /// Both must outlive this object.
   Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options);
-  /// The rank leaves the board.
+  /// Takes the rank off the board.
   ~Watchdog();
 
   void step_begin(std::int64_t step);
   void step_end();
-  /// The rank goes on: it computes, or writes. From any thread.
+  /// The rank makes progress: it computes or writes. Callable from any thread.
   void moved() { ++moves_; }
-  /// From here on the rank is in a call that writes (or not any more), which may last as long as an
-  /// operation.
+  /// The rank is inside a call that writes (or has left it); such a call may last as long as an operation.
   void writes(bool on) { writes_ = on; }
-  /// What a signal asks for, now that all is saved: ends this process. Never returns.
+  /// Ends this process as a signal asked, after all has been saved. Never returns.
   [[noreturn]] void end_now();
 
  private:
@@ -97,29 +95,30 @@ class Watchdog {
   std::atomic<std::int64_t> moves_ = 0;
   std::atomic<bool> end_now_ = false, writes_ = false;
 
-  // The thread's own:
-  Duration clock_{0};                            // time this process has run
-  std::map<std::int64_t, Duration> first_seen_;  // outstanding operations
-  std::set<std::int64_t> transfers_;             // of them, those of the disk
-  Duration disk_moved_at_{0};                    // one of those ended
+  // The members below are used by the watchdog's thread alone.
+  Duration clock_{0};                            // time that this process has been running
+  std::map<std::int64_t, Duration> first_seen_;  // of outstanding operations
+  std::set<std::int64_t> transfers_;             // outstanding transfers of the disk
+  Duration disk_moved_at_{0};                    // when a transfer ended last
   std::pair<std::int64_t, std::int64_t> last_moves_{-1, -1};
   Duration moved_at_{0};
   std::optional<Duration> gone_since_;
   std::vector<std::int64_t> moves_of_others_;
   Duration other_moved_at_{0};
-  bool somebody_is_gone_ = false;  // a process of this host that has not left
+  bool somebody_is_gone_ = false;  // a process of this host ended without leaving the board
   bool asked_ = false;             // the run was asked to end by itself
   bool expired_ = false;
 
   std::jthread thread_;
 };
 
-/// The message about a hang, as `rank` sees it on the board: who is missing, what he did last, and what
-/// `rank` waits for (nothing: its own step stands still). For its own disk only a rank whose process is gone
-/// is missing. Missing are, the first kind that has any: ranks whose process is gone, who stopped (no
-/// heartbeat for `stale`), who left early, who are not waiting for anything. Where all wait: for collectives
-/// of the world, the ranks with the fewest operations, then those of other hosts; for messages or in smaller
-/// groups, who is at the end of the chain of waits, or the ring that it runs into.
+/// The message about a hang, from `rank`'s view of the board: which ranks are missing, what they did last,
+/// and what `rank` waits for (empty: nothing, its own step stands still). If it waits for its own disk, only
+/// ranks without a process are missing. Otherwise the missing ranks are the first non-empty set of: ranks
+/// whose process is gone, that stopped (no heartbeat for `stale`), that left early, that do not wait. If all
+/// ranks wait: for collectives of the world, the ranks with the fewest operations, then those of other hosts;
+/// for messages or in smaller groups, the rank at the end of the chain of waits, or the ring that the chain
+/// runs into.
 std::string describe_hang(const ProgressBoard& board, Rank rank,
                           const std::optional<OutstandingOp>& waits_for, std::chrono::milliseconds limit,
                           std::chrono::milliseconds stale);

@@ -1,5 +1,5 @@
-// What the page docs/explore/index.html asks: the plan of a lesson, choose and pipedream, as their own
-// programs answer.
+// Answers the questions of the page docs/explore/index.html as the programs themselves do: the plan of a
+// lesson, choose and pipedream.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +29,7 @@ std::vector<const char*> pointers(const Words& words) {
   return argv;
 }
 
-// Of the lessons' own main.cpp what a plan needs.
+// The parts of the lessons' main.cpp that a plan needs.
 sc::Program program_of(const std::string& lesson) {
   sc::Program program;
   program.name = lesson;
@@ -38,7 +38,7 @@ sc::Program program_of(const std::string& lesson) {
   return program;
 }
 
-// A lesson's program with --plan --json.
+// Runs a lesson's program with --plan --json.
 int plan(const Words& words, std::ostream& out) {
   const sc::Program program = program_of(words.front());
   const std::vector<const char*> argv = pointers(words);
@@ -79,11 +79,11 @@ int answer(const Words& words, std::ostream& out, std::ostream& err) {
 
 }  // namespace
 
-// For words of a run on this machine; nothing here asks.
+// Replaces common/base/control_group.cpp, because the page has no machine to inspect.
 int sc::usable_cores(const std::string& /*top*/) { return 1; }
 
-/// words: the program ("04_zero3", "choose", "pipedream") and its arguments, separated by line ends. Files
-/// are those of the module's own file system.
+/// Runs the program in `text` ("04_zero3", "choose", "pipedream") with its arguments, separated by line ends.
+/// Files are those of the module's own file system.
 ///   Returns  {"code", "out", "err"} as JSON, to be freed.
 extern "C" char* explore(const char* text) {
   Words words;

@@ -1,5 +1,5 @@
-// What the C++20 of Debian's emscripten (libc++ 13) lacks of what the sources use; build.sh includes it
-// first. Read by no other compiler.
+// Supplies C++20 functions that Debian's emscripten (libc++ 13) lacks; build.sh includes it first. No other
+// compiler reads it.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +94,7 @@ inline const char* past_digits(const char* at, const char* end) {
   return at;
 }
 
-// "12", "12.", ".5"; nothing where there is no digit.
+// Skips a mantissa such as "12", "12." or ".5"; returns `begin` if there is no digit.
 inline const char* past_mantissa(const char* begin, const char* end) {
   const char* at = past_digits(begin, end);
   std::ptrdiff_t digits = at - begin;
@@ -105,7 +105,7 @@ inline const char* past_mantissa(const char* begin, const char* end) {
   return digits > 0 ? at : nullptr;
 }
 
-// "e5" and "E-5"; a bare "e" is not part of the number.
+// Skips an exponent such as "e5" or "E-5"; a bare "e" is not part of the number.
 inline const char* past_exponent(const char* begin, const char* end) {
   if (begin == end || (*begin != 'e' && *begin != 'E')) return begin;
   const char* at = begin + 1;
@@ -121,7 +121,7 @@ inline bool begins_with(std::string_view text, std::string_view lower) {
   return true;
 }
 
-// "inf", "infinity", "nan", "nan(x1)"; nothing for other words.
+// Skips "inf", "infinity", "nan" or "nan(x1)"; returns `begin` for other words.
 inline const char* past_word(const char* begin, const char* end) {
   const std::string_view text(begin, static_cast<std::size_t>(end - begin));
   for (const std::string_view word : {"infinity", "inf"})
@@ -139,7 +139,7 @@ inline const char* past_word(const char* begin, const char* end) {
 
 namespace std {
 
-/// The same end, error and bits as elsewhere: strtod rounds correctly.
+/// Gives the same end, error and bits as other libraries, because strtod rounds correctly.
 inline from_chars_result from_chars(const char* begin, const char* end, double& number) {
   const char* const digits = begin != end && *begin == '-' ? begin + 1 : begin;
   const char* const mantissa = explore_numbers::past_mantissa(digits, end);

@@ -1,5 +1,8 @@
-"""Puts docs/explore/index.html together: the template, the engine, and what both were made of. Or checks that it is of today's sources.
-usage: page.py BUILD_FOLDER | page.py --check       exit 1: it is stale, larger than it may be, or names a path of the machine that built it
+"""Puts docs/explore/index.html together: the template, the engine, and what both were made of. Or checks that
+it is of today's sources.
+
+usage: page.py BUILD_FOLDER | page.py --check
+exit:  1 it is stale, larger than it may be, or names a path of the machine that built it
 """
 import base64
 import gzip
@@ -40,7 +43,8 @@ def colours():
 
 
 def allowed(page):
-    """The page with a policy that lets its own scripts run, and no other; the code has a type, and is data."""
+    """The page with a policy that lets its own scripts run, and no other; the code has a type, and is
+    data."""
     hashes = (
         base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         for script in re.findall(r'<script(?: id="engine")?>(.*?)</script>', page, re.S)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it for the lesson's README.
-#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a plan of their own. Needs chromium and python3-pil (setup.sh --dev).
+# Makes the sample pages: a short run of each lesson on this machine's CPU, its page.html, and a picture of it
+# for the lesson's README.
+#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a plan of their own. Needs
+#          chromium and python3-pil (setup.sh --dev).
 #     --refit  no run: the page's own data in today's template
 #   exit   0; 1 a page finds a fault with itself, or is larger than 220 kB
 set -euo pipefail
@@ -29,21 +31,27 @@ for lesson in "${lessons[@]}"; do
     python3 -B common/records/curves/run_page.py "$page"
   else
     rm -rf "$out"
-    "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief --out "$out" </dev/null
+    "lessons/$lesson/run.sh" -n "$ranks" --device cpu --steps 60 "${settings[@]}" --brief \
+      --out "$out" </dev/null
     sed 's/"host":"[^"]*"/"host":"laptop"/g' "$out/page.html" >"$page"
   fi
   [[ $(wc -c <"$page") -le 220000 ]] || die 1 "$page" "is larger than 220 kB" "fewer micro-batches"
   dom=$("${browser[@]}" --window-size=1280,1600 --dump-dom "file://$root/$page#selftest" 2>/dev/null)
-  found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") || die 1 "$page" "did not come to its end" "open it with #selftest"
-  [[ $found == *'"pass":true'* ]] || die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
-  tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$') # as far as the explanation of the moment, or as the mesh
+  found=$(grep -o '<pre id="selftest">[^<]*' <<<"$dom") ||
+    die 1 "$page" "did not come to its end" "open it with #selftest"
+  [[ $found == *'"pass":true'* ]] ||
+    die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
+  # Up to the explanation of the moment, or the mesh.
+  tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$')
   "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF' # the 256 colours that cover most stay as they are
+  # The 256 colours that cover most stay as they are.
+  /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF'
 import sys
 from PIL import Image
 picture = Image.open(sys.argv[1]).convert("RGB")
 colours = [colour for _, colour in sorted(picture.getcolors(picture.width * picture.height), reverse=True)]
-nearest = {c: min(range(min(256, len(colours))), key=lambda i: sum((p - q) ** 2 for p, q in zip(c, colours[i]))) for c in colours}
+apart = lambda c, d: sum((p - q) ** 2 for p, q in zip(c, d))
+nearest = {c: min(range(min(256, len(colours))), key=lambda i: apart(c, colours[i])) for c in colours}
 small = Image.new("P", picture.size)
 small.putpalette([value for colour in colours[:256] for value in colour])
 small.putdata([nearest[colour] for colour in picture.getdata()])

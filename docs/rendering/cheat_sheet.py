@@ -1,4 +1,5 @@
-"""The cheat sheet: every lesson in a row. Its formulas are worked out for the plans of its example, and a wrong one is not drawn."""
+"""The cheat sheet: every lesson in a row. Its formulas are worked out for the plans of its example, and a
+wrong one is not drawn."""
 import dataclasses
 import shlex
 
@@ -47,7 +48,8 @@ class Lesson:
     known: str  # elsewhere
     states: str  # a formula, bytes of the device
     activations: tuple  # (words, formula)
-    sent: tuple  # (words before it, formula, where: KINDS or ""); words: "" where it is exact, "about", "up to", "less than"
+    # (words, formula, where: KINDS or ""); words: "" if the formula is exact, "about", "up to", "less than"
+    sent: tuple
     waits: tuple
     choose: tuple
     more: tuple = ()  # (words, formula, place, purposes): held elsewhere, or a stash
@@ -225,12 +227,14 @@ def meaning(lesson, plan):
 
 
 def blocks_of(plan):
-    """Of lesson 11's rank: each block is reduced over the data group in one operation of a matrix part and one of what tensor ranks share."""
+    """Of lesson 11's rank: each block is reduced over the data group in one operation of a matrix part and
+    one of what tensor ranks share."""
     return max(count for kind, count, _, _ in plan.operations if kind == "reduce_scatter" and count < plan.L)
 
 
 def differs(words, said, planned):
-    """Whether a formula's value is not what the plan has; the four numbers of every step's last sum are in no formula."""
+    """Whether a formula's value is not what the plan has; the four numbers of every step's last sum are in no
+    formula."""
     if words in ("up to", "less than"):
         return not 0.75 * said < planned <= said
     return abs(said - planned) > (0.02 if words == "about" else 1e-5) * planned
@@ -273,7 +277,8 @@ def saved_of(run):
 
 
 def checked():
-    """Stops where a formula is not what plans and records have, and where a command is not one that a page has and a test runs."""
+    """Stops where a formula is not what plans and records have, and where a command is not one that a page
+    has and a test runs."""
     rows = [
         (COURSE[lesson.program]["name"], row)
         for lesson in LESSONS
@@ -291,7 +296,8 @@ def checked():
             formula = worked(BUBBLE, {"S": row["stages"], "M": m})
             if row["schedule"] in ("gpipe", "1f1b") and differs("", formula, 1 - row["utilization"]):
                 raise RenderError(
-                    f"the cheat sheet: {BUBBLE} is not how long {row['schedule']} idles with {m} micro-batches"
+                    f"the cheat sheet: {BUBBLE} is not how long {row['schedule']} idles with {m} "
+                    "micro-batches"
                 )
     for lesson in LESSONS:
         page = f"lessons/{lesson.program}/README.md"
@@ -387,16 +393,17 @@ def cheat_sheet():
     plans = [example(lesson) for lesson in LESSONS if lesson.states]
     most = max(sum(count for _, count in parts_of(plan)) for plan in plans)
     rows = [
-        f"{COURSE[lesson.program]['name']} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends {bytes_text(plan.fullest['sent'])} per step"
+        f"{COURSE[lesson.program]['name']} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends "
+        f"{bytes_text(plan.fullest['sent'])} per step"
         for lesson, plan in zip([one for one in LESSONS if one.states], plans)
     ]
     alt = (
-        "A sheet with a row for every lesson: what a rank holds, what it sends, what waits, when to choose it, the command. "
-        f"GPT-2 355M on {RANKS} GPUs, lesson 00 on one: {'; '.join(rows)}."
+        "A sheet with a row for every lesson: what a rank holds, what it sends, what waits, when to choose "
+        f"it, the command. GPT-2 355M on {RANKS} GPUs, lesson 00 on one: {'; '.join(rows)}."
     )
     note = (
-        f"bytes in bf16 with an fp32 master; bars and totals: GPT-2 355M, {SMALL['batch.global']} rows of 1024 tokens per step "
-        f"in micro-batches of {SMALL['batch.micro']}, {RANKS} GPUs (lesson 00: one)"
+        f"bytes in bf16 with an fp32 master; bars and totals: GPT-2 355M, {SMALL['batch.global']} rows of "
+        f"1024 tokens per step in micro-batches of {SMALL['batch.micro']}, {RANKS} GPUs (lesson 00: one)"
     )
     drawing = Drawing(HIGH, "Stagecraft on one sheet", alt, note, width=WIDE)
     drawing.legend(268, 54, PURPOSES)
@@ -414,11 +421,12 @@ def cheat_sheet():
 
 
 SYMBOLS = (
-    "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B rows of T tokens. "
-    "L blocks, l of a rank; width d, H heads.",
-    "S stages, s the rank's, from 0; D data ranks; t tensor ranks. 07, 08, 11: on the rank that holds most; in 07 and 08 it has two neighbours. "
-    "08 with model.tied=false, 11 with mesh=2x2x2.",
+    "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B "
+    "rows of T tokens. L blocks, l of a rank; width d, H heads.",
+    "S stages, s the rank's, from 0; D data ranks; t tensor ranks. 07, 08, 11: on the rank that holds most; "
+    "in 07 and 08 it has two neighbours. 08 with model.tied=false, 11 with mesh=2x2x2.",
     f"A: activations of a micro-batch, {A}; less with activations=recompute. "
     "F: elements of full gradients that are alive, of two blocks and both ends.",
-    "Four numbers that all ranks sum come on top of what is sent. --plan prints all of it for any model and any number of ranks.",
+    "Four numbers that all ranks sum come on top of what is sent. --plan prints all of it for any model and "
+    "any number of ranks.",
 )

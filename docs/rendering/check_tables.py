@@ -1,4 +1,5 @@
-"""docs/records/checks.md and CONTRIBUTING.md: what the checks cost (docs/results/cost.json, by tests/setup/cost.sh)."""
+"""docs/records/checks.md and CONTRIBUTING.md: what the checks cost (docs/results/cost.json, by
+tests/setup/cost.sh)."""
 from .registry import record, renders, table, table_of
 
 # The command, and the bar that was set for it in CPU minutes.

@@ -1,5 +1,5 @@
-"""Lesson 09: its story as run.sh prints it, what saving costs a run, a save during the steps, and which bytes of a checkpoint other runs read
-(docs/results/lesson_09*.json)."""
+"""Lesson 09: its story as run.sh prints it, what saving costs a run, a save during the steps, and which bytes
+of a checkpoint other runs read (docs/results/lesson_09*.json)."""
 import statistics
 
 from . import plots
@@ -19,7 +19,8 @@ def middle(run, key):
 
 @renders
 def checkpoint_story(page):
-    """What lessons/09_checkpoint_and_faults/run.sh prints, but for the paths and settings that `checkpoint diff` names."""
+    """What lessons/09_checkpoint_and_faults/run.sh prints, but for the paths and settings that `checkpoint
+    diff` names."""
     said = [
         line.rstrip()
         for line in record("lesson_09")["said"]
@@ -40,7 +41,8 @@ def checkpoint_cost(page):
             "durable after": lambda key: middle(runs[key], "durable"),
         },
     ) + (
-        f"\n\nFrom {source(page, 'lesson_09')} (medians of three runs with 6 saves each, two ranks, default workload)."
+        f"\n\nFrom {source(page, 'lesson_09')} (medians of three runs with 6 saves each, two ranks, default "
+        "workload)."
     )
 
 
@@ -75,8 +77,9 @@ def checkpoint_gpu(page):
         for count in (1, 2)
     }
     return rows + (
-        f"\n\nFrom {source(page, 'gpu_checkpoints')} (one {cards[1]}, or two {cards[2]}; each on its host's disk; single runs, next to one that saves "
-        f"nothing). Equal to the bit after a resume, with `--ops deterministic`: {equal}."
+        f"\n\nFrom {source(page, 'gpu_checkpoints')} (one {cards[1]}, or two {cards[2]}; each on its host's "
+        "disk; single runs, next to one that saves nothing). Equal to the bit after a resume, with `--ops "
+        f"deterministic`: {equal}."
     )
 
 
@@ -160,8 +163,8 @@ def checkpoint_behind_steps():
         344,
         "A save during the steps",
         alt,
-        f"Rank 0 of two with its first checkpoint, a file of {bytes_text(last['bytes'])}; each of its {last['writes']} writes comes {late}, as on a slower disk "
-        "(lesson_09_timeline.json).",
+        f"Rank 0 of two with its first checkpoint, a file of {bytes_text(last['bytes'])}; each of its "
+        f"{last['writes']} writes comes {late}, as on a slower disk (lesson_09_timeline.json).",
         draw,
         "measured" + (", on a busy machine" if is_busy("lesson_09_timeline") else ""),
     )

@@ -1,6 +1,6 @@
-"""What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found and run; and of every
-record of GPUs: it names the sources that were measured. The course: the list of lessons gives their order and the hours of each; their own
-pages agree."""
+"""What must hold of every page: links lead somewhere, fenced blocks say what they are, commands can be found
+and run; and of every record of GPUs: it names the sources that were measured. The course: the list of lessons
+gives their order and the hours of each; their own pages agree."""
 import ast
 import dataclasses
 import json
@@ -82,7 +82,10 @@ def nameless_fences(page, text):
     """A fence without a language might be a command that nobody runs."""
     for line, language, *_ in fences(text):
         if language not in LANGUAGES:
-            yield f"{page}:{line}: a fenced block is '{language}'; it is one of {', '.join(LANGUAGES)} (commands: sh)"
+            yield (
+                f"{page}:{line}: a fenced block is '{language}'; it is one of {', '.join(LANGUAGES)} "
+                "(commands: sh)"
+            )
 
 
 def broken_python(page, text):
@@ -128,7 +131,8 @@ def mark_above(page, text, start):
 
 
 def commands_of(page, text):
-    """Every command of a page's `sh` blocks; a backslash continues a line, a comment behind one is left out."""
+    """Every command of a page's `sh` blocks; a backslash continues a line, a comment behind one is left
+    out."""
     for first, language, content, start in fences(text):
         if language == "sh":
             marks, pending = mark_above(page, text, start), ""
@@ -143,7 +147,8 @@ def commands_of(page, text):
 
 
 def measured_parts(found):
-    """(name, what names its commit) of a record: every round of a run of peers, every run of runs with equal bits or with a profile, or the record itself."""
+    """(name, what names its commit) of a record: every round of a run of peers, every run of runs with equal
+    bits or with a profile, or the record itself."""
     if "rows" in found:
         return [
             (f"{key}, round {i + 1}", one)
@@ -171,7 +176,8 @@ def records_without_commit(records):
             part for part, one in measured_parts(found) if not COMMIT.fullmatch(str(one.get("commit")))
         ]
         yield from (
-            f"docs/results/{name}.json: {part or 'it'} names no commit; fix: measure it again, with --commit where there is no git"
+            f"docs/results/{name}.json: {part or 'it'} names no commit; fix: measure it again, with "
+            "--commit where there is no git"
             for part in nameless
         )
 
@@ -292,20 +298,18 @@ def broken_claims():
         )
         == "10"
         and min(sent[number] for number in ("03", "04", "05", "06", "09")) > max(sent["01"], sent["02"]),
-        "03_choosing.ipynb: a pipeline with sharded states holds about half of delayed sharded offload, at more than three quarters of its speed": sharded[
-            "device"
-        ]
-        < 0.55 * late["device"]
+        "03_choosing.ipynb: a pipeline with sharded states holds about half of delayed sharded offload, at "
+        "more than three quarters of its speed": sharded["device"] < 0.55 * late["device"]
         and sharded["tokens_per_second"] > 0.75 * late["tokens_per_second"],
         "03_choosing.ipynb: on cards of 24 GB neither ZeRO-1 nor ZeRO-2 fits": not any(
             row["fits"] for (lesson, *_), row in small.items() if lesson[:2] in ("01", "02", "03")
         ),
-        "02_pipelines.ipynb: every rule without a flush ends above 1F1B at the high rate, and stash below it at the low one": min(
-            high[rule] for rule in ("stash", "vertical_sync", "two_buffers")
-        )
+        "02_pipelines.ipynb: every rule without a flush ends above 1F1B at the high rate, and stash below "
+        "it at the low one": min(high[rule] for rule in ("stash", "vertical_sync", "two_buffers"))
         > high["1f1b"]
         and low["stash"] < low["1f1b"],
-        "08_weight_versions: with every seed vertical_sync costs twice what stash does, two_buffers more than stash, and stash with an update per step at most 0.02": all(
+        "08_weight_versions: with every seed vertical_sync costs twice what stash does, two_buffers more "
+        "than stash, and stash with an update per step at most 0.02": all(
             2 * b < c and b < d and e < 0.025
             for b, c, d, e in zip(
                 *(above[rule] for rule in ("stash", "vertical_sync", "two_buffers", "stash_12"))
@@ -341,12 +345,11 @@ def broken_claims():
         and rates[48, 16, 40] < rates[48, 16, 10],
         "what_the_numbers_hide.md: counting padding makes no better model of text": padded["pad_unmasked"]
         >= padded["pack"],
-        "10_tensor_parallel: of GPT-2 355M, 3.6 d = 3,686, it sends less than ZeRO-3 with 2 rows of 1024 tokens and more with 4": tensor[
-            2
-        ]
-        < zero3[2]
+        "10_tensor_parallel: of GPT-2 355M, 3.6 d = 3,686, it sends less than ZeRO-3 with 2 rows of 1024 "
+        "tokens and more with 4": tensor[2] < zero3[2]
         and tensor[4] > zero3[4],
-        "tensor.md: on two GPUs a step waits 4 to 7 % with two lanes and 17 to 24 % without, on four 24 to 36 % and 35 to 48 %": [
+        "tensor.md: on two GPUs a step waits 4 to 7 % with two lanes and 17 to 24 % without, on four 24 to "
+        "36 % and 35 to 48 %": [
             share_waited(world, names)
             for world in (2, 4)
             for names in (("ours_lanes", "ours_lanes_kept"), ("ours", "ours_whole", "ours_kept"))
@@ -379,18 +382,15 @@ def broken_claims():
             laid[mesh].most for mesh in ("4x2x1", "2x4x1")
         )
         < 0.67 * min(laid[mesh].most for mesh in ("8x1x1", "1x8x1")),
-        "11_combined: stages shrink no activations, so layouts without tensor ranks hold within a fifth of each other": max(
-            one.held for one in alone
-        )
-        < 1.2 * min(one.held for one in alone),
+        "11_combined: stages shrink no activations, so layouts without tensor ranks hold within a fifth of "
+        "each other": max(one.held for one in alone) < 1.2 * min(one.held for one in alone),
         "measuring.md: two deterministic runs on one GPU end in the same bits, two fused ones do not": {
             name: group["equal_weights"] and group["equal_losses"]
             for name, group in record("gpu_bits")["world 1"]["groups"].items()
         }
         == {"deterministic": True, "fused": False},
-        "collectives.md: by NCCL on two GPUs an all-reduce's call takes as long as a half's, by copy engines twice as long, between CPU ranks less than that": calls[
-            "nvlink_2"
-        ]
+        "collectives.md: by NCCL on two GPUs an all-reduce's call takes as long as a half's, by copy "
+        "engines twice as long, between CPU ranks less than that": calls["nvlink_2"]
         < 1.1
         < calls["cpu"]
         < min(calls["copies_2"], calls["copies_4"])
@@ -405,7 +405,8 @@ NEXT = re.compile(r"^## Next\n(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 def problems_of_course(pages):
-    """pages: text by name. Of each lesson: hours that are not the list's, a Next that does not lead to what follows there."""
+    """pages: text by name. Of each lesson: hours that are not the list's, a Next that does not lead to what
+    follows there."""
     rows = [(one["page"], one["hours"]) for one in COURSE.values()]
     for (page, hours), following in zip(rows, [*(name for name, _ in rows[1:]), None]):
         if not page.startswith("lessons/"):

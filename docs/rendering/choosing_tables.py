@@ -1,5 +1,5 @@
-"""Tables of docs/choosing.md, from choosing.json: what lessons/choose.sh says of some machines, and how far it
-is from steps that were timed."""
+"""Tables of docs/choosing.md, from choosing.json: what lessons/choose.sh says of some machines, and how far
+it is from steps that were timed."""
 import statistics
 
 from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
@@ -37,7 +37,8 @@ def lesson_and_settings(row):
 
 
 def quickest_of_each(rows):
-    """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none fits."""
+    """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none
+    fits."""
     found = {}
     for row in rows:
         if (
@@ -107,7 +108,8 @@ def choosing_ahead(page):
     rows = table_of(
         record("choosing_ahead")["rows"],
         {
-            "run": lambda row: f"{row['run'].replace(' x', ', ')} {row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows",
+            "run": lambda row: f"{row['run'].replace(' x', ', ')} "
+            f"{row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows",
             "lesson and settings": lesson_and_settings,
             "predicted ms": lambda row: f"{1e3 * row['predicted']:.1f}",
             "then measured ms": measured,
@@ -193,7 +195,8 @@ EVERY = {
 
 
 def first_of_each():
-    """lesson -> its first row on eight GPUs, lesson 00's on one; "" where the model is not taken, or there is no row."""
+    """lesson -> its first row on eight GPUs, lesson 00's on one; "" where the model is not taken, or there is
+    no row."""
     plans = record("choosing")["plans"]
     rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
     return {
@@ -257,7 +260,8 @@ def choosing_tree():
     drawing = Drawing(
         top + ROW * (len(ONE_NODE) + 3) - 8,
         "Which lesson?",
-        "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks the same questions.",
+        "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks "
+        "the same questions.",
         "P parameters, N GPUs, G of them in a node",
     )
 

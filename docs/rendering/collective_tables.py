@@ -49,7 +49,8 @@ def time_text(seconds):
 
 
 def call_seconds(rounds, ranks, fit):
-    """What the fit sees: the time of a call that has nothing to send. The latency of the formula is that, spread over a ring's messages."""
+    """What the fit sees: the time of a call that has nothing to send. The latency of the formula is that,
+    spread over a ring's messages."""
     return rounds * (ranks - 1) * fit["latency_s"]
 
 
@@ -101,7 +102,8 @@ def order_example(page):
     return "With t0 = 1 on rank 0 and t1 = t2 = t3 = 2^-24 on the others, in fp32:\n\n" + table_of(
         range(4),
         {
-            "order of a ring that starts at": lambda first: f"rank {first} first: ({' + '.join(f't{(first + i) % 4}' for i in range(4))})",
+            "order of a ring that starts at": lambda first: f"rank {first} first: "
+            f"({' + '.join(f't{(first + i) % 4}' for i in range(4))})",
             "sum": lambda first: repr(summed(first)),
             "that is": lambda first: f"1 + {round((summed(first) - 1) / 2.0**-23)} x 2^-23",
         },
@@ -132,8 +134,9 @@ def all_reduce_sweep():
     ]
     names = ", ".join(f"docs/results/{name}.json" for name, *_ in found)
     alt = (
-        "Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever their size, which is latency; large ones take time in "
-        "proportion to their bytes, which is bandwidth. Lines: the fit of a call's time, 2 (N-1) α, plus 2 (N-1)/N bytes over the bandwidth."
+        "Time of an all-reduce over its bytes, both logarithmic. Small ones take the same time whatever "
+        "their size, which is latency; large ones take time in proportion to their bytes, which is "
+        "bandwidth. Lines: the fit of a call's time, 2 (N-1) α, plus 2 (N-1)/N bytes over the bandwidth."
     )
 
     def draw(figure):

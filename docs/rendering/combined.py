@@ -1,5 +1,6 @@
-"""Lesson 11: the groups of a mesh, what goes along each axis, predicted next to measured, what eight GPUs hold and send by how they are
-laid out, and what it plans for published runs (docs/results/lesson_11.json, plans.json, meshes.json)."""
+"""Lesson 11: the groups of a mesh, what goes along each axis, predicted next to measured, what eight GPUs
+hold and send by how they are laid out, and what it plans for published runs (docs/results/lesson_11.json,
+plans.json, meshes.json)."""
 from . import plots
 from .lesson_figures import COMPUTED
 from .lesson_tables import tail
@@ -34,7 +35,8 @@ AXES = {
 
 
 def mesh_runs():
-    """mesh -> its run, which held and sent what was planned, and ended in the bits of lesson 00 in the same order."""
+    """mesh -> its run, which held and sent what was planned, and ended in the bits of lesson 00 in the same
+    order."""
     found = record("lesson_11")["meshes"]
     for pair in found.values():
         run, parts = pair["run"], pair["parts"]
@@ -66,7 +68,8 @@ def mesh_axes(page, mesh):
 
 @renders
 def mesh_predicted(page, *meshes):
-    """Bytes by purpose and messages of rank 0, as predicted and as measured: mesh_runs() stops where these differ."""
+    """Bytes by purpose and messages of rank 0, as predicted and as measured: mesh_runs() stops where these
+    differ."""
     states = ("parameters", "gradients", "momentum", "variance")
     rows = [
         (purpose.replace("total", "all purposes"), lambda run, purpose=purpose: run["bytes"][purpose])
@@ -92,7 +95,9 @@ def mesh_bits(page):
         {
             "stages x data x tensor": lambda mesh, _: in_words(mesh),
             "`batch.micro`": lambda _, pair: pair["run"]["command"].split("batch.micro=")[1].split()[0],
-            "lesson 00 with": lambda _, pair: f"`{pair['parts']['command'].split(' --workload')[0].split(' ', 1)[1]}`",
+            "lesson 00 with": lambda _, pair: (
+                f"`{pair['parts']['command'].split(' --workload')[0].split(' ', 1)[1]}`"
+            ),
             "loss of step 20, both": lambda _, pair: f"{pair['run']['loss'][-1]:.10f}",
             "weights, SHA-256, both": lambda _, pair: f"`{pair['run']['weights_sha256'][:12]}`",
         },
@@ -102,8 +107,8 @@ def mesh_bits(page):
 
 @renders
 def mesh_gpu(page, gpus):
-    """So many GPUs laid out in several ways, in turns on the same rows: rates, what the fullest GPU holds, the most that one sends along each
-    axis, and the step that choose predicted before."""
+    """So many GPUs laid out in several ways, in turns on the same rows: rates, what the fullest GPU holds,
+    the most that one sends along each axis, and the step that choose predicted before."""
     row = record("gpu_combined")["rows"][f"mesh_{gpus} x{gpus}"]
     together = row["rows_a_rank"] * row["micro_batches"]
     ahead = {
@@ -130,8 +135,10 @@ def mesh_gpu(page, gpus):
 
     commits = dict.fromkeys(turn["commit"] for turn in row["rounds"])
     more = (
-        f"{gpus} x {row['gpu']}, GPT-2 774M, {together} rows of {row['sequence']} tokens a step, {row['rows_a_rank']} at a time; {times_text(len(row['rounds']), 'round')} in turns, commit {', '.join(commits)}; "
-        "predicted before any such run; bytes as planned, of the GPU that holds or sends most"
+        f"{gpus} x {row['gpu']}, GPT-2 774M, {together} rows of {row['sequence']} tokens a step, "
+        f"{row['rows_a_rank']} at a time; {times_text(len(row['rounds']), 'round')} in turns, commit "
+        f"{', '.join(commits)}; predicted before any such run; bytes as planned, of the GPU that holds or "
+        "sends most"
     )
     return table_of(
         runs,
@@ -214,7 +221,10 @@ def mesh_cube():
         name: "; ".join(" and ".join(str(number_of(*rank)) for rank in group) for group in groups_of(axis))
         for name, axis, *_ in PANELS
     }
-    alt = f"Eight ranks as a cube, drawn three times. Tensor groups: {said['tensor']}. Data groups: {said['data']}. Neighbours in the pipeline, and tied ends: {said['stages']}."
+    alt = (
+        f"Eight ranks as a cube, drawn three times. Tensor groups: {said['tensor']}. Data groups: "
+        f"{said['data']}. Neighbours in the pipeline, and tied ends: {said['stages']}."
+    )
     drawing = Drawing(
         356,
         "A mesh of eight ranks, and its groups along each axis",
@@ -323,7 +333,8 @@ def mesh_bytes():
         62 + high + 84,
         "Eight GPUs, GPT-2 774M: what each layout holds and sends",
         alt,
-        f"{COMPUTED}: plans.json (`--plan --world {GPUS}`, 512 rows of 1024 tokens a step in micro-batches of {MICRO}, bf16, sharded states).",
+        f"{COMPUTED}: plans.json (`--plan --world {GPUS}`, 512 rows of 1024 tokens a step in micro-batches "
+        f"of {MICRO}, bf16, sharded states).",
         draw,
         "planned, not run",
     )
@@ -355,5 +366,6 @@ def published_meshes(page):
             },
             left=3,
         )
-        + f"\n\nPlanned, on the GPU that holds most, {runs[0]['sequence']:,} tokens per row; facts with their sources, settings and plans: {source(page, 'meshes')}."
+        + f"\n\nPlanned, on the GPU that holds most, {runs[0]['sequence']:,} tokens per row; facts with "
+        f"their sources, settings and plans: {source(page, 'meshes')}."
     )

@@ -7,7 +7,8 @@ from .registry import record, renders, table_of, times_text
 
 @renders
 def gpu_deepspeed(page, heading="##"):
-    """A line a program: its rate, that over DeepSpeed's quicker settings, and the memory of the GPU; a peer that failed says so."""
+    """A line a program: its rate, that over DeepSpeed's quicker settings, and the memory of the GPU; a peer
+    that failed says so."""
     found = record("gpu_deepspeed")["rows"]
     gpus = sorted({row["gpu"] for row in found.values()})
     programs = [(key, row, name) for key, row in found.items() for name in row["programs"]]
@@ -34,25 +35,37 @@ def gpu_deepspeed(page, heading="##"):
         if "deepspeed" in row["programs"][name]
     )
     rounds = min(len(row["rounds"]) for row in found.values())
-    return f"{heading} Next to DeepSpeed\n\nAll train the same GPT-2 with bf16 parameters and gradients and an fp32 master. DeepSpeed in two settings: blocks compiled by torch.compile, sums of gradients overlapping with backward; and its defaults, nothing compiled. " "The ratio is to the quicker one, of lesson 01 to the quickest stage, within a round: median (lowest to highest). `offload_355m`: 16 rows of 1024 tokens on one GPU, states on the host; `offload_774m`: 2 rows of 512; `zero_355m`: 16 rows of 1024 on each GPU.\n\n" + gpu_table.explained(
-        table_of(
-            programs,
-            {
-                "run": lambda key, row, _: run_text(key, row, gpus),
-                "program": lambda _, row, name: row["programs"][name]["label"]
-                .replace("Stagecraft, ", "")
-                .replace(", bf16 parameters and gradients, fp32 master", ""),
-                "k tok/s": rate,
-                "over DeepSpeed": over,
-                "peak GiB": lambda _, row, name: gpu_table.held_text(row["programs"][name]),
-                "J per k tok": lambda _, row, name: gpu_table.text_of(
-                    gpu_table.median_of(row, name, "joules_per_token"), ".2f", 1e3
-                ),
-            },
-            left=2,
+    text = (
+        f"{heading} Next to DeepSpeed\n\nAll train the same GPT-2 with bf16 parameters and gradients and an "
+        "fp32 master. DeepSpeed in two settings: blocks compiled by torch.compile, sums of gradients "
+        "overlapping with backward; and its defaults, nothing compiled. The ratio is to the quicker one, of "
+        "lesson 01 to the quickest stage, within a round: median (lowest to highest). `offload_355m`: 16 "
+        "rows of 1024 tokens on one GPU, states on the host; `offload_774m`: 2 rows of 512; `zero_355m`: 16 "
+        "rows of 1024 on each GPU.\n\n"
+    )
+    return (
+        text
+        + gpu_table.explained(
+            table_of(
+                programs,
+                {
+                    "run": lambda key, row, _: run_text(key, row, gpus),
+                    "program": lambda _, row, name: row["programs"][name]["label"]
+                    .replace("Stagecraft, ", "")
+                    .replace(", bf16 parameters and gradients, fp32 master", ""),
+                    "k tok/s": rate,
+                    "over DeepSpeed": over,
+                    "peak GiB": lambda _, row, name: gpu_table.held_text(row["programs"][name]),
+                    "J per k tok": lambda _, row, name: gpu_table.text_of(
+                        gpu_table.median_of(row, name, "joules_per_token"), ".2f", 1e3
+                    ),
+                },
+                left=2,
+            )
         )
-    ) + tail(
-        page,
-        "gpu_deepspeed",
-        more=f"{' and '.join(gpus)}, DeepSpeed {version}, at least {times_text(rounds, 'round')}",
+        + tail(
+            page,
+            "gpu_deepspeed",
+            more=f"{' and '.join(gpus)}, DeepSpeed {version}, at least {times_text(rounds, 'round')}",
+        )
     )

@@ -1,4 +1,5 @@
-"""Planted faults: tests/faults/*.patch, whose first line says what is broken and whose second names the test that finds it."""
+"""Planted faults: tests/faults/*.patch, whose first line says what is broken and whose second names the test
+that finds it."""
 import re
 
 from .registry import ROOT, RenderError, renders, table_of

@@ -40,7 +40,8 @@ def unit_name(unit):
 
 
 class Step:
-    """One step of a rank: each row does one thing at a time, in order; the link carries operations as they are issued."""
+    """One step of a rank: each row does one thing at a time, in order; the link carries operations as they
+    are issued."""
 
     def __init__(self):
         self.ends = collections.defaultdict(float)  # by row: when it is free
@@ -80,8 +81,8 @@ class Step:
 
 
 def step_of(lesson):
-    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch. Written here again, because plans have no
-    order and stored traces do not name what computes."""
+    """The step of lessons 00 to 04, as their train_step orders it, with one micro-batch. Written here again,
+    because plans have no order and stored traces do not name what computes."""
     step, arrives = Step(), {}
     gathers, ahead = lesson == "04_zero3", {"02_zero1": AHEAD, "03_zero2": AHEAD, "04_zero3": PREFETCH}.get(
         lesson
@@ -107,8 +108,9 @@ def step_of(lesson):
 
 
 def offload_step(on_disk):
-    """Lessons 05 and 06 from when the norm is known: the host updates unit after unit, forward takes each as it comes up. On a disk the units
-    stream through a window of three: the next are read while one is updated and the one before is written."""
+    """Lessons 05 and 06 from when the norm is known: the host updates unit after unit, forward takes each as
+    it comes up. On a disk the units stream through a window of three: the next are read while one is updated
+    and the one before is written."""
     step, arrives, there = Step(), [], 0.0
     for unit in range(LAST + 1):
         if on_disk:
@@ -134,7 +136,8 @@ def offload_step(on_disk):
 
 
 def staged_step(lesson, halves=0):
-    """What one stage does in a simulated schedule (pipelines.py). halves: each action is so many of lesson 10's, with its messages."""
+    """What one stage does in a simulated schedule (pipelines.py). halves: each action is so many of lesson
+    10's, with its messages."""
     found, step = record("pipedream_steps")["steps"][lesson], Step()
     for what, version, begin, end in found["actions"]:
         gathers = halves and what[0] == "F"
@@ -158,8 +161,8 @@ def staged_step(lesson, halves=0):
 
 
 def tensor_step():
-    """Lesson 10: the tokens' norms are gathered before each half of a block and its results summed behind it; backward hides its messages
-    behind the products of weights' gradients."""
+    """Lesson 10: the tokens' norms are gathered before each half of a block and its results summed behind it;
+    backward hides its messages behind the products of weights' gradients."""
     step = Step()
     step.compute("forward", 0, FORWARD[0])
     for unit in [*(unit for unit in range(1, LAST) for _ in range(2)), LAST]:
@@ -293,8 +296,9 @@ def step_panel(drawing, left, scale):
 
 
 HERO_ALT = (
-    "One step of data parallelism on two ranks: each unit's gradient is summed over the ranks while backward computes"
-    " the next one. Next to it: what each of eight GPUs holds of GPT-2 1.5B, less from data parallelism to ZeRO-3."
+    "One step of data parallelism on two ranks: each unit's gradient is summed over the ranks while backward "
+    "computes the next one. Next to it: what each of eight GPUs holds of GPT-2 1.5B, less from data "
+    "parallelism to ZeRO-3."
 )
 HERO_CAPTION = f"{COMPUTED}: lengths are chosen; bytes as planned, docs/results/zero_plans.json."
 HERO_KEY = (
@@ -450,7 +454,8 @@ def parallelism_strategies():
     alt = (
         "One step of each lesson on a clock: what a rank computes, what travels meanwhile, where it waits;"
         " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
-        " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on states leave the device or are divided."
+        " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on "
+        "states leave the device or are divided."
     )
     left, steps = 240, {
         lesson: STEPS[lesson]() if lesson in STEPS else step_of(lesson) for lesson, *_ in ROWS
@@ -492,7 +497,8 @@ def parallelism_strategies():
     drawing.text(
         180,
         y + 40,
-        "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a part of every matrix, in 11 both.",
+        "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a "
+        "part of every matrix, in 11 both.",
         "small",
     )
     return drawing.done(

@@ -1,4 +1,5 @@
-"""docs/gpus.md and docs/records/gpu_peers.md: what runs beside which peer, where that is less than the aim, and traces."""
+"""docs/gpus.md and docs/records/gpu_peers.md: what runs beside which peer, where that is less than the aim,
+and traces."""
 import pathlib
 import re
 
@@ -21,7 +22,9 @@ LESSON_AIMS = {
     "zero2": 0.98,
     "zero3": 0.96,
 }  # over lesson 01, on several GPUs, one micro-batch each
-ADAMW_BYTES = 28  # a parameter: 16-bit gradient, master, momentum and variance read; these three and the 16-bit parameter written
+# What AdamW moves for a parameter: 16-bit gradient, master, momentum and variance are read; these three and
+# the 16-bit parameter are written.
+ADAMW_BYTES = 28
 WHY = (
     "docs/records/gpu_peers.md",
     "how-far-ahead-and-why-not-further",
@@ -64,8 +67,9 @@ def closest_text(row, wanted):
 
 
 def comparisons():
-    """(run, lesson, peer's label, ratio, aim) of every kind of peer, the closest of its settings and rates: beside the lesson that splits what it splits, or
-    else lesson 00 or 01. Then lessons 02 to 04 beside lesson 01, and the scaling of lessons 01 and 03."""
+    """(run, lesson, peer's label, ratio, aim) of every kind of peer, the closest of its settings and rates:
+    beside the lesson that splits what it splits, or else lesson 00 or 01. Then lessons 02 to 04 beside lesson
+    01, and the scaling of lessons 01 and 03."""
     found = []
     for key, row in record("gpu_peers")["rows"].items():
         own, closest_of = ("ours", *gpu_table.SCALING, *gpu_table.ZERO), {}
@@ -120,7 +124,8 @@ def missed():
         )
         if count:
             words.append(
-                f"of {times_text(count, 'comparison')} {what} {missing or 'none'} {'are' if missing > 1 else 'is'} below the aim"
+                f"of {times_text(count, 'comparison')} {what} {missing or 'none'} "
+                f"{'are' if missing > 1 else 'is'} below the aim"
             )
     text = "; ".join(words)
     return text[:1].upper() + text[1:], below
@@ -141,7 +146,9 @@ def gpu_ratios(page):
             {
                 "run": lambda key, _: f"`{key}`",
                 "GPUs": lambda _, row: row["world"],
-                "k tok/s": lambda _, row: f"{gpu_table.median_of(row, 'ours', 'tokens_per_second') / 1e3:.1f}",
+                "k tok/s": lambda _, row: (
+                    f"{gpu_table.median_of(row, 'ours', 'tokens_per_second') / 1e3:.1f}"
+                ),
                 "over torch.compile": lambda _, row: closest_text(row, r"ours_over_(compile|wire).*"),
                 "over llm.c": lambda _, row: closest_text(row, "ours_over_llmc"),
                 "lesson 04 over FSDP2": lambda _, row: closest_text(row, "zero3_over_fsdp_stored"),
@@ -182,7 +189,9 @@ def world_one(page):
             [(row, name) for row in runs for name in lessons],
             {
                 "lesson": lambda _, name: lessons[name],
-                "k tok/s": lambda row, name: f"{gpu_table.median_of(row, name, 'tokens_per_second') / 1e3:.1f}",
+                "k tok/s": lambda row, name: (
+                    f"{gpu_table.median_of(row, name, 'tokens_per_second') / 1e3:.1f}"
+                ),
                 "over lesson 00, within a round": lambda row, name: ""
                 if name == "ours"
                 else f"{row['ratios'][f'{name}_over_ours']['median']:.3f}",
@@ -194,19 +203,22 @@ def world_one(page):
 
 
 def flops_a_token(shape, sequence):
-    """6 N + 6 L d T, as common/records/mfu.h counts; N as stored, since GPT-2's tensors need no padding but the vocabulary's."""
+    """6 N + 6 L d T, as common/records/mfu.h counts; N as stored, since GPT-2's tensors need no padding but
+    the vocabulary's."""
     return 6 * stored(shape) + 6 * shape["layers"] * shape["width"] * sequence
 
 
 def peak_of(gpu):
-    """FLOP/s of dense 16-bit products by the data sheet, from the table of common/records/mfu.cpp; None where it has no such GPU."""
+    """FLOP/s of dense 16-bit products by the data sheet, from the table of common/records/mfu.cpp; None where
+    it has no such GPU."""
     known = re.search(rf'{{"{re.escape(gpu)}", (\d+e\d+)}}', (ROOT / "common/records/mfu.cpp").read_text())
     return float(known[1]) if known else None
 
 
 @renders
 def gpu_zero_gains(page):
-    """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves to other ranks would take."""
+    """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves
+    to other ranks would take."""
     profiled_run = record("gpu_profile")["runs"][0]
     adamw = next(part for part in profiled_run["profile"]["operations"] if part["op"] == "AdamW")
     rate, rows, more = adamw["bytes"] / adamw["milliseconds"], [], []
@@ -232,24 +244,22 @@ def gpu_zero_gains(page):
             ]
         )
         more += [f"`{key}` lesson {lesson}" for lesson, gain in gains.items() if gain["lowest"] > saved]
-    return (
-        table(
-            [
-                "run",
-                "AdamW on other ranks' slices, ms",
-                "02's step is shorter than 01's by, ms",
-                "03's",
-                "04's",
-            ],
-            rows,
-        )
-        + f"\n\nFrom {source(page, 'gpu_peers')}, and AdamW's rate, {rate / 1e9:.2f} TB/s in `{part_of(profiled_run['command'])}`, from {source(page, 'gpu_profile')}."
-        + (
-            f" In every round more than these bytes take is gained in {', '.join(more)}; why is not measured."
-            if more
-            else ""
-        )
+    head = [
+        "run",
+        "AdamW on other ranks' slices, ms",
+        "02's step is shorter than 01's by, ms",
+        "03's",
+        "04's",
+    ]
+    text = (
+        f"\n\nFrom {source(page, 'gpu_peers')}, and AdamW's rate, {rate / 1e9:.2f} TB/s in "
+        f"`{part_of(profiled_run['command'])}`, from {source(page, 'gpu_profile')}."
     )
+    if more:
+        text += (
+            f" In every round more than these bytes take is gained in {', '.join(more)}; why is not measured."
+        )
+    return table(head, rows) + text
 
 
 def fastest_peer(row):
@@ -286,8 +296,10 @@ def gpu_limits(page):
                 "the peer's": lambda _, row: share(row, fastest_peer(row)[1]),
             },
         )
-        + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. "
-        f"In {sum(ours < theirs for ours, theirs in both)} of {times_text(len(both), 'run')} our clock is the lower one."
+        + f"\n\nFrom {source(page, 'gpu_peers')}; MFU: (6 N + 6 L d T) FLOPs a token, N the parameters, "
+        "over the data sheet's dense 16-bit peak; the peer: the fastest that took turns. "
+        f"In {sum(ours < theirs for ours, theirs in both)} of {times_text(len(both), 'run')} our clock is "
+        "the lower one."
     )
 
 
@@ -298,7 +310,8 @@ def run_text(key, row, gpus):
 
 @renders
 def gpu_energy(page, heading="##"):
-    """Energy of a token by the GPUs' own counters, ours and that of the quickest peer that took turns with it; nothing of records without counters."""
+    """Energy of a token by the GPUs' own counters, ours and that of the quickest peer that took turns with
+    it; nothing of records without counters."""
     names = ("gpu_peers", "gpu_compile_modes", "gpu_pipeline", "gpu_tensor", "gpu_deepspeed")
     found = [(name, key, row) for name in names for key, row in record(name)["rows"].items()]
     gpus = {row["gpu"] for _, _, row in found}
@@ -322,7 +335,8 @@ def gpu_energy(page, heading="##"):
         return words.replace(", bf16 parameters and gradients, fp32 master", "")
 
     return (
-        f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "
+        f"{heading} Energy\n\nJoules that the GPUs counted from the first timed step to the last, over the "
+        "tokens of these steps; the host's are not in it. Where a peer's GPUs wait, they draw less power, "
         "and our lead per joule is smaller than in time. `pipeline_M`: M micro-batches per step.\n\n"
         + table_of(
             pairs,
@@ -401,12 +415,14 @@ def beside_products(page):
         table(
             ["operation", "how", "ms alone", "ms beside products", "ms taken from the products"], rows, left=2
         )
-        + f"\n\nMedians at {most / 2**20:.0f} MiB, {found['ranks']} ranks, {found['device']}; spreads and smaller operations: {source(page, 'comm_beside_products_2')}."
+        + f"\n\nMedians at {most / 2**20:.0f} MiB, {found['ranks']} ranks, {found['device']}; spreads and "
+        f"smaller operations: {source(page, 'comm_beside_products_2')}."
     )
 
 
 def published_attention(command):
-    """{operation: FLOP/s} of the best published kernels for the shape of a command's attention; empty where none is known."""
+    """{operation: FLOP/s} of the best published kernels for the shape of a command's attention; empty where
+    none is known."""
     config, sequence = workload(pathlib.PurePath(re.search(r"--workload (\S+)", command)[1]).stem), re.search(
         r"batch\.sequence=(\d+)", command
     )
@@ -420,7 +436,8 @@ def published_attention(command):
 
 
 def profiled(run):
-    """{operations: (ms a step, rate, share of the bound)} of a profiled run, in the order of the table. Attention's bound is the best published kernel's rate."""
+    """{operations: (ms a step, rate, share of the bound)} of a profiled run, in the order of the table.
+    Attention's bound is the best published kernel's rate."""
     p, published = run["profile"], published_attention(run["command"])
 
     def cells(part, rate):
@@ -461,7 +478,8 @@ def part_of(command):
 
 @renders
 def gpu_profiles(page):
-    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of its bound: runs beside each other. Short operations stand together."""
+    """Milliseconds of a step by class of operation, and of communication beside it, each with the share of
+    its bound: runs beside each other. Short operations stand together."""
     runs, notes, names = {}, [], []
     for run in record("gpu_profile")["runs"]:
         what = f"{LESSONS[run['lesson']][:2]}, {part_of(run['command'])}" + (
@@ -470,12 +488,14 @@ def gpu_profiles(page):
         p, sensors = run["profile"], run["profile"]["sensors"]
         if what in runs:
             raise RenderError(
-                f"docs/results/gpu_profile.json has two profiles of {what}; fix: name one folder of each to records.py --gpu-profile"
+                f"docs/results/gpu_profile.json has two profiles of {what}; fix: name one folder of each to "
+                "records.py --gpu-profile"
             )
         runs[what] = profiled(run)
         clock = f", {sensors['sm_mhz']:.0f} MHz, {sensors['watts']:.0f} W" if sensors else ""
         notes.append(
-            f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on {run['versions']['GPU']}{clock}"
+            f"`{what}`: lesson {LESSONS[run['lesson']]}, mean of {p['steps']} steps without a graph on "
+            f"{run['versions']['GPU']}{clock}"
         )
         names += [name for name in runs[what] if name not in names]
     published = next(iter(published_attention(run["command"]) for run in record("gpu_profile")["runs"]))
@@ -524,7 +544,8 @@ def gpu_profiles(page):
 
 @renders
 def world_one_profile(page):
-    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU. Those of about equal length stand together."""
+    """Milliseconds of a step by class of operation, of lessons beside each other on one GPU. Those of about
+    equal length stand together."""
     runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
     # What must be the same, or the columns say nothing of lessons.
     same = {
@@ -539,7 +560,8 @@ def world_one_profile(page):
     }
     if len(same) != 1 or runs[0]["world"] != 1 or len({run["lesson"] for run in runs}) != len(runs):
         raise RenderError(
-            "docs/results/gpu_profile_one.json: runs that differ in more than the lesson, or of several GPUs; fix: name one folder a lesson to records.py --gpu-profile, of runs on one GPU"
+            "docs/results/gpu_profile_one.json: runs that differ in more than the lesson, or of several "
+            "GPUs; fix: name one folder a lesson to records.py --gpu-profile, of runs on one GPU"
         )
     found = {LESSONS[run["lesson"]]: {name: ms for name, (ms, *_) in profiled(run).items()} for run in runs}
     names = [
@@ -567,18 +589,20 @@ def world_one_profile(page):
         rows.append(["SM MHz", *(f"{run['profile']['sensors']['sm_mhz']:.0f}" for run in runs)])
     return (
         table(["operations, ms a step", *found], rows)
-        + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs[0]['versions']['GPU']}, mean of {runs[0]['profile']['steps']} steps without a graph, one run of each lesson."
+        + f"\n\nFrom {source(page, 'gpu_profile_one')}: {runs[0]['versions']['GPU']}, mean of "
+        f"{runs[0]['profile']['steps']} steps without a graph, one run of each lesson."
     )
 
 
 @renders
 def gpu_traces(page):
-    """Operations and waits of one traced step of each lesson on several GPUs; lessons 02 and 03 also as they were when all gathers were a step's
-    first work."""
+    """Operations and waits of one traced step of each lesson on several GPUs; lessons 02 and 03 also as they
+    were when all gathers were a step's first work."""
     found, older = record("gpu_trace"), record("gpu_trace_all_at_once")
     if any(older[key] != found[key] for key in ("world", "step", "versions")):
         raise RenderError(
-            "docs/results/gpu_trace_all_at_once.json: of other GPUs, libraries, or another step than gpu_trace.json"
+            "docs/results/gpu_trace_all_at_once.json: of other GPUs, libraries, or another step than "
+            "gpu_trace.json"
         )
     runs = [
         (LESSONS[lesson], run, f"{run['microseconds'] / 1e3:.1f}") for lesson, run in found["lessons"].items()
@@ -598,5 +622,8 @@ def gpu_traces(page):
                 "waited for": lambda _, run, __: f"{took(run, 'waiting'):.2f}",
             },
         )
-        + f"\n\nFrom {source(page, 'gpu_trace')} and {source(page, 'gpu_trace_all_at_once')}: rank 0 of {found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, {', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank has come, so its length is not shown."
+        + f"\n\nFrom {source(page, 'gpu_trace')} and {source(page, 'gpu_trace_all_at_once')}: rank 0 of "
+        f"{found['world']}, step {found['step']}, {found['versions'].get('GPU', 'GPU')}, "
+        f"{', '.join(f'`{model}`' for model in sorted(models))}. An operation lasts until the other rank "
+        "has come, so its length is not shown."
     )

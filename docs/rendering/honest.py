@@ -22,8 +22,9 @@ def dtype_only(page):
                 "fewer bytes than fp32": lambda name: f"{100 * (1 - held[name] / held['fp32']):.0f} %",
             },
         )
-        + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one {found['machine'].get('gpu', 'GPU')}, "
-        f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step; fp32 without TF32."
+        + f"\n\nFrom {source(page, 'gpu_dtype_only')}: lesson 00 on one "
+        f"{found['machine'].get('gpu', 'GPU')}, {found['workload']['batch.global']} rows of "
+        f"{found['workload']['batch.sequence']} tokens a step; fp32 without TF32."
     )
 
 
@@ -50,12 +51,15 @@ def padding_matrix(page):
             {
                 "trained on rows that are": lambda way, _: WAYS[way],
                 **{
-                    f"loss on {said.partition(':')[0]}": lambda _, run, way=way: f"{run['evaluated'][way]:.3f}"
+                    f"loss on {said.partition(':')[0]}": lambda _, run, way=way: (
+                        f"{run['evaluated'][way]:.3f}"
+                    )
                     for way, said in WAYS.items()
                 },
             },
         )
-        + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, {record('padding_cpu')['steps']} steps, random initial weights, CPU. "
+        + f"\n\nFrom {source(page, 'padding_cpu')}: rows of T = {length} tokens, "
+        f"{record('padding_cpu')['steps']} steps, random initial weights, CPU. "
         f"{100 * runs['pack']['share_of_text']:.1f} % of the padded rows' targets are text."
     )
 
@@ -109,8 +113,8 @@ def padding_losses():
     steps = record("padding_cpu")["steps"]
     ends = "; ".join(f"{WAYS[way]}: {run['loss_at_end']:.2f}" for way, run in runs.items())
     alt = (
-        f"Training loss over {steps} steps of three models on the same text, as each run reports it. Mean of the last {runs['pack']['last_steps']} training steps: "
-        f"{ends}. The lowest curve counts padding."
+        f"Training loss over {steps} steps of three models on the same text, as each run reports it. Mean of "
+        f"the last {runs['pack']['last_steps']} training steps: {ends}. The lowest curve counts padding."
     )
     curves = [
         (WAYS[way], [(WINDOW * (k + 1), loss) for k, loss in enumerate(windows(run["loss"]))])

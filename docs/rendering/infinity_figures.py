@@ -1,4 +1,5 @@
-"""Drawings of lesson 06: pieces in the window during a step, and how many tokens hide a disk (docs/results/lesson_06_*.json)."""
+"""Drawings of lesson 06: pieces in the window during a step, and how many tokens hide a disk
+(docs/results/lesson_06_*.json)."""
 from . import plots
 from .infinity_tables import by_formulas, efficiencies
 from .lesson_tables import is_busy
@@ -81,7 +82,8 @@ def infinity_window():
         72 + sum(94 + ROW * buffers for buffers in steps),
         "One step through the window: reading, updating and writing pieces",
         alt,
-        f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts from its request to its end (lesson_06_window.json, traced steps).",
+        f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts "
+        "from its request to its end (lesson_06_window.json, traced steps).",
         draw,
         f"measured, {found['disk_mbps']} MB/s"
         + (", on a busy machine" if is_busy("lesson_06_window") else ""),
@@ -106,8 +108,9 @@ def infinity_efficiency():
         for kind in ("exact", "delayed")
     ]
     alt = (
-        f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact updates rise from {' to '.join(ends[0])}, "
-        f"delayed ones from {' to '.join(ends[1])}; measured, at or a little below the formulas' lines."
+        f"Speed over the speed without a disk, from {tokens[0]} to {tokens[-1]} tokens per step: exact "
+        f"updates rise from {' to '.join(ends[0])}, delayed ones from {' to '.join(ends[1])}; measured, at "
+        "or a little below the formulas' lines."
     )
 
     def draw(figure):
@@ -134,7 +137,9 @@ def infinity_efficiency():
         366,
         "How many tokens hide a disk",
         alt,
-        f"One rank, {found['tokens_per_micro_batch']} tokens in a micro-batch, a disk of {found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session (lesson_06_tokens.json).",
+        f"One rank, {found['tokens_per_micro_batch']} tokens in a micro-batch, a disk of "
+        f"{found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session "
+        "(lesson_06_tokens.json).",
         draw,
         f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; squares: measured"
         + (", on a busy machine" if is_busy("lesson_06_tokens") else ""),

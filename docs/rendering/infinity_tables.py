@@ -1,4 +1,5 @@
-"""Tables of lesson 06: where a step's time goes by buffers of the window, and what its formulas say (docs/results/lesson_06_*.json)."""
+"""Tables of lesson 06: where a step's time goes by buffers of the window, and what its formulas say
+(docs/results/lesson_06_*.json)."""
 import statistics
 
 from .lesson_tables import is_busy, tail
@@ -15,7 +16,8 @@ def median_of(run, name=None):
 
 
 def efficiencies():
-    """By micro-batches of a step: its tokens, T_gpu, and (by the page's formula, measured) for exact and delayed updates, of the speed without a disk."""
+    """By micro-batches of a step: its tokens, T_gpu, and (by the page's formula, measured) for exact and
+    delayed updates, of the speed without a disk."""
     found = record("lesson_06_tokens")
     disk = statistics.median(
         turn["shares"][EITHER] for run in found["runs"] for turn in run["exact"]["rounds"]
@@ -59,7 +61,8 @@ def infinity_window(page):
 
 @renders
 def infinity_gpu(page):
-    """355M on one GPU by tokens of a step: lesson 05; exact and delayed updates over a disk, as a share of that, next to the formulas."""
+    """355M on one GPU by tokens of a step: lesson 05; exact and delayed updates over a disk, as a share of
+    that, next to the formulas."""
     found = record("gpu_infinity")
     runs = {(run["name"], run["rows"]): run for run in found["runs"] if run["model"] == "355M"}
     forward = forward_share(workload("gpt2_355m")) * found["offload"][0]["seconds"]  # of the only micro-batch
@@ -84,12 +87,14 @@ def infinity_gpu(page):
     return table(heads, rows, left=0) + tail(
         page,
         "gpu_infinity",
-        more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in brackets: by the formulas, with the disk's time of each run",
+        more="one NVIDIA H200, thousands of tokens per second; without a disk: lesson 05, delayed; in "
+        "brackets: by the formulas, with the disk's time of each run",
     )
 
 
 def of_ten_steps(way):
-    """Bytes that the kernel counts for ten steps, over ten times those planned: two runs whose lengths differ by ten steps."""
+    """Bytes that the kernel counts for ten steps, over ten times those planned: two runs whose lengths differ
+    by ten steps."""
     found = {
         run["name"]: run
         for run in reversed(record("gpu_infinity")["runs"])
@@ -101,7 +106,8 @@ def of_ten_steps(way):
 
 @renders
 def infinity_host(page):
-    """Exact updates on one GPU by model: what lies on the disk and in memory, and the rate over the disk next to the disk's own."""
+    """Exact updates on one GPU by model: what lies on the disk and in memory, and the rate over the disk next
+    to the disk's own."""
     found = record("gpu_infinity")
     raw = statistics.median(turn["block_file"] for turn in found["raw"])
     exact = [run for run in found["runs"] if run["name"] == "exact"]
@@ -120,24 +126,32 @@ def infinity_host(page):
             "all host memory": lambda run: f"{1e-9 * run['system']['peak_host']:.2f} GB",
             "moved per step": lambda run: f"{1e-9 * run['disk_bytes']:.2f} GB",
             "step": lambda run: f"{run['seconds']:.1f} s",
-            "rate (of the disk's own)": lambda run: f"{1e-9 * run['disk_rate']:.2f} GB/s ({100 * run['disk_rate'] / raw:.0f} %)",
+            "rate (of the disk's own)": lambda run: f"{1e-9 * run['disk_rate']:.2f} GB/s "
+            f"({100 * run['disk_rate'] / raw:.0f} %)",
         },
     )
     off = 100 * max(abs(of_ten_steps(way) - 1) for way in ("read", "written"))
-    more = "one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries included"
+    more = (
+        "one NVIDIA H200; all host memory: the process's most at a time, its pinned buffers and libraries "
+        "included"
+    )
     return (
-        f"{rows}{tail(page, 'gpu_infinity', more=more)}"
-        f"\n\nThe kernel counted the bytes of ten steps over this disk: they differ from the plan by {off:.4f} %."
+        f"{rows}{tail(page, 'gpu_infinity', more=more)}\n\nThe kernel counted the bytes of ten steps over "
+        f"this disk: they differ from the plan by {off:.4f} %."
     )
 
 
 @renders
 def infinity_turns(page):
-    """Lesson 06 and ZeRO-Infinity with states on the same disk, in turns; the disk alone, measured before each pair."""
+    """Lesson 06 and ZeRO-Infinity with states on the same disk, in turns; the disk alone, measured before
+    each pair."""
     found = record("gpu_infinity_turns")
     runs = [(run, found["raw"][number // 2]["block_file"] / 1e9) for number, run in enumerate(found["runs"])]
     theirs = next(run for run in found["runs"] if run["name"] == "deepspeed")
-    more = f"one {found['versions']['GPU']}; from top to bottom as it was measured; ZeRO-Infinity: DeepSpeed {theirs['about']['deepspeed']}, blocks compiled"
+    more = (
+        f"one {found['versions']['GPU']}; from top to bottom as it was measured; ZeRO-Infinity: DeepSpeed "
+        f"{theirs['about']['deepspeed']}, blocks compiled"
+    )
     return table_of(
         runs,
         {

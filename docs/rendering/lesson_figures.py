@@ -13,13 +13,17 @@ COMPUTED = "Computed, not measured"
 
 
 def shown_figure(page, name, narrow=""):
-    """The figure with its alternative text, and a caption that names its record; on narrow screens another in its place."""
+    """The figure with its alternative text, and a caption that names its record; on narrow screens another in
+    its place."""
     if name not in FIGURES:
         raise RenderError(f"nothing draws '{name}'; there are {', '.join(sorted(FIGURES))}")
     drawn = FIGURES[name]()
     if narrow:
         source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
-        return f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
+        return (
+            f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img '
+            f'alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
+        )
     return f"![{drawn.alt}]({page.link(f'docs/figures/{name}.svg')})\n\n*{drawn.caption}*"
 
 
@@ -32,7 +36,8 @@ def one_device_step():
     planned = plan_of("00_one_device", "tiny", 1)
     units, blocks, p = planned.units, planned.L, planned.P
     alt = (
-        f"{blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from first to last, backward from last to first and writes gradients; "
+        f"{blocks + 2} units: the embeddings, {blocks} blocks, the last norm. Forward visits them from "
+        "first to last, backward from last to first and writes gradients; "
         "the update then rewrites momentum, variance and parameters."
     )
     drawing = Drawing(
@@ -73,8 +78,10 @@ def one_device_step():
         16,
         y + 18,
         16,
-        f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the gradients. Elements as stored: P = {p:,}.",
-        f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in {last - 1}.",
+        f"{last}: AdamW goes through the units and writes momentum, variance and parameters from the "
+        f"gradients. Elements as stored: P = {p:,}.",
+        f"The head uses unit 0's wte (tied), so wte's gradient is opened in {len(units)} and completed in "
+        f"{last - 1}.",
     )
     return drawing.done(f"{COMPUTED}: the layout of configs/tiny.json.")
 
@@ -101,8 +108,9 @@ def ring_all_reduce():
     if any(len(cell) != ranks for row in states[-1][0] for cell in row):
         raise RenderError("the ring does not end with every sum on every rank")
     alt = (
-        f"A ring all-reduce of {ranks} ranks. Each rank's vector is cut into {ranks} pieces. In {ranks - 1} steps every rank passes one piece on and adds "
-        f"what it receives: then each rank holds one complete piece. In {ranks - 1} more steps the complete pieces go round, and every rank has them all."
+        f"A ring all-reduce of {ranks} ranks. Each rank's vector is cut into {ranks} pieces. In {ranks - 1} "
+        "steps every rank passes one piece on and adds what it receives: then each rank holds one complete "
+        f"piece. In {ranks - 1} more steps the complete pieces go round, and every rank has them all."
     )
     drawing = Drawing(
         356,
@@ -138,16 +146,20 @@ def ring_all_reduce():
         16,
         y + 50,
         16,
-        f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last sends to the first): {2 * (ranks - 1)} pieces in all, which is",
-        f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less than twice it for any number of ranks.",
+        f"Per step each rank sends one piece of 1/{ranks} to its right neighbour (the next row; the last "
+        f"sends to the first): {2 * (ranks - 1)} pieces in all, which is",
+        f"2 (N-1)/N = {2 * (ranks - 1)}/{ranks} = {2 * (ranks - 1) / ranks:g} times the vector, and less "
+        "than twice it for any number of ranks.",
     )
     return drawing.done(
-        f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every sum."
+        f"{COMPUTED}: the steps are played by docs/render.py, which checks that every rank ends with every "
+        "sum."
     )
 
 
 def lanes_of(spans):
-    """Spans with the first lane that is free; operations that are under way at once stand below each other."""
+    """Spans with the first lane that is free; operations that are under way at once stand below each
+    other."""
     lanes, found = [], []
     for span in sorted(spans, key=lambda s: s[2]):
         lane = next((i for i, ends in enumerate(lanes) if ends <= span[2]), len(lanes))
@@ -171,7 +183,10 @@ def steps_text(run):
             form=form, **{name: us / 1e3 for name, us in run[key].items()}
         )
 
-    return f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and wait {spread('waited_microseconds', '.1f')}"
+    return (
+        f"a usual one of {run['runs']} runs, whose steps take {spread('steps_microseconds', '.0f')}, and "
+        f"wait {spread('waited_microseconds', '.1f')}"
+    )
 
 
 @figure
@@ -180,7 +195,10 @@ def gpu_trace():
     run = found["lessons"]["01_data_parallel"]
     configured = re.search(r"--workload (\S+)", run["command"])[1]
     sent, waited, whole = took(run, "communication"), took(run, "waiting"), run["microseconds"]
-    alt = f"One step on {found['world']} GPUs: {sent:.1f} ms of all-reduces while rank 0 computes backward; it waits for {waited:.2f} ms of them, at the end."
+    alt = (
+        f"One step on {found['world']} GPUs: {sent:.1f} ms of all-reduces while rank 0 computes backward; "
+        f"it waits for {waited:.2f} ms of them, at the end."
+    )
     sums, count = lanes_of([span for span in run["spans"] if span[0] == "communication"])
     rows = [
         (
@@ -246,7 +264,10 @@ DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))  # rows, fac
 def learning_rate_scaling():
     found = record("lesson_01_lr")
     named = "; ".join(f"{run['name']}: {run['validation_loss']:.2f}" for run in found["runs"])
-    alt = f"Loss over tokens of runs that see the same tokens in steps of 12 or 48 rows. Validation loss at the end: {named}."
+    alt = (
+        "Loss over tokens of runs that see the same tokens in steps of 12 or 48 rows. Validation loss at "
+        f"the end: {named}."
+    )
     drawn = []
     for run in found["runs"]:
         if (run["rows"], run["factor"], run["warmup_steps"]) in DRAWN_RATES:
@@ -273,7 +294,8 @@ def learning_rate_scaling():
         420,
         "The same tokens in steps four times as large",
         alt,
-        f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}; of each rate the better warm-up.",
+        f"Record docs/results/lesson_01_lr.json, {file_text(found['runs'][0])}; of each rate the better "
+        "warm-up.",
         draw,
         "measured; mean over 6,144 tokens",
     )
@@ -285,8 +307,9 @@ def precision_curves():
     first, *others = found["runs"]
     window = found["window"]
     alt = (
-        f"Loss of GPT-2 124M over {window * len(first['loss'])} steps in {len(found['runs'])} precisions. The curves lie on each other: "
-        f"at most {100 * max(r['largest_difference'] for r in others):.2f} % from the first's, as means of {window} steps."
+        f"Loss of GPT-2 124M over {window * len(first['loss'])} steps in {len(found['runs'])} precisions. "
+        f"The curves lie on each other: at most {100 * max(r['largest_difference'] for r in others):.2f} % "
+        f"from the first's, as means of {window} steps."
     )
     steps = [window * (i + 1) for i in range(len(first["loss"]))]
 
@@ -318,7 +341,8 @@ def precision_curves():
         366,
         "GPT-2 124M in four precisions: less than a percent apart",
         alt,
-        f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and tokens; only the dtypes differ.",
+        f"Record docs/results/gpu_precision_124m.json: {found['versions']['GPU']}, the same workload and "
+        "tokens; only the dtypes differ.",
         draw,
         f"measured; mean of {window} steps",
     )

@@ -37,7 +37,10 @@ def load_text(name):
 
 def machine_text(name):
     found = record(name)
-    return f"{found['cpu']}, {found['cores']} cores, {found['threads']} thread a rank, commit {found['commit']}, {load_text(name)}"
+    return (
+        f"{found['cpu']}, {found['cores']} cores, {found['threads']} thread a rank, commit "
+        f"{found['commit']}, {load_text(name)}"
+    )
 
 
 def file_text(run):
@@ -171,8 +174,9 @@ def variants(page):
     ) + tail(
         page,
         "lesson_01_variants",
-        more=f"{the_same(found, 'bytes_sent'):,} bytes sent in each; {turns_text(found[0]['rounds'])}, lowest and highest round in brackets; "
-        f"{file_text(found[0])} in micro-batches of 6 rows, 2 ranks; {machine_text('lesson_01_variants')}",
+        more=f"{the_same(found, 'bytes_sent'):,} bytes sent in each; {turns_text(found[0]['rounds'])}, "
+        f"lowest and highest round in brackets; {file_text(found[0])} in micro-batches of 6 rows, 2 ranks; "
+        f"{machine_text('lesson_01_variants')}",
     )
 
 
@@ -195,7 +199,8 @@ def batch_cuts(page):
     ) + tail(
         page,
         "lesson_01_batch",
-        more=f"{file_text(runs[0])}, 2 ranks, 12 rows a step, {the_same(runs, 'bytes_sent'):,} bytes sent in each; the losses are {apart:.1e} apart at most; times: {turns_text(runs[0]['rounds'])}, "
+        more=f"{file_text(runs[0])}, 2 ranks, 12 rows a step, {the_same(runs, 'bytes_sent'):,} bytes sent "
+        f"in each; the losses are {apart:.1e} apart at most; times: {turns_text(runs[0]['rounds'])}, "
         f"{machine_text('lesson_01_batch')}",
     )
 
@@ -274,11 +279,12 @@ def cpu_rates(page):
         },
     )
     return (
-        f"{rates}\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so "
-        f"{100 * ratio['median'] / 2:.0f} % of two cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
+        f"{rates}\n\nTwo ranks over one, the median of ratios within rounds: {ratio['median']:.2f} times "
+        f"({ratio['lowest']:.2f} to {ratio['highest']:.2f}), so {100 * ratio['median'] / 2:.0f} % of two "
+        f"cores ({100 * ratio['lowest'] / 2:.0f} to {100 * ratio['highest'] / 2:.0f})."
     ) + tail(
         page,
         "cpu_tiny",
-        more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} steps, commit {found['commit']}"
-        + (f"; {load_text('cpu_tiny')}" if loads(found) else ""),
+        more=f"{found['cpu']}, {found['cores']} cores, {len(rounds)} rounds of {found['timed_steps']} "
+        f"steps, commit {found['commit']}" + (f"; {load_text('cpu_tiny')}" if loads(found) else ""),
     )

@@ -1,4 +1,5 @@
-"""What GPUs and links do: docs/results/gpu_*.json and the sweeps of collectives. What is not there is left out."""
+"""What GPUs and links do: docs/results/gpu_*.json and the sweeps of collectives. What is not there is left
+out."""
 import importlib.util
 
 from .registry import ROOT, record, renders, source, table, table_of
@@ -38,7 +39,8 @@ def short(label):
 
 
 def ratio_alone(row, name):
-    """A lesson's rate over the run's first program, scaling, or what a peer is compared with over it: the first program, or the lesson that splits the same."""
+    """A lesson's rate over the run's first program, scaling, or what a peer is compared with over it: the
+    first program, or the lesson that splits the same."""
     of, ratios = gpu_table, row["ratios"]
     ours = name in of.ZERO or name == "ours"
     pairs = (
@@ -81,7 +83,8 @@ def stored_notes(sources):
 
 
 def programs_text(rows):
-    """A line for each program of each run, then what a stored rate is, which kernel computes attention, and what failed."""
+    """A line for each program of each run, then what a stored rate is, which kernel computes attention, and
+    what failed."""
     of, lines, sources, failed, attention = gpu_table, [], {}, [], {}
     for key, row in rows.items():
         for i, (name, program) in enumerate(row["programs"].items()):
@@ -157,7 +160,9 @@ def gpu_compile_modes(page, heading="##"):
     """Lesson 00 next to every mode of torch.compile."""
     found = record("gpu_compile_modes")
     return (
-        f"{heading} Modes of torch.compile\n\nIn runs of their own, on {' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; in turns; a mode with fewer turns than the others says so.\n\n"
+        f"{heading} Modes of torch.compile\n\nIn runs of their own, on "
+        f"{' and '.join(sorted({row['gpu'] for row in found['rows'].values()}))}; in turns; a mode with "
+        "fewer turns than the others says so.\n\n"
         + gpu_table.explained(gpu_table.markdown(found).rstrip("\n"))
         + f"\n\nFrom {source(page, 'gpu_compile_modes')}."
     )
@@ -177,7 +182,9 @@ def gpu_scaling(page, heading="##"):
         if scaling in row["ratios"] and not beside_copies(row)
     ]
     return (
-        f"{heading} Scaling on GPUs\n\nThe rate on N GPUs over N times the rate on one, with equal rows a GPU. The one is the slowest of the N, which train apart at the same time: 100 % would mean that communication cost nothing.\n\n"
+        f"{heading} Scaling on GPUs\n\nThe rate on N GPUs over N times the rate on one, with equal rows a "
+        "GPU. The one is the slowest of the N, which train apart at the same time: 100 % would mean that "
+        "communication cost nothing.\n\n"
         + table_of(
             runs,
             {
@@ -199,7 +206,8 @@ def gpu_scaling(page, heading="##"):
 
 
 def held_back_by_host(row):
-    """Whether FSDP2's GPUs stayed below the power that lesson 01 drew: they waited, for the host or for each other."""
+    """Whether FSDP2's GPUs stayed below the power that lesson 01 drew: they waited, for the host or for each
+    other."""
     watts, ours = (gpu_table.median_of(row, name, "power", "watts", "median") for name in ("fsdp", "ours"))
     return bool(watts and ours and watts < 0.98 * ours)
 
@@ -222,6 +230,6 @@ def gpu_precision(page):
                 "W": lambda run: f"{run['power']['watts']['median']:.0f}",
             },
         )
-        + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, {found['workload']['batch.global']} rows of "
-        f"{found['workload']['batch.sequence']} tokens a step)."
+        + f"\n\nFrom {source(page, 'gpu_precision_124m')} ({found['versions']['GPU']}, GPT-2 124M, "
+        f"{found['workload']['batch.global']} rows of {found['workload']['batch.sequence']} tokens a step)."
     )

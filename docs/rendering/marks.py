@@ -1,4 +1,5 @@
-"""What docs/render.py writes into a page: blocks between marks, values inside a line, the lines that anchors stand in."""
+"""What docs/render.py writes into a page: blocks between marks, values inside a line, the lines that anchors
+stand in."""
 import pathlib
 import re
 import shlex
@@ -54,8 +55,9 @@ def value_at(name, path):
 
 
 def fill_values(text):
-    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT as in Python, `.2f`; a PATH
-    with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT -->` computes one (plans.py).
+    """`<!-- value: RECORD PATH FORMAT -->...<!-- /value -->`: a number of a record inside a sentence; FORMAT
+    as in Python, `.2f`; a PATH with a space stands in quotes. `<!-- value: WORKLOAD@RANKS EXPRESSION FORMAT
+    -->` computes one (plans.py).
     """
 
     def fill(match):

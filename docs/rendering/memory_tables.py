@@ -1,4 +1,5 @@
-"""docs/memory.md: bytes by formula, as planned and as runs held them, from docs/results/memory.json and the GPU records."""
+"""docs/memory.md: bytes by formula, as planned and as runs held them, from docs/results/memory.json and the
+GPU records."""
 import functools
 import re
 
@@ -12,7 +13,8 @@ IN_EVERY_RUN = " --workload tests/workloads/four_blocks.json --steps 2", " --thr
 
 @renders
 def memory_by_formula(page):
-    """Every run of the record: the plan's bytes and what the ledger counted. Stops where one purpose differs."""
+    """Every run of the record: the plan's bytes and what the ledger counted. Stops where one purpose
+    differs."""
     for run in record("memory")["runs"]:
         if run["predicted_bytes"] != run["measured_bytes"]:
             raise RenderError(f"{run['command']}: not as predicted")
@@ -40,7 +42,8 @@ def memory_by_formula(page):
                 "sum": held("total"),
             },
         )
-        + f"\n\nFrom {source(page, 'memory')}; planned and measured are equal in every purpose. Each run has `{''.join(IN_EVERY_RUN).strip()}`."
+        + f"\n\nFrom {source(page, 'memory')}; planned and measured are equal in every purpose. Each run "
+        f"has `{''.join(IN_EVERY_RUN).strip()}`."
     )
 
 
@@ -65,7 +68,8 @@ def worked(formula, symbols):
 
 @renders
 def memory_worked(page, name):
-    """One GPU workload line by line: the page's formulas, and the buffers that its plan lists. Stops where they differ."""
+    """One GPU workload line by line: the page's formulas, and the buffers that its plan lists. Stops where
+    they differ."""
     plan = record("memory")["plans"][name]
     used = {**symbols(f"{name}@1"), "chunk": workload(name)["head_chunk"]}
     counts = {what: sum(plan["buffers"][buffer] for buffer in buffers) for what, _, buffers in WORKED}
@@ -150,7 +154,8 @@ def gpu_peaks(page, heading="##"):
         for what, of in runs.items()
     ]
     return (
-        f"{heading} Measured on GPUs\n\nRuns are those of the [record of GPUs]({page.link('docs/records/gpu_peers.md')}#side-by-side); `seed_355m`, or `seed`, is "
+        f"{heading} Measured on GPUs\n\nRuns are those of the [record of "
+        f"GPUs]({page.link('docs/records/gpu_peers.md')}#side-by-side); `seed_355m`, or `seed`, is "
         f"[configs/seed_355m.json]({page.link('configs/seed_355m.json')}).\n\n"
         + table(
             [
@@ -163,8 +168,10 @@ def gpu_peaks(page, heading="##"):
             ],
             rows,
         )
-        + "\n\nEvery ledger is as planned to the byte. LibTorch's allocator rounds every block of a peak up to 512 bytes; of lessons 02 to 04 on several GPUs a peak contains windows, "
-        "which NCCL allocates. Runs whose attention is written out have an upper bound for a plan and are left out. Peaks of each lesson in GiB: the record of GPUs.\n\nFrom "
+        + "\n\nEvery ledger is as planned to the byte. LibTorch's allocator rounds every block of a peak up "
+        "to 512 bytes; of lessons 02 to 04 on several GPUs a peak contains windows, "
+        "which NCCL allocates. Runs whose attention is written out have an upper bound for a plan and are "
+        "left out. Peaks of each lesson in GiB: the record of GPUs.\n\nFrom "
         + ", ".join(dict.fromkeys(names))
         + "."
     )

@@ -1,4 +1,5 @@
-"""Runs notebooks, and keeps what their cells print and draw. A picture is kept as it is as long as matplotlib, asked for SVG, draws the same."""
+"""Runs notebooks, and keeps what their cells print and draw. A picture is kept as it is as long as
+matplotlib, asked for SVG, draws the same."""
 import base64
 import contextlib
 import hashlib
@@ -60,7 +61,8 @@ def outputs_of(cell, name, scope):
 
 
 def run(name, notebook, folder):
-    """The outputs of each code cell, one after the other in this process, in a folder from which docs/results is found."""
+    """The outputs of each code cell, one after the other in this process, in a folder from which docs/results
+    is found."""
     plots.matplotlib.use("Agg")
     scope = {}
     with contextlib.chdir(folder), plots.matplotlib.rc_context(SETTINGS):

@@ -79,7 +79,8 @@ def rows_of(step):
 
 @figure
 def offload_timeline():
-    """A step of 355M with exact and with delayed updates: what the GPU and the host compute, copies both ways, and when the norm is known."""
+    """A step of 355M with exact and with delayed updates: what the GPU and the host compute, copies both
+    ways, and when the norm is known."""
     steps = record("gpu_offload")["steps"]
     end = max(step["milliseconds"] for step in steps.values())
     alt = "Steps on a clock. " + " ".join(
@@ -124,8 +125,9 @@ def offload_timeline():
         78 + 196 * len(steps) - 8,
         "One step: when parameters come, gradients leave, and the host updates",
         alt,
-        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Delayed: they were ready before the step "
-        "began (gpu_offload.json, a step that was traced, which takes some milliseconds).",
+        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. "
+        "Delayed: they were ready before the step began (gpu_offload.json, a step that was traced, which "
+        "takes some milliseconds).",
         draw,
         "355M, 16 rows of 1024 tokens, one H200",
     )

@@ -1,4 +1,5 @@
-"""Tables of lesson 05: bytes by place, a slow link, late updates (docs/results/lesson_05*.json), rates on a GPU (gpu_offload.json)."""
+"""Tables of lesson 05: bytes by place, a slow link, late updates (docs/results/lesson_05*.json), rates on a
+GPU (gpu_offload.json)."""
 import statistics
 
 from .lesson_tables import is_busy, tail
@@ -27,7 +28,8 @@ def at(measured, place):
 
 @renders
 def offload_bytes(page):
-    """Rank 0's bytes by place: lesson 04, and lesson 05 with whole and with sharded parameters. Stops where a run was not as planned."""
+    """Rank 0's bytes by place: lesson 04, and lesson 05 with whole and with sharded parameters. Stops where a
+    run was not as planned."""
     runs = [as_predicted(record("lesson_05")[name], "bytes") for name in COLUMNS]
     every = {"lesson 04": record("lesson_04")["default"], "`whole`": runs[0], "`sharded`": runs[1]}
 
@@ -95,7 +97,8 @@ def host_seconds(model, found):
 
 @renders
 def offload_gpu(page):
-    """A line a run on one GPU: bytes on the device, milliseconds a step, tokens a second, those over lesson 00's."""
+    """A line a run on one GPU: bytes on the device, milliseconds a step, tokens a second, those over lesson
+    00's."""
     found = record("gpu_offload")
 
     def rate(model, kind):
@@ -131,8 +134,8 @@ def offload_gpu(page):
 
 
 def forward_share(work):
-    """Of a step's operations those of the blocks' forward: backward is twice forward, and the head is no part of it. Counted here,
-    because plans have bytes and no operations of products."""
+    """Of a step's operations those of the blocks' forward: backward is twice forward, and the head is no part
+    of it. Counted here, because plans have bytes and no operations of products."""
     model = work["model"]
     d, tokens = model["width"], work["batch"]["sequence"]
     blocks = model["layers"] * (24 * d * d + 2 * d * tokens)
@@ -181,7 +184,9 @@ def offload_time(page):
     return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
         page,
         "gpu_offload",
-        more=f"T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates {adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} threads{of}",
+        more="T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates "
+        f"{adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} "
+        f"threads{of}",
     )
 
 
@@ -189,7 +194,8 @@ UNITS, FORWARD, BACKWARD, ADAM = 3, 1, 2, 3  # of the worked timeline: milliseco
 
 
 def worked_step(kind, resident=0):
-    """[(what, unit, begin, end)] from one step's backward to the next one's, by the rules of the page: copies take no time, nothing clips."""
+    """[(what, unit, begin, end)] from one step's backward to the next one's, by the rules of the page: copies
+    take no time, nothing clips."""
     spans, landed, time = [], {}, 0
     for unit in reversed(range(UNITS)):
         spans.append(("backward", unit, time, time + BACKWARD))

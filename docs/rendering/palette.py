@@ -1,4 +1,5 @@
-"""The colours of every figure, plots (plots.py) and schematics (svg.py) alike: what a colour means, and what it is on a dark ground."""
+"""The colours of every figure, plots (plots.py) and schematics (svg.py) alike: what a colour means, and what
+it is on a dark ground."""
 INK, GROUND, EDGE, GRID, ARROW = "#1f2328", "#ffffff", "#24292f", "#d8dee4", "#6e7781"
 INSIDE = "#010101"  # text in a box
 # What a fill means. Text in a box has a contrast of at least 4.5 : 1 in both.
@@ -42,7 +43,8 @@ DARK = {
 
 
 def dark_rules():
-    """Style rules: a fill or a stroke of a light colour is its dark one, whether it stands in an attribute or in a style."""
+    """Style rules: a fill or a stroke of a light colour is its dark one, whether it stands in an attribute or
+    in a style."""
     return "\n".join(
         f'[{what}="{light}"], [style*="{what}: {light}"] {{ {what}: {dark} !important; }}'
         for what in ("fill", "stroke")

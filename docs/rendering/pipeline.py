@@ -1,5 +1,5 @@
-"""Lesson 07: equal bits of every schedule, what its stages hold, and what a run did, laid over what the simulator expected
-(docs/results/pipeline_*.json)."""
+"""Lesson 07: equal bits of every schedule, what its stages hold, and what a run did, laid over what the
+simulator expected (docs/results/pipeline_*.json)."""
 from . import plots
 from .lesson_tables import file_text, tail
 from .machine_tables import gpu_table
@@ -10,7 +10,8 @@ from .registry import RenderError, figure, record, renders, source, table, table
 
 @renders
 def pipeline_same_bits(page):
-    """Lesson 00's weights in each order of sums, and the shapes that end in them. Stops where a schedule ends in others."""
+    """Lesson 00's weights in each order of sums, and the shapes that end in them. Stops where a schedule ends
+    in others."""
     same = {}
     for shape, found in record("pipeline_order")["shapes"].items():
         reference = found["reference"]
@@ -28,13 +29,15 @@ def pipeline_same_bits(page):
     ) + tail(
         page,
         "pipeline_order",
-        more=f"SHA-256 of the saved weights; all 20 losses are equal, too, of {names}; {file_text(reference)}",
+        more=f"SHA-256 of the saved weights; all 20 losses are equal, too, of {names}; "
+        f"{file_text(reference)}",
     )
 
 
 @renders
 def pipeline_gpu(page):
-    """Lesson 07 in turns with torch.distributed.pipelining on two GPUs. Of the bound: of S M / (M + S - 1) times one GPU on the same step."""
+    """Lesson 07 in turns with torch.distributed.pipelining on two GPUs. Of the bound: of S M / (M + S - 1)
+    times one GPU on the same step."""
     of, runs, found = gpu_table, [], record("gpu_pipeline")["rows"]
     simulated = {
         (row["run"], *row["settings"]): row["seconds"] / row["predicted"]
@@ -68,12 +71,16 @@ def pipeline_gpu(page):
                 {
                     "M": lambda row, *_: row["micro_batches"],
                     "schedule": lambda *run: run[3],
-                    "lesson 07, k tok/s": lambda row, ours, *_: f"{of.median_of(row, ours, 'tokens_per_second') / 1e3:.0f}",
+                    "lesson 07, k tok/s": lambda row, ours, *_: (
+                        f"{of.median_of(row, ours, 'tokens_per_second') / 1e3:.0f}"
+                    ),
                     "measured / simulated ms": lambda *run: f"{run[4]:.3f}" if run[4] else "",
                     "of the bound": of_the_bound,
-                    "torch.distributed.pipelining": lambda row, _, peer, *__: f"{of.median_of(row, peer, 'tokens_per_second') / 1e3:.0f}",
-                    "ratio within a round": lambda *run: "{median:.2f} ({lowest:.2f} to {highest:.2f})".format(
-                        **run[-1]
+                    "torch.distributed.pipelining": lambda row, _, peer, *__: (
+                        f"{of.median_of(row, peer, 'tokens_per_second') / 1e3:.0f}"
+                    ),
+                    "ratio within a round": lambda *run: (
+                        "{median:.2f} ({lowest:.2f} to {highest:.2f})".format(**run[-1])
                     ),
                     "peak GiB, ours / theirs": lambda row, *two: " / ".join(
                         of.held_text(row["programs"][name]) for name in two[:2]
@@ -87,10 +94,12 @@ def pipeline_gpu(page):
             page,
             "gpu_pipeline",
             more=f"two {one['gpu']}, GPT-2 355M cut into 14 and 10 blocks, rows of 4, "
-            f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, fp32 parameters, bf16 autocast",
+            f"{times_text(len(one['rounds']), 'round')}, commit {one['commit']}; the peer: stages compiled, "
+            "fp32 parameters, bf16 autocast",
         )
         + "\n\nPer joule, by the GPUs' own counters, the lead is smaller: "
-        f"{min(energies):.2f} to {max(energies):.2f} times the tokens. A GPU that waits for its host draws less power."
+        f"{min(energies):.2f} to {max(energies):.2f} times the tokens. A GPU that waits for its host draws "
+        "less power."
     )
 
 
@@ -104,7 +113,10 @@ def pipeline_overlay():
     ranks, run = found["drawn"], found["schedules"]["1f1b"]["4"]
     measured, simulated = (run["rows"][name]["seconds"] for name in ("measured", "simulated"))
     end = max(measured, simulated)
-    alt = f"Timelines of {len(ranks)} stages: a run of {1e3 * measured:.0f} ms above its simulation of {1e3 * simulated:.0f} ms; forwards and backwards lie above each other."
+    alt = (
+        f"Timelines of {len(ranks)} stages: a run of {1e3 * measured:.0f} ms above its simulation of "
+        f"{1e3 * simulated:.0f} ms; forwards and backwards lie above each other."
+    )
 
     def lane(spans, simulated):
         return [
@@ -142,7 +154,8 @@ def pipeline_overlay():
         134 + 52 * len(ranks),
         "One step of 1F1B on four real ranks, laid over the simulation",
         alt,
-        "Upper bars: the median of 7 steps of a run on two cores with `--pace`. Lower bars: its simulation (pipeline_pace.json).",
+        "Upper bars: the median of 7 steps of a run on two cores with `--pace`. Lower bars: its simulation "
+        "(pipeline_pace.json).",
         draw,
     )
 
@@ -177,7 +190,8 @@ def pipeline_in_flight():
         392,
         "What each stage keeps for backward: bytes of activations and workspace",
         alt,
-        "Measured, equal to the plan to the byte; 12 micro-batches of the default model (pipeline_order.json).",
+        "Measured, equal to the plan to the byte; 12 micro-batches of the default model "
+        "(pipeline_order.json).",
         draw,
         "four stages, 12 micro-batches",
     )
@@ -219,7 +233,8 @@ def pipeline_alive():
         356,
         "The same step, the same idle time, another memory",
         alt,
-        f"Simulated: four stages, {found['microbatches']} micro-batches, backward twice a forward (pipedream_alive.json).",
+        f"Simulated: four stages, {found['microbatches']} micro-batches, backward twice a forward "
+        "(pipedream_alive.json).",
         draw,
         "simulated",
     )

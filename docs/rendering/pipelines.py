@@ -19,7 +19,8 @@ def run(program, arguments, expected=0):
     done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != expected:
         raise RenderError(
-            f"pipedream {shlex.join(arguments)}: exit {done.returncode}, {expected} was expected\n{done.stderr}"
+            f"pipedream {shlex.join(arguments)}: exit {done.returncode}, {expected} was "
+            f"expected\n{done.stderr}"
         )
     return done.stdout + (done.stderr if expected else "")  # pipedream/run.sh says on stderr that it builds
 
@@ -71,7 +72,8 @@ def alive(said):
     return {"makespan": said["makespan"], "stages": [stage["alive"] for stage in said["per_stage"]]}
 
 
-# Steps that the front page draws, in no unit: the stage, its first action and how many; what is simulated. 08: the steady state, which never drains.
+# Steps that the front page draws, in no unit: the stage, its first action and how many; what is simulated.
+# 08: the steady state, which never drains.
 STEPS = {
     "07": (1, "F0", 8, "--schedule 1f1b --forward 0.75 --backward-input 1.5"),
     "08": (
@@ -85,7 +87,8 @@ STEPS = {
 
 
 def step_of_stage(said, stage, first, count):
-    """[what, version, begin, end] of a stage's actions from `first` on; when all stages are done, or 0 where the schedule goes on."""
+    """[what, version, begin, end] of a stage's actions from `first` on; when all stages are done, or 0 where
+    the schedule goes on."""
     spans = [
         span
         for span in said["per_stage"][stage]["spans"]
@@ -114,7 +117,8 @@ def records_and_figures(program):
             run(program, ["compare", "--microbatches", str(m), "--batches", "4", "--json", str(path)])
             yield f"docs/results/pipedream_m{m}.json", path.read_text()
         found = {
-            "about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of activations, weight versions].",
+            "about": "pipedream simulate --json, four stages, backward twice a forward: [time, sets of "
+            "activations, weight versions].",
             "microbatches": ALIVE_OF,
             "schedules": {
                 name: alive(
@@ -134,7 +138,8 @@ def records_and_figures(program):
         }
         yield "docs/results/pipedream_alive.json", json.dumps(found) + "\n"
         found = {
-            "about": "pipedream simulate --json: [what, version of the weights, begin, end] of one stage's actions, and when all stages are done.",
+            "about": "pipedream simulate --json: [what, version of the weights, begin, end] of one stage's "
+            "actions, and when all stages are done.",
             "steps": {
                 lesson: step_of_stage(simulated(program, folder, *arguments.split()), *which)
                 for lesson, (*which, arguments) in STEPS.items()

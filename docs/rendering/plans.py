@@ -1,5 +1,6 @@
-"""What the programs plan (docs/results/plans.json, which tests/benchmarks/plans.py makes), in the pages' symbols; numbers of a sentence that
-follow, `<!-- value: tiny@2 8*P+8*P//N ,d -->`; and workloads' files, and which of them a run on record was made with."""
+"""What the programs plan (docs/results/plans.json, which tests/benchmarks/plans.py makes), in the pages'
+symbols; numbers of a sentence that follow, `<!-- value: tiny@2 8*P+8*P//N ,d -->`; and workloads' files, and
+which of them a run on record was made with."""
 import hashlib
 import json
 import shlex
@@ -41,7 +42,8 @@ def hash_of(work, settings=()):
 
 
 def hash_before(work, settings=()):
-    """The same in a record of when evaluations were counted in micro-batches (common/config/other_names.h)."""
+    """The same in a record of when evaluations were counted in micro-batches
+    (common/config/other_names.h)."""
     data, micro = dict(work["data"]), work["batch"]["micro"]
     data["validation_batches"] = data.pop("validation_rows") // micro
     return hash_of({**work, "data": data}, settings)
@@ -63,7 +65,8 @@ def named(workload_hash, settings):
         if workload_hash in (hash_of(workload(name), settings), hash_before(workload(name), settings)):
             return name
     raise RenderError(
-        f"a run with the settings {' '.join(settings)}: its workload is none of {', '.join(FILES.values())}; make its record again"
+        f"a run with the settings {' '.join(settings)}: its workload is none of "
+        f"{', '.join(FILES.values())}; make its record again"
     )
 
 
@@ -83,9 +86,9 @@ class Plan:
             row[key] for key in ("lesson", "buffers", "operations", "bytes_sent")
         )
         self.N, self.M = row["world"], row["micro_batches"]
-        self.mesh = row.get(
-            "mesh", []
-        )  # of lesson 11, and what took turns with it: [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}]
+        # Lesson 11 and what took turns with it have a mesh:
+        # [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}].
+        self.mesh = row.get("mesh", [])
         self.fullest = row.get(
             "fullest", {}
         )  # of the cheat sheet's plans: {"rank", "sent", "places": {place: {purpose: bytes}}}
@@ -133,7 +136,8 @@ def plan_of(lesson, name, ranks, *settings):
         ):
             return Plan(row)
     raise RenderError(
-        f"plans.json has no {lesson} of {name} on {ranks} ranks, {settings}; fix: a line in tests/benchmarks/plans.py"
+        f"plans.json has no {lesson} of {name} on {ranks} ranks, {settings}; fix: a line in "
+        "tests/benchmarks/plans.py"
     )
 
 

@@ -1,5 +1,5 @@
-"""Plots by matplotlib, as SVG: the same input gives the same bytes. Places and sizes are points of the SVG. Where matplotlib is not
-there a figure is still described, and is not drawn: missing() says why."""
+"""Plots by matplotlib, as SVG: the same input gives the same bytes. Places and sizes are points of the SVG.
+Where matplotlib is not there a figure is still described, and is not drawn: missing() says why."""
 import io
 import re
 from xml.sax.saxutils import escape
@@ -58,12 +58,16 @@ def missing():
     if matplotlib is None:
         return "matplotlib is not there (apt-get install python3-matplotlib)"
     if not matplotlib.__version__.startswith(WRITTEN_WITH + "."):
-        return f"matplotlib is {matplotlib.__version__}, figures are written with {WRITTEN_WITH} (apt-get install python3-matplotlib)"
+        return (
+            f"matplotlib is {matplotlib.__version__}, figures are written with {WRITTEN_WITH} (apt-get "
+            "install python3-matplotlib)"
+        )
     return ""
 
 
 def plot(height, title, alt, caption, draw, note=""):
-    """draw(figure) adds what is below the title; `figure` is matplotlib's, with 0, 0 at the top left in `axes`."""
+    """draw(figure) adds what is below the title; `figure` is matplotlib's, with 0, 0 at the top left in
+    `axes`."""
     if missing():
         return Figure("", alt, caption)
     with matplotlib.rc_context(SETTINGS):
@@ -84,8 +88,10 @@ def cleaned(text, height, title, alt):
     """matplotlib's SVG in points of the screen, with a title, a description and the style of all figures."""
     text = text[text.index("<svg") :]
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
-        f'role="img" aria-labelledby="title desc">\n<title id="title">{escape(title)}</title>\n<desc id="desc">{escape(alt)}</desc>\n<style>{STYLE}</style>'
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'width="{WIDTH}" height="{number(height)}" viewBox="0 0 {WIDTH} {number(height)}" '
+        f'role="img" aria-labelledby="title desc">\n<title id="title">{escape(title)}</title>\n<desc '
+        f'id="desc">{escape(alt)}</desc>\n<style>{STYLE}</style>'
     )
     text = re.sub(r"<svg .*?>", lambda match: head, text, count=1, flags=re.S)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
@@ -103,7 +109,8 @@ def words(figure, x, y, text, **more):
 
 
 def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log="", forms=("", "")):
-    """names: of x, below; of y, above its axis. log: "x", "y", "xy". forms: of numbers at either, "{:g} GB" or a function."""
+    """names: of x, below; of y, above its axis. log: "x", "y", "xy". forms: of numbers at either, "{:g} GB"
+    or a function."""
     whole = figure.get_figheight() * 72
     found = figure.add_axes(
         [left / WIDTH, 1 - (top + height) / whole, (WIDTH - left - right) / WIDTH, height / whole]
@@ -151,7 +158,8 @@ def label_ends(plotted, curves):
 
 
 def curves(plotted, drawn, label=True, **limits):
-    """drawn: (name, colour, points); limits: of the axes, as matplotlib calls them, before names are placed by them."""
+    """drawn: (name, colour, points); limits: of the axes, as matplotlib calls them, before names are placed
+    by them."""
     for _, colour, points in drawn:
         plotted.plot(*zip(*points), color=colour)
     plotted.set(**limits)
@@ -165,7 +173,8 @@ def lines_of(named):
 
 
 def stacked(plotted, places, parts, label, across=False, thick=0.7, gap=5):
-    """A bar at each place, of parts: (fill, [length by place]). label: of the bar's end and its number, the text there."""
+    """A bar at each place, of parts: (fill, [length by place]). label: of the bar's end and its number, the
+    text there."""
     ends = [0] * len(places)
     plotted.grid(False, axis="y" if across else "x")
     for fill, lengths in parts:
@@ -188,7 +197,8 @@ def gigabytes(columns):
 
 
 def lanes(plotted, rows, end, begin=0):
-    """A timeline in milliseconds: rows are (name, height, [(begin, end, fill, label)]), the first on top, none drawn thinner than a point; grid and round ticks lie behind. Returns where each row begins."""
+    """A timeline in milliseconds: rows are (name, height, [(begin, end, fill, label)]), the first on top,
+    none drawn thinner than a point; grid and round ticks lie behind. Returns where each row begins."""
     plotted.set(xlim=(begin, end), yticks=[])
     y, places = 0, []
     for name, high, spans in rows:

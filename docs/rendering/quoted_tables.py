@@ -1,4 +1,5 @@
-"""docs/results.md: the runs that are quoted everywhere, as they were configured (docs/results/quoted.json)."""
+"""docs/results.md: the runs that are quoted everywhere, as they were configured
+(docs/results/quoted.json)."""
 from .registry import RenderError, record, renders, source, table, table_of
 
 # Seconds an epoch and GB at the peak that the documents print for these runs.
@@ -53,10 +54,10 @@ def quoted_runs(page):
         "loss, padded rows",
     ]
     return table(heads, rows, left=2) + (
-        f"\n\nFrom {source(page, 'quoted')}: one {found['machine']}, {found['samples']:,} samples of {found['tokens']} tokens, "
-        f"two epochs, random initial weights; 4 samples a step at 355M, 2 at 774M and 1558M. Seconds: the median step times the "
-        f"steps of an epoch. Peak: bytes that the run holds on the GPU, measured. Loss: of the first step, and the mean of the "
-        f"last {found['last']}."
+        f"\n\nFrom {source(page, 'quoted')}: one {found['machine']}, {found['samples']:,} samples of "
+        f"{found['tokens']} tokens, two epochs, random initial weights; 4 samples a step at 355M, 2 at 774M "
+        "and 1558M. Seconds: the median step times the steps of an epoch. Peak: bytes that the run holds on "
+        f"the GPU, measured. Loss: of the first step, and the mean of the last {found['last']}."
     )
 
 
@@ -70,7 +71,8 @@ def quoted_on_two(page):
     for name, one, run in pairs:
         if run["whole"] and loss(run) != loss(one):
             raise RenderError(
-                f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them equal"
+                f"quoted.json: {name}: two GPUs end at {loss(run)}, one at {loss(one)}; the page calls them "
+                "equal"
             )
     cards = ", ".join(sorted({run["versions"]["GPU"] for _, _, run in pairs}))
     return (

@@ -1,4 +1,5 @@
-"""What may stand in a page's marks: functions that return Markdown or text, by name; and the records they read."""
+"""What may stand in a page's marks: functions that return Markdown or text, by name; and the records they
+read."""
 import functools
 import json
 import pathlib
@@ -78,7 +79,8 @@ def same_bits(run, reference, of):
 
 
 def table(heads, rows, left=1, last=0):
-    """A Markdown table; columns between the first `left` and the `last` ones are numbers, and stand right. One without rows is left out."""
+    """A Markdown table; columns between the first `left` and the `last` ones are numbers, and stand right.
+    One without rows is left out."""
     if not rows:
         raise NoRecord(f"no record has a row for the table of {', '.join(heads)}")
     lines = [heads, ["---:" if left <= i < len(heads) - last else "---" for i in range(len(heads))], *rows]
@@ -86,7 +88,8 @@ def table(heads, rows, left=1, last=0):
 
 
 def table_of(items, columns, left=1, repeats=True, last=0):
-    """A table with a row for each item, which may be a tuple; columns: head -> the function that gives its cell of an item; see without_repeats()."""
+    """A table with a row for each item, which may be a tuple; columns: head -> the function that gives its
+    cell of an item; see without_repeats()."""
     rows = [
         [cell(*item) if isinstance(item, tuple) else cell(item) for cell in columns.values()]
         for item in items

@@ -1,5 +1,6 @@
-"""A small writer of SVG for schematics: the same input gives the same bytes. Figures carry their own ground in light and dark, and a title
-and a description for readers who do not see them. Plots are matplotlib's (plots.py)."""
+"""A small writer of SVG for schematics: the same input gives the same bytes. Figures carry their own ground
+in light and dark, and a title and a description for readers who do not see them. Plots are matplotlib's
+(plots.py)."""
 import dataclasses
 from xml.sax.saxutils import escape
 
@@ -58,14 +59,15 @@ class Drawing:
     def __init__(self, height, title, description, note="", width=WIDTH):
         self.description = description
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 0 {width} {number(height)}" '
-            'role="img" aria-labelledby="title desc">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 '
+            f'0 {width} {number(height)}" role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="desc">{escape(description)}</desc>',
             f"<style>{STYLE}</style>",
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">'
-            '<path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
-            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" rx="8"/>',
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            'orient="auto-start-reverse"><path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
+            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" '
+            'rx="8"/>',
         ]
         self.text(16, 28, title, "head")
         if note:
@@ -81,7 +83,8 @@ class Drawing:
     def box(self, x, y, width, height, fill, label="", kind="in", kind_of_box="box", share=1):
         """share: of the fill over its ground."""
         self.parts.append(
-            f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+            f'<rect class="{kind_of_box}" x="{number(x)}" y="{number(y)}" width="{number(width)}" '
+            f'height="{number(height)}"'
             + f' fill="{fill}"'
             + (f' fill-opacity="{number(share)}"' if share < 1 else "")
             + "/>"
@@ -92,7 +95,8 @@ class Drawing:
     def line(self, x1, y1, x2, y2, kind="axis", tip=False):
         more = ' marker-end="url(#tip)"' if tip else ""
         self.parts.append(
-            f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"{more}/>'
+            f'<line class="{kind}" x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" '
+            f'y2="{number(y2)}"{more}/>'
         )
 
     def polyline(self, points, colour, turn=0, of=1, thick=0):

@@ -1,4 +1,5 @@
-"""Drawings of lesson 10: a block with its cuts and messages, what four ranks hold, bytes over ranks, when messages outweigh products."""
+"""Drawings of lesson 10: a block with its cuts and messages, what four ranks hold, bytes over ranks, when
+messages outweigh products."""
 from . import plots
 from .front_page import Step
 from .lesson_figures import COMPUTED
@@ -38,7 +39,8 @@ def forward_half(step, half, sum_issued):
 
 
 def backward_half(step, half, gradient):
-    """As backward_block: norms again, both matrices' inputs, the sum behind the second one's weights, the next gradient behind the first one's."""
+    """As backward_block: norms again, both matrices' inputs, the sum behind the second one's weights, the
+    next gradient behind the first one's."""
     norms = step.send("norms", -1, MESSAGE)
     step.wait(gradient)
     step.compute("back through both", -1, FIRST[half] + SECOND[half])
@@ -66,7 +68,8 @@ def block_steps():
 
 
 def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
-    """Cut into a stripe for each rank: of the drawn rank alone, or whole. across: stripes stand side by side."""
+    """Cut into a stripe for each rank: of the drawn rank alone, or whole. across: stripes stand side by
+    side."""
     for rank in range(RANKS):
         wide, high = (SIDE / RANKS, HIGH) if across else (SIDE, HIGH / RANKS)
         held = whole or rank == MINE
@@ -138,7 +141,8 @@ def tensor_block():
         for step in (forward, backward)
     ]
     alt = (
-        f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
+        f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first "
+        "matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
         f"four times; in backward messages travel during products{'' if waits[1] else ', and nothing waits'}."
     )
     drawing = Drawing(
@@ -161,7 +165,8 @@ def tensor_block():
         ),
     )
     return drawing.done(
-        f"{COMPUTED}: rank {MINE} of {RANKS}, `tokens=split`; the order is that of `forward_block` and `backward_block`, lengths are chosen."
+        f"{COMPUTED}: rank {MINE} of {RANKS}, `tokens=split`; the order is that of `forward_block` and "
+        "`backward_block`, lengths are chosen."
     )
 
 
@@ -176,7 +181,8 @@ HELD = (
 
 
 def draw_parts(drawing, x, y, fill, rank, units, whole):
-    """A rank's part of each unit, above a strip for what every rank has; of the unit `whole` all tokens for a moment."""
+    """A rank's part of each unit, above a strip for what every rank has; of the unit `whole` all tokens for a
+    moment."""
     wide = (CELL_WIDE - 4) / RANKS
     strip = 0 if fill == COMMUNICATION else 5
     for unit in range(len(UNITS)):
@@ -200,7 +206,8 @@ def draw_parts(drawing, x, y, fill, rank, units, whole):
 @figure
 def tensor_holds():
     alt = (
-        f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks. A rank keeps its quarter of every unit's parameters, gradients and optimizer state, and whole only norms, biases and positions. "
+        f"{RANKS} ranks in lesson 10, a model of {BLOCKS} blocks. A rank keeps its quarter of every unit's "
+        "parameters, gradients and optimizer state, and whole only norms, biases and positions. "
         "Activations kept: "
         + "; ".join(
             f"{moment}: {', '.join(UNITS[unit] for unit in units) or 'none'}"
@@ -223,8 +230,10 @@ def tensor_holds():
         drawing,
         HELD,
         draw,
-        "The strip below a unit's parts: norms, the second matrices' biases and positions, which every rank has.",
-        "Activations: runs of tokens between the halves, heads and columns within them; of the block at work the norms of all tokens.",
+        "The strip below a unit's parts: norms, the second matrices' biases and positions, which every rank "
+        "has.",
+        "Activations: runs of tokens between the halves, heads and columns within them; of the block at "
+        "work the norms of all tokens.",
     )
     return drawing.done(
         f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks, `tokens=split`. Outlined: the unit at work."
@@ -256,8 +265,9 @@ def tensor_memory():
     totals = {key: sum(count for _, count in purposes_of(plan)) for key, plan in plans.items()}
     most = COUNTS[-1]
     alt = (
-        f"Bytes that a rank holds of GPT-2 1.5B, planned, by purpose: one rank {bytes_text(totals[1, 'split'])}, {most} ranks {bytes_text(totals[most, 'split'])} with tokens split and "
-        f"{bytes_text(totals[most, 'whole'])} with tokens whole."
+        "Bytes that a rank holds of GPT-2 1.5B, planned, by purpose: one rank "
+        f"{bytes_text(totals[1, 'split'])}, {most} ranks {bytes_text(totals[most, 'split'])} with tokens "
+        f"split and {bytes_text(totals[most, 'whole'])} with tokens whole."
     )
 
     def draw(figure):
@@ -292,7 +302,8 @@ def tensor_memory():
         384,
         "GPT-2 1.5B: bytes of a rank, tokens split and whole",
         alt,
-        f"{COMPUTED}: plans.json (`--plan --world t`, {work['micro']} rows of {work['sequence']} tokens in a micro-batch, bf16).",
+        f"{COMPUTED}: plans.json (`--plan --world t`, {work['micro']} rows of {work['sequence']} tokens in "
+        "a micro-batch, bf16).",
         draw,
         "planned, not run",
     )
@@ -319,9 +330,11 @@ def tensor_rule():
     share = {t: [(d, 10 * 2 * (t - 1) * flops / (72 * d * link)) for d in WIDTHS] for t in (2, 4, 8)}
     at = {t: dict(points) for t, points in share.items()}
     alt = (
-        f"Time of a block's messages over the time of its products by width, both axes logarithmic, for products at {flops / 1e12:.0f} TFLOP/s and messages at {link / 1e9:.0f} GB/s. "
+        "Time of a block's messages over the time of its products by width, both axes logarithmic, for "
+        f"products at {flops / 1e12:.0f} TFLOP/s and messages at {link / 1e9:.0f} GB/s. "
         + "; ".join(
-            f"{t} ranks: {at[t][1024]:.2f} at width 1024, {at[t][4096]:.2f} at 4096, {at[t][12288]:.2f} at 12288"
+            f"{t} ranks: {at[t][1024]:.2f} at width 1024, {at[t][4096]:.2f} at 4096, {at[t][12288]:.2f} at "
+            "12288"
             for t in share
         )
         + "."
@@ -351,7 +364,8 @@ def tensor_rule():
         )
 
     caption = (
-        f"{COMPUTED}: 10 e (t - 1) F / (72 d W) with e = 2, F = {flops / 1e12:.0f} TFLOP/s (choosing.json: what lesson 00's products reach on an H200) and W = {link / 1e9:.0f} GB/s "
+        f"{COMPUTED}: 10 e (t - 1) F / (72 d W) with e = 2, F = {flops / 1e12:.0f} TFLOP/s (choosing.json: "
+        f"what lesson 00's products reach on an H200) and W = {link / 1e9:.0f} GB/s "
         "(collectives_nvlink_2.json: an all-gather of two H200s), taken for every t."
     )
     return plots.plot(

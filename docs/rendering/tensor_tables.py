@@ -1,4 +1,5 @@
-"""Tables of lesson 10: what its ranks hold and send, whose bits they end in, and what that costs (docs/results/lesson_10*.json, gpu_tensor.json, plans.json)."""
+"""Tables of lesson 10: what its ranks hold and send, whose bits they end in, and what that costs
+(docs/results/lesson_10*.json, gpu_tensor.json, plans.json)."""
 import difflib
 import re
 import statistics
@@ -34,7 +35,8 @@ def runs_of(tokens):
 
 @renders
 def tensor_predicted(page, tokens):
-    """Bytes by purpose, messages and loss, as predicted and as measured: runs_of() stops where these differ."""
+    """Bytes by purpose, messages and loss, as predicted and as measured: runs_of() stops where these
+    differ."""
     runs = dict(runs_of(tokens))
     if any(
         run["bytes"]["parameters"] != run["bytes"][purpose]
@@ -82,7 +84,8 @@ def tensor_bits(page):
     ) + tail(
         page,
         "lesson_10",
-        more=f"{FILE}, fp32; all 20 losses and the weights are those of lesson 00 with `--tensor-ranks t`; one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`",
+        more=f"{FILE}, fp32; all 20 losses and the weights are those of lesson 00 with `--tensor-ranks t`; "
+        f"one device: `{device['loss'][-1]!r}`, `{device['weights_sha256'][:12]}`",
     )
 
 
@@ -105,7 +108,10 @@ def tensor_turns(page):
         ratios = [turn["tokens_per_second"] / one for turn, one in zip(run["rounds"], alone)]
         return f"{statistics.median(ratios):.2f}"
 
-    more = f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of {runs['split']['rounds'][0]['steps']} steps"
+    more = (
+        f"{FILE} in micro-batches of 4 rows, medians of {len(alone)} rounds of "
+        f"{runs['split']['rounds'][0]['steps']} steps"
+    )
     return table_of(
         [(name, runs[key]) for key, name in TURNS.items()],
         {
@@ -160,8 +166,10 @@ def tensor_gpu(page, gpus):
     return rows + tail(
         page,
         "gpu_tensor",
-        more=f"{one['world']} x {' or '.join(cards)}, {one['rows_a_rank']} rows of {one['sequence']} tokens a step, {rounds} in turns, commit "
-        f"{', '.join(commits)}; lessons 01 and 04 have {one['rows_a_rank'] // one['world']} rows a GPU; lesson 00 runs on each GPU apart, and the slower one counts; waits: of a step, in the last round",
+        more=f"{one['world']} x {' or '.join(cards)}, {one['rows_a_rank']} rows of {one['sequence']} tokens "
+        f"a step, {rounds} in turns, commit {', '.join(commits)}; lessons 01 and 04 have "
+        f"{one['rows_a_rank'] // one['world']} rows a GPU; lesson 00 runs on each GPU apart, and the slower "
+        "one counts; waits: of a step, in the last round",
     )
 
 

@@ -1,4 +1,5 @@
-"""Drawings of lesson 08: which weights each computation of a paced run read, and losses by rule (docs/results/lesson_08*.json)."""
+"""Drawings of lesson 08: which weights each computation of a paced run read, and losses by rule
+(docs/results/lesson_08*.json)."""
 import re
 
 from . import plots
@@ -54,7 +55,10 @@ def versions_run():
         f"stage {s} version {next(v for kind, k, v, *_ in spans if (kind, k) == ('F', m))}"
         for s, spans in enumerate(ranks)
     )
-    alt = f"Timelines of {len(ranks)} stages without a gap. A backward has the colour of its forward's version. The forward of micro-batch {m} reads, on {read}."
+    alt = (
+        f"Timelines of {len(ranks)} stages without a gap. A backward has the colour of its forward's "
+        f"version. The forward of micro-batch {m} reads, on {read}."
+    )
     rows = [
         (
             f"stage {s}",
@@ -91,7 +95,8 @@ def versions_run():
         130 + 50 * len(ranks),
         "Weight stashing on four real ranks: which version of its weights each computation reads",
         alt,
-        f"Two steps of {drawn['microbatches']} micro-batches with versions=stash on two cores, with `--pace` (lesson_08.json).",
+        f"Two steps of {drawn['microbatches']} micro-batches with versions=stash on two cores, with "
+        "`--pace` (lesson_08.json).",
         draw,
         "measured",
     )
@@ -110,7 +115,8 @@ def versions_read(rule, microbatch, stage, stages, every):
 
 @figure
 def versions_rules():
-    """The four rules side by side: the version that forward and backward of each micro-batch read on each stage."""
+    """The four rules side by side: the version that forward and backward of each micro-batch read on each
+    stage."""
     stages, every, shown = 4, 4, range(4, 16)
     cell, high, top = 33, 19, 84
     read = {
@@ -119,7 +125,8 @@ def versions_rules():
     }
     oldest = min(version for rows in read.values() for row in rows for pair in row for version in pair)
     alt = (
-        "Four grids of stages by micro-batches, each cell with the version that forward reads above the one that backward reads. "
+        "Four grids of stages by micro-batches, each cell with the version that forward reads above the one "
+        "that backward reads. "
         + "Micro-batch 12 on stage 0: "
         + ", ".join(f"{rule} {rows[0][8][0]} and {rows[0][8][1]}" for rule, rows in read.items())
         + "."
@@ -175,14 +182,16 @@ def versions_rules():
             figure,
             16,
             top + 250 * 2 - 10,
-            "Below: micro-batches. In a cell: the version that forward reads, and under it the one that backward reads. Colours repeat after eight versions.",
+            "Below: micro-batches. In a cell: the version that forward reads, and under it the one that "
+            "backward reads. Colours repeat after eight versions.",
         )
 
     return plots.plot(
         top + 250 * 2 + 6,
         "Which version of the weights a micro-batch meets, by rule",
         alt,
-        "Computed from the formulas below, for four stages; tests compare them with the lists that ranks execute.",
+        "Computed from the formulas below, for four stages; tests compare them with the lists that ranks "
+        "execute.",
         draw,
         "computed",
     )
@@ -208,7 +217,8 @@ def versions_losses():
         if name in seconds
     }
     alt = (
-        f"Two plots of the loss, over micro-batches and over time. Validation losses at learning rate {rate_text(low_rate)}: "
+        "Two plots of the loss, over micro-batches and over time. Validation losses at learning rate "
+        f"{rate_text(low_rate)}: "
         + ", ".join(
             f"{name} {found['rates'][low_rate][run]['validation_loss']:.2f}" for run, name in NAMED.items()
         )
@@ -258,7 +268,8 @@ def versions_losses():
         360,
         "Weight versions: what staleness costs, and what the time saved buys",
         alt,
-        f"{found['steps']} steps of {found['micro_batches']} micro-batches of configs/tiny_untied.json (lesson_08_losses.json). A twin: lesson 00 with as many updates. Seconds: with `--pace` "
+        f"{found['steps']} steps of {found['micro_batches']} micro-batches of configs/tiny_untied.json "
+        "(lesson_08_losses.json). A twin: lesson 00 with as many updates. Seconds: with `--pace` "
         "(lesson_08.json).",
         draw,
         f"measured; means of {WINDOW} steps",

@@ -1,4 +1,5 @@
-"""Tables of lesson 08: copies of weights, staleness, times and losses by rule (docs/results/lesson_08*.json)."""
+"""Tables of lesson 08: copies of weights, staleness, times and losses by rule
+(docs/results/lesson_08*.json)."""
 from .lesson_tables import is_busy, tail
 from .registry import RenderError, record, renders, table, table_of
 
@@ -21,7 +22,8 @@ def rate_text(key):
 
 
 def losses():
-    """Runs by learning rate. Lesson 07's is lesson 00's, bit for bit: so 1F1B is the twin of the rules with an update per step."""
+    """Runs by learning rate. Lesson 07's is lesson 00's, bit for bit: so 1F1B is the twin of the rules with
+    an update per step."""
     found = record("lesson_08_losses")
     for rate, runs in found["rates"].items():
         if any(runs["1f1b"][key] != runs["one_device"][key] for key in ("loss", "validation_loss")):
@@ -55,8 +57,9 @@ def by_stage(rules, cell):
 
 @renders
 def versions_behind(page):
-    """Of nearly all micro-batches, by stage: forward's and backward's. Stops where these are not the page's formulas, which are of the steady
-    state; with one update per step the first S - 1 - s micro-batches of each step but the first are one behind.
+    """Of nearly all micro-batches, by stage: forward's and backward's. Stops where these are not the page's
+    formulas, which are of the steady state; with one update per step the first S - 1 - s micro-batches of
+    each step but the first are one behind.
     """
 
     def behind(rule, stage):
@@ -68,14 +71,16 @@ def versions_behind(page):
             rule == ONCE and any(found.get("1", 0) != (steps - 1) * late for found in counts.values())
         ):
             raise RenderError(
-                f"lesson_08: {rule}, stage {stage}: weights are {counts} updates behind, which is not what the page says"
+                f"lesson_08: {rule}, stage {stage}: weights are {counts} updates behind, which is not what "
+                "the page says"
             )
         return f"1, 1 for {late} of {MICRO_BATCHES}" if rule == ONCE and late else "{}, {}".format(*usual)
 
     return by_stage(NAMES, behind) + tail(
         page,
         "lesson_08",
-        more="updates behind, of forward and of backward, after the first micro-batches; 12 micro-batches per step",
+        more="updates behind, of forward and of backward, after the first micro-batches; 12 micro-batches "
+        "per step",
     )
 
 
@@ -158,7 +163,8 @@ ON_GPUS = {
 
 @renders
 def versions_gpu(page):
-    """A step of each rule on two GPUs: what --plan said by lesson 07's costs, and what it took. Stops where bytes are not as planned."""
+    """A step of each rule on two GPUs: what --plan said by lesson 07's costs, and what it took. Stops where
+    bytes are not as planned."""
     found = record("gpu_versions")
     for key, run in found["runs"].items():
         if not run["as_predicted"] or any(rank["measured"] != rank["predicted"] for rank in run["ranks"]):
@@ -181,9 +187,13 @@ def versions_gpu(page):
     runs = [(name, found["runs"][key], found["predicted"][key]["seconds"]) for key, name in ON_GPUS.items()]
     stage, micro_batches = found["costs"]["times"][0], 8
     passes, update = stage["forward"] + stage["backward_input"] + stage["backward_weights"], stage["step"]
-    sides = f"On stage 0 (M - 1) u is {1e3 * (micro_batches - 1) * update:.1f} ms, and (S - 1)(f + b) {1e3 * passes:.1f} ms."
+    sides = (
+        f"On stage 0 (M - 1) u is {1e3 * (micro_batches - 1) * update:.1f} ms, and (S - 1)(f + b) "
+        f"{1e3 * passes:.1f} ms."
+    )
     more = (
-        f"two {found['gpu']}, GPT-2 355M with an untied head, 8 micro-batches of 4 rows per step, means of two rounds of "
-        f"{found['steps'] - found['warm_up']} steps in turns, commit {found['commit']}; bytes as planned on every rank"
+        f"two {found['gpu']}, GPT-2 355M with an untied head, 8 micro-batches of 4 rows per step, means of "
+        f"two rounds of {found['steps'] - found['warm_up']} steps in turns, commit {found['commit']}; bytes "
+        "as planned on every rank"
     )
     return f"{table_of(runs, columns)}{tail(page, 'gpu_versions', more=more)}\n\n{sides}"

@@ -18,7 +18,8 @@ HIGH = RANKS * CELL_HIGH + 22  # of a vector
 
 
 def draw_cells(drawing, x, y, fill, rank, whole, gathered):
-    """One vector of one rank: a cell a unit, of a slice for each rank. Its own slice is kept; of `whole` all, and of the units `gathered` the others for a moment."""
+    """One vector of one rank: a cell a unit, of a slice for each rank. Its own slice is kept; of `whole` all,
+    and of the units `gathered` the others for a moment."""
     wide = (CELL_WIDE - 4) / RANKS
     for unit in range(len(UNITS)):
         for piece in range(RANKS):
@@ -36,7 +37,8 @@ def draw_cells(drawing, x, y, fill, rank, whole, gathered):
 
 
 def draw_holders(drawing, vectors, draw, *notes):
-    """Moments side by side, vectors below each other, each of all ranks: draw(x, y, vector, its fill, rank, moment) draws what a rank has."""
+    """Moments side by side, vectors below each other, each of all ranks: draw(x, y, vector, its fill, rank,
+    moment) draws what a rank has."""
     for column, (moment, at_work) in enumerate(MOMENTS.items()):
         x = 150 + 276 * column
         drawing.text(x + len(UNITS) * CELL_WIDE / 2, 62, moment, "mid")
@@ -58,7 +60,8 @@ def draw_holders(drawing, vectors, draw, *notes):
 
 
 def holds(lesson, whole, gathered, title, note):
-    """`whole`: vectors kept in full; `gathered`: by vector and moment the units that are whole for that moment."""
+    """`whole`: vectors kept in full; `gathered`: by vector and moment the units that are whole for that
+    moment."""
     kept = ", ".join(name for name, _ in VECTORS if name in whole) or "nothing"
     said = "; ".join(
         f"{name} in {moment}: {', '.join(UNITS[unit] for unit in units)}"
@@ -87,7 +90,8 @@ def zero1_holds():
         ("parameters", "gradients"),
         {},
         "ZeRO-1: the optimizer's state is cut, everything else is whole",
-        "Gradients go to the slice's owner (reduce-scatter), updated parameters come back from it (all-gather).",
+        "Gradients go to the slice's owner (reduce-scatter), updated parameters come back from it "
+        "(all-gather).",
     )
 
 
@@ -98,7 +102,8 @@ def zero2_holds():
         ("parameters",),
         LEAVING,
         "ZeRO-2: gradients are cut too",
-        "Full gradients live in four buffers: E, two blocks in turn, H; with several micro-batches a slice of each comes on top (scratch).",
+        "Full gradients live in four buffers: E, two blocks in turn, H; with several micro-batches a slice "
+        "of each comes on top (scratch).",
     )
 
 
@@ -113,7 +118,8 @@ def zero3_holds():
             **LEAVING,
         },
         "ZeRO-3: parameters are cut too",
-        f"Gathered parameters live in four buffers: E, H, and a pool of prefetch + 1 = 2 for all blocks. The block after the one at work is already gathered.",
+        "Gathered parameters live in four buffers: E, H, and a pool of prefetch + 1 = 2 for all blocks. "
+        "The block after the one at work is already gathered.",
     )
 
 
@@ -223,7 +229,8 @@ def zero_states_over_ranks():
         400,
         "GPT-2 1.5B: states of a rank over the number of ranks",
         alt,
-        "Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload configs/gpt2_1558m.json`.",
+        "Record docs/results/zero_plans.json: `--plan --world N --device cuda --workload "
+        "configs/gpt2_1558m.json`.",
         draw,
         "planned, not run",
     )
@@ -233,8 +240,9 @@ KINDS = {"all_gather": PARAMETERS, "reduce_scatter": GRADIENTS, "all_reduce": CO
 
 
 def units_of(spans, gathers):
-    """The unit of each operation by its size and turn. Gathers: unit 0, blocks upwards, the last unit, in backward some blocks again, downwards.
-    Reductions: the last unit, blocks downwards, among them unit 0. The all-reduce of four numbers has none.
+    """The unit of each operation by its size and turn. Gathers: unit 0, blocks upwards, the last unit, in
+    backward some blocks again, downwards. Reductions: the last unit, blocks downwards, among them unit 0. The
+    all-reduce of four numbers has none.
     """
     sizes = [name.split(" ")[2] for _, name, *_ in spans if not name.startswith("all_reduce")]
     block = max(set(sizes), key=sizes.count)
@@ -324,8 +332,9 @@ def timeline(lesson, title, what):
     run = record("zero_trace")["lessons"][lesson]
     alt = f"Rank 0 of 2 in one step of lesson {LESSONS[lesson]}, from a real trace. {what}"
     caption = (
-        f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; `{run['command']}`; {load_text('zero_trace')}; "
-        "operations last until the other rank has come. A number: the unit."
+        f"Record docs/results/zero_trace.json, rank 0 of 2, step {run['step']}: {steps_text(run)}; "
+        f"`{run['command']}`; {load_text('zero_trace')}; operations last until the other rank has come. A "
+        "number: the unit."
     )
     return plots.plot(
         300,
@@ -338,7 +347,8 @@ def timeline(lesson, title, what):
 
 
 def forward_begins(run):
-    """Microseconds into a traced step: the end of its first wait for parameters, or where nothing is gathered compute's begin."""
+    """Microseconds into a traced step: the end of its first wait for parameters, or where nothing is gathered
+    compute's begin."""
     waits = [end for row, name, _, end in run["spans"] if row == "waiting" and "all_gather" in name]
     return min(waits or [begin for row, _, begin, _ in run["spans"] if row == "compute"])
 
@@ -353,11 +363,19 @@ def gpu_timeline(lesson):
         run["microseconds"] / 1e3,
     )
     alt = (
-        f"One step of {LESSONS[lesson]} on {found['world']} GPUs: {took(run, 'communication', 'all_gather'):.1f} ms of all-gathers and {took(run, 'communication', 'reduce_scatter'):.1f} ms of "
-        f"reduce-scatters run while rank 0 computes; it waits for {waited:.2f} ms of them."
+        f"One step of {LESSONS[lesson]} on {found['world']} GPUs: "
+        f"{took(run, 'communication', 'all_gather'):.1f} ms of all-gathers and "
+        f"{took(run, 'communication', 'reduce_scatter'):.1f} ms of reduce-scatters run while rank 0 "
+        f"computes; it waits for {waited:.2f} ms of them."
     )
-    title = f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in {waits} waits"
-    caption = f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}. A number: the unit. An operation lasts until the other rank has come, too."
+    title = (
+        f"{LESSONS[lesson]} on {found['world']} GPUs: a step of {whole:.1f} ms, {waited:.2f} ms of it in "
+        f"{waits} waits"
+    )
+    caption = (
+        f"docs/results/gpu_trace.json, rank 0, {found['versions'].get('GPU', 'GPU')}. A number: the unit. "
+        "An operation lasts until the other rank has come, too."
+    )
     return plots.plot(
         300, title, alt, caption, lambda figure: draw_timeline(figure, run), "measured by events"
     )
@@ -368,7 +386,8 @@ def zero1_trace():
     return timeline(
         "02_zero1",
         "ZeRO-1: gathers under the step's own forward, reductions behind backward",
-        "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters follow one another while backward computes.",
+        "Gathers are issued two units ahead of forward; embedding waits for unit 0 alone. Reduce-scatters "
+        "follow one another while backward computes.",
     )
 
 
@@ -377,7 +396,8 @@ def zero3_trace():
     return timeline(
         "04_zero3",
         "ZeRO-3: gathers all along, reductions behind backward",
-        "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in the pool are gathered again, while gradients leave.",
+        "Gathers come one unit ahead of compute in forward; in backward the blocks that are no longer in "
+        "the pool are gathered again, while gradients leave.",
     )
 
 

@@ -1,4 +1,5 @@
-"""Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured (docs/results/zero_*.json, plans.json)."""
+"""Tables of lessons 02 to 04: what ranks hold and send under ZeRO-1, 2, 3, planned and measured
+(docs/results/zero_*.json, plans.json)."""
 from .lesson_tables import MODELS, file_text, tail
 from .plans import SIZES, STATES, gathers_of, plan_of, workload, workload_of
 from .registry import (
@@ -78,7 +79,8 @@ def zero_predicted(page, lesson, before):
 
 @renders
 def zero_send_once(page, *worlds):
-    """Gradients of several micro-batches: added up whole and sent once per step (lesson 02), or sent in each of them (lesson 03)."""
+    """Gradients of several micro-batches: added up whole and sent once per step (lesson 02), or sent in each
+    of them (lesson 03)."""
 
     def sums(run, n):
         """Reduce-scatters, and the bytes they send."""
@@ -134,7 +136,8 @@ def zero_same_loss(page, *lessons):
     ) + tail(
         page,
         "zero_order",
-        more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` wrote; all 20 losses are compared",
+        more=f"{file_text(run)}; weights: the first 12 digits of the SHA-256 of the file that `--save` "
+        "wrote; all 20 losses are compared",
     )
 
 
@@ -154,7 +157,9 @@ def zero_states(page, lesson):
                 sum(plan["bytes"][one] for one in ("master", "momentum", "variance"))
             ),
             "states": lambda _, plan: bytes_text(states_of(plan)),
-            "16 P over it": lambda n, plan: f"{states_of(plans['01_data_parallel'][n]) / states_of(plan):.2f}",
+            "16 P over it": lambda n, plan: (
+                f"{states_of(plans['01_data_parallel'][n]) / states_of(plan):.2f}"
+            ),
             "whole plan": lambda _, plan: bytes_text(plan["bytes"]["total"]),
         },
     ) + tail(page, "zero_plans", more=f"{name}, `--plan --world N --device cuda`, bf16")
@@ -207,7 +212,8 @@ def zero_settings_table(page, lesson):
 
 @renders
 def zero_paper(page):
-    """The paper's example: 7.5 G parameters on 64 GPUs. Stops where the formula is not what the paper says, or not what the plan's buffers have."""
+    """The paper's example: 7.5 G parameters on 64 GPUs. Stops where the formula is not what the paper says,
+    or not what the plan's buffers have."""
     plans = record("zero_plans")["paper"]
     P = plans["02_zero1"]["bytes"]["parameters"] // 2
     states = ("master", "momentum", "variance")
@@ -297,7 +303,9 @@ def zero_pool(page):
             "setting": lambda key, _: f"`{key}`",
             "block buffers": lambda _, plan: len(pool(plan)),
             "parameters": lambda _, plan: bytes_text(plan["bytes"]["parameters"]),
-            "gathers of blocks a step": lambda _, plan: f"{gathers_of(plan['operations'], pool(plan)[0] // SIZES['bf16']):,}",
+            "gathers of blocks a step": lambda _, plan: (
+                f"{gathers_of(plan['operations'], pool(plan)[0] // SIZES['bf16']):,}"
+            ),
             "whole plan": lambda _, plan: bytes_text(plan["bytes"]["total"]),
             "a rank sends a step": lambda _, plan: bytes_text(sent_of(plan["operations"], 2)),
         },
@@ -341,7 +349,9 @@ def zero_formula_of_pages(page):
             "`2 P + 18 P/N`": lambda n, plan: f"{(2 * P(plan) + 18 * P(plan) / int(n)) / 1e9:.2f}",
             "`4 P + 16 P/N`": lambda n, plan: f"{(4 * P(plan) + 16 * P(plan) / int(n)) / 1e9:.2f}",
             "lesson 03: slices and parameters": lambda n, plan: f"{kept(n, plan) / 1e9:.2f}",
-            "full gradients of four units, scratch": lambda n, plan: f"{(states_of(plan) - kept(n, plan)) / 1e9:.2f}",
+            "full gradients of four units, scratch": lambda n, plan: (
+                f"{(states_of(plan) - kept(n, plan)) / 1e9:.2f}"
+            ),
             "together": lambda _, plan: f"{states_of(plan) / 1e9:.2f}",
         },
     ) + tail(page, "zero_plans", more="GB of GPT-2 1.5B, bf16 beside an fp32 master")
@@ -349,7 +359,8 @@ def zero_formula_of_pages(page):
 
 @renders
 def zero_beside_pipelines(page, *cases):
-    """What lesson 04 sends where pipedream's comparison has 6 g P (N - 1) / N. A case: WORKLOAD,RANKS,ROWS,MICROBATCHES."""
+    """What lesson 04 sends where pipedream's comparison has 6 g P (N - 1) / N. A case:
+    WORKLOAD,RANKS,ROWS,MICROBATCHES."""
     rows = []
     for case in cases:
         name, *counts = case.split(",")

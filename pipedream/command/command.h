@@ -1,4 +1,4 @@
-// The command `pipedream`: one function a subcommand. Each reads its flags, prints to `out` and throws
+// The command `pipedream`: one function for each subcommand. It reads its flags, prints to `out` and throws
 // InputError.
 #pragma once
 
@@ -11,11 +11,11 @@ namespace sc::pipedream {
 struct Console {
   std::ostream& out;
   std::ostream& err;
-  bool colour = false;  // what --color auto means
+  bool colour = false;  // the meaning of --color auto
 };
 
-/// argv as main() has it. Returns the exit code: 0, 64 (flags), 65 (a file, or a schedule that breaks a
-/// rule), 73 (cannot write).
+/// Runs main()'s argv. Returns the exit code: 0, 64 (flags), 65 (a file, or a schedule that breaks a rule),
+/// 73 (cannot write).
 int run_command(const std::vector<std::string>& arguments, const Console& console);
 
 /// The subcommands; `arguments` starts with the subcommand's name. They return the exit code or throw

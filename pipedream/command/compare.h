@@ -14,7 +14,7 @@ struct Comparison {
   std::string name;
   int stages = 0, microbatches = 0;
   double makespan = 0, utilization = 0;
-  std::optional<double> steady_idle;  // the worst stage's
+  std::optional<double> steady_idle;  // of the worst stage
   double activations = 0;             // microbatches in flight on the worst stage
   double activation_bytes = 0, weight_bytes = 0;
   int versions = 0;  // on the worst stage

@@ -26,10 +26,11 @@ Comparison compare(const GenerateOptions& options, const Costs& costs) {
   for (const StageUse& use : timeline.stages) {
     row.activation_bytes = std::max(row.activation_bytes, use.activation_bytes);
     row.weight_bytes = std::max(row.weight_bytes, use.weight_bytes);
-    row.steady_idle = std::max(row.steady_idle, use.steady_idle);  // nothing is less than any number
+    // An empty optional is less than any number.
+    row.steady_idle = std::max(row.steady_idle, use.steady_idle);
   }
   for (const StageCounts& counts : count(schedule)) {
-    // In microbatches: a chunk of a stage is a share of one.
+    // In microbatches: one chunk of a stage counts as a fraction.
     row.activations = std::max(row.activations, static_cast<double>(counts.activations) / options.chunks);
     row.versions = std::max(row.versions, counts.versions);
     row.messages += counts.sends;
@@ -97,8 +98,8 @@ std::string json(const std::vector<Comparison>& rows) {
   return text + "  ]\n}\n";
 }
 
-// What ZeRO-3 sends over what the pipeline sends lies between two ratios; the other way round where both are
-// below one.
+// The ratio of ZeRO-3's bytes to the pipeline's lies between `least` and `most`; inverted if both are below
+// one.
 std::string times_as_much(double least, double most) {
   const bool zero3 = most >= 1;
   const double low = zero3 ? least : 1 / most, high = zero3 ? most : 1 / least;
@@ -106,8 +107,8 @@ std::string times_as_much(double least, double most) {
          number_text(high, 1) + " times as much\n";
 }
 
-// Bytes that one rank sends in a step, pipeline against ZeRO-3, for the same global batch of m microbatches
-// of b rows: the pipeline takes all of them through, ZeRO-3's N ranks share them in g = ceil(m / N)
+// The bytes that one rank sends in a step, pipeline against ZeRO-3, for the same global batch of m
+// microbatches of b rows: the pipeline computes all of them, ZeRO-3's N ranks share them in g = ceil(m / N)
 // accumulation steps.
 void against_zero(const Flags& flags, std::ostream& out) {
   const double b = flags.number("micro-batch");

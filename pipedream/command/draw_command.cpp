@@ -30,7 +30,7 @@ std::string naive_pipeline() {
   return timeline_svg(schedule, timeline, figure);
 }
 
-// GPipe's two halves: up to the end of the last forward, and from there.
+// One half of GPipe: up to the end of the last forward, or from there on.
 std::string microbatches(bool forward) {
   const Schedule schedule = generate({.family = Family::gpipe});
   const Timeline timeline = simulate(schedule, {});

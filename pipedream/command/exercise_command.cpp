@@ -1,5 +1,5 @@
-// Checks the exercises of pipedream/README.md. The shipped files are unsolved, exercises/solution/ holds
-// solved ones.
+// Checks the exercises of pipedream/README.md. The shipped files are unsolved; exercises/solution/ has solved
+// ones.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +21,7 @@ std::string trimmed(std::string lines) {
   return lines;
 }
 
-/// Thrown with what is still missing.
+/// The error for an unsolved exercise, with what is still missing.
 InputError not_solved(const std::string& exercise, const std::string& what, const std::string& hint) {
   return {ExitCode::data, "exercise " + exercise, "not solved yet: " + what, hint};
 }
@@ -31,7 +31,8 @@ constexpr const char* kBreak = "break_the_send_order";
 constexpr const char* kPredict = "predict_the_version";
 constexpr const char* kChoose = "choose_the_microbatches";
 
-// 3 stages, 4 microbatches, any schedule that passes, is as quick as 1F1B and holds no more activations.
+// The schedule has 3 stages and 4 microbatches, passes all checks, is as fast as 1F1B and holds no more
+// activations.
 std::string write_a_schedule(const std::string& path) {
   const Schedule schedule = read_schedule(path);
   if (schedule.stages != 3 || schedule.microbatches != 4 || schedule.chunks != 1) {
@@ -64,7 +65,7 @@ std::vector<Action> sorted(std::vector<Action> actions) {
   return actions;
 }
 
-// The shipped schedule with its sends or receives moved so that it deadlocks, and nothing else is wrong.
+// The shipped schedule with sends or receives moved so that it deadlocks, and with no other violation.
 std::string break_the_send_order(const std::string& path) {
   const Schedule schedule = read_schedule(path);
   const Schedule original = generate({.family = Family::one_f_one_b, .stages = 3, .microbatches = 3});
@@ -89,7 +90,7 @@ std::string break_the_send_order(const std::string& path) {
   return "a ring of " + std::to_string(report.cycle.size()) + " stages:\n" + trimmed(findings_text(report));
 }
 
-// Whole number or null.
+// An answer: a whole number, or null if it is missing.
 int answer(const JsonNode& node, const std::string& exercise, const std::string& hint) {
   if (node.value().is_null()) throw not_solved(exercise, node.name() + " has no answer", hint);
   return node.small();

@@ -31,7 +31,7 @@ std::string verb(const Action& action) {
   }
 }
 
-// One stage's story, told tick by tick. Times only grow, so one pass over the list is enough.
+// Describes what one stage does, tick by tick. Times only grow, so one pass over the list is enough.
 class Teller {
  public:
   Teller(const Schedule& schedule, const Timeline& timeline, std::size_t stage)
@@ -55,7 +55,7 @@ class Teller {
   }
 
  private:
-  // Messages and bookkeeping do not hold a stage up.
+  // The time until which an action occupies the stage; messages and bookkeeping do not.
   [[nodiscard]] double spans_end(std::size_t i) const {
     return is_message(list_[i].kind) ? 0 : spans_[i].end;
   }
@@ -110,7 +110,7 @@ int explain_command(const std::vector<std::string>& arguments, const Console& co
     tellers.emplace_back(schedule, timeline, stage);
   console.out << headline(schedule);
   const auto ticks = static_cast<int>(std::lround(timeline.makespan / tick));
-  for (int t = 0; t <= ticks; ++t) {  // the last line: what follows the last backward
+  for (int t = 0; t <= ticks; ++t) {  // the last line shows what follows the last backward
     std::string label = "t" + std::to_string(t);
     label.resize(6, ' ');
     for (std::size_t stage = 0; stage < tellers.size(); ++stage) {

@@ -21,7 +21,7 @@ std::vector<std::string> joined(std::vector<std::string> names, const std::vecto
   return names;
 }
 
-// What --costs gives from a file.
+// The flags that a --costs file replaces.
 const std::vector<std::string>& single_cost_flags() {
   static const std::vector<std::string> names = {
       "forward",       "backward-input", "backward-weights", "step",        "uneven", "latency",

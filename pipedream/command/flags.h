@@ -1,4 +1,4 @@
-// Flags that the subcommands share, and what they mean.
+// Flags that the subcommands share, and their meaning.
 #pragma once
 
 #include <cxxopts.hpp>
@@ -20,18 +20,19 @@ class Flags {
  public:
   Flags(const std::string& command, const std::string& what);
 
-  /// `otherwise` is the default; where it is empty the flag has none: ask given() before text().
+  /// `otherwise` is the default; if it is empty the flag has none, and given() must be asked before text().
   void add(const std::string& names, const std::string& what, const std::string& otherwise = "");
   void add_switch(const std::string& name, const std::string& what);
   void add_shape(const std::string& batches);  // --stages --microbatches --chunks --batches --warmup
-  void add_schedule();                         // those, --schedule --versions --file
+  void add_schedule();                         // the flags of add_shape(), and --schedule --versions --file
   void add_costs();                            // --forward ... --costs
   void add_colour();                           // --color
 
-  /// True if --help was given: it has been printed and the command is done. Throws InputError (usage).
+  /// Parses the arguments. True if --help was given: it has been printed, and the command is done. Throws
+  /// InputError (usage).
   bool parse(const std::vector<std::string>& arguments, const Console& console);
 
-  /// Throw InputError (usage) where a flag was given that nothing would read: beside `name`, or without it.
+  /// Throw InputError (usage) if a flag was given that has no effect: together with `name`, or without it.
   void refuse_beside(const std::string& name, const std::vector<std::string>& others) const;
   void refuse_without(const std::string& name, const std::vector<std::string>& others) const;
 
@@ -41,11 +42,11 @@ class Flags {
   [[nodiscard]] int integer(const std::string& name) const;
   [[nodiscard]] double number(const std::string& name) const;
 
-  /// What the shape flags say, for one family: chunks are 2 for interleaved, batches 3 for 2bw, else 1,
-  /// unless given.
+  /// The options for one family; flags that were not given default to chunks 2 for interleaved, batches 3 for
+  /// 2bw, otherwise 1.
   [[nodiscard]] GenerateOptions shape(Family family) const;
-  /// The schedule that --file or --schedule names. `generated`: `options` is what made it. Throws InputError
-  /// (usage) also for a flag that this schedule does not read.
+  /// The schedule that --file or --schedule names. `generated`: it was made from `options`. Throws InputError
+  /// (usage) also for a flag that has no effect on this schedule.
   [[nodiscard]] Schedule schedule(GenerateOptions& options, bool& generated) const;
   [[nodiscard]] Costs costs() const;
   [[nodiscard]] bool colour(const Console& console) const;

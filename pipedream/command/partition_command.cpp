@@ -59,10 +59,10 @@ std::string layers_text(const Profile& profile, const Stage& stage) {
   return (text += " to ") += last;
 }
 
-// A way to cut; nothing where there are fewer things to cut than ranks.
+// A way to cut; empty if there are fewer things to cut than ranks.
 struct Split {
-  std::string name;     // as --split has it
-  std::string heading;  // as the output has it
+  std::string name;     // in --split
+  std::string heading;  // in the output
   std::optional<Partition> partition;
 };
 

@@ -47,7 +47,7 @@ std::string spans_csv(const Schedule& schedule, const Timeline& timeline) {
   return text;
 }
 
-// The formulas hold for equal stages and free messages.
+// The formulas hold for equal stages and free messages only.
 bool formulas_hold(const Costs& costs) {
   const bool free =
       costs.latency == 0 && ((costs.bandwidth == 0 && costs.bandwidths.empty()) || costs.message_bytes == 0);
@@ -61,7 +61,8 @@ std::string formula_line(const GenerateOptions& options, const Costs& costs) {
   return "closed formula: makespan " + number_text(*makespan) + "\n";
 }
 
-// What a stage holds from each moment on at which that changes: [time, sets of activations, weight versions].
+// What a stage holds, one entry for each moment at which that changes: [time, sets of activations, weight
+// versions].
 std::string alive_json(const std::vector<Action>& list, const std::vector<Span>& spans) {
   std::string text = "[[0, 0, 1]";
   int activations = 0, versions = 1;
@@ -109,7 +110,7 @@ std::string stages_json(const Schedule& schedule, const Timeline& timeline) {
   return text;
 }
 
-// The idle share is of the formula's makespan, with the busy time that the schedule has.
+// The idle share of the formula uses its makespan, with the schedule's busy time.
 std::string timeline_json(const Schedule& schedule, const Timeline& timeline, std::optional<double> formula) {
   double busy = 0;
   for (const StageUse& use : timeline.stages) busy += use.busy;

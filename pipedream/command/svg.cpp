@@ -16,7 +16,7 @@ constexpr double kLeft = 84;
 constexpr double kTop = 64;
 constexpr double kRow = 40;
 
-// Fills on which black text has a contrast of at least 7 : 1.
+// Fill colours on which black text has a contrast of at least 7 : 1.
 constexpr std::array<const char*, 8> kPalette = {"#9cc2f5", "#f7c486", "#a9dcb3", "#f2a9b8",
                                                  "#cdb7f0", "#8fd6d6", "#e3d98a", "#d0d0d0"};
 
@@ -108,7 +108,7 @@ class TimelineDrawing {
   [[nodiscard]] double x_of(double time) const { return kLeft + (time - figure_.begin) * scale_; }
   static double y_of(std::size_t stage) { return kTop + kRow * static_cast<double>(stage); }
 
-  // A line every unit of time; labels as far apart as they need.
+  // A line for every unit of time, with labels as far apart as necessary.
   [[nodiscard]] std::string axis(double bottom) const {
     const double tick = tick_of(schedule_, timeline_);
     const double length = end_ - figure_.begin;
@@ -170,7 +170,7 @@ class TimelineDrawing {
                                                 : "numbers: microbatch");
   }
 
-  // "v0", or "v0, v8, ..." where there are more versions than colours.
+  // "v0", or "v0, v8, ..." if there are more versions than colours.
   [[nodiscard]] std::string versions_of(std::size_t colour) const {
     std::string text = "v" + std::to_string(colour);
     if (repeats_) text += ", v" + std::to_string(colour + kPalette.size()) + ", ...";
@@ -182,7 +182,7 @@ class TimelineDrawing {
   const TimelineFigure& figure_;
   const double end_, right_, scale_;
   std::array<bool, kPalette.size()> used_{};
-  bool repeats_ = false;  // a colour stands for several versions
+  bool repeats_ = false;  // one colour stands for several versions
 };
 
 }  // namespace

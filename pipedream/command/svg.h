@@ -1,6 +1,6 @@
-// Timelines and bars as SVG with a fixed layout: the same input gives the same bytes. Figures carry their own
-// ground in light and dark, a title and a description for readers that do not see them, and hatching, which
-// marks what is simulated.
+// Timelines and bars as SVG with a fixed layout: the same input gives the same bytes. Figures contain their
+// own background for light and dark mode, a title and a description for readers who do not see them, and
+// hatching, which marks simulated data.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ struct TimelineFigure {
   std::string title;
   std::string description;             // the alternative text
   std::vector<std::string> row_notes;  // right of each stage's row; may be empty
-  bool show_versions = false;          // boxes coloured and labelled by weight version instead of by kind
-  double begin = 0, end = 0;           // what part of the time is drawn; end 0: all
+  bool show_versions = false;          // boxes are coloured and labelled by weight version instead of by kind
+  double begin = 0, end = 0;           // the part of the time that is drawn; end 0: all
 };
 
-/// One row a stage, one box a compute action with its microbatch (and version).
+/// One row per stage, one box per compute action with its microbatch (and version).
 std::string timeline_svg(const Schedule& schedule, const Timeline& timeline, const TimelineFigure& figure);
 
 struct BarGroup {
   std::string name;
-  std::vector<double> shares;  // 0 to 1, one a series
+  std::vector<double> shares;  // 0 to 1, one for each series
 };
 
 struct BarFigure {
   std::string title;
   std::string description;          // the alternative text
   std::string note;                 // under the bars
-  std::vector<std::string> series;  // what the bars of a group are
+  std::vector<std::string> series;  // the names of the bars in a group
   std::vector<BarGroup> groups;
 };
 

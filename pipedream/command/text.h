@@ -8,17 +8,18 @@
 
 namespace sc::pipedream {
 
-/// At most `digits` digits behind the point, no zeros at the end: "21", "0.5", "57.1".
+/// At most `digits` digits after the point, without trailing zeros: "21", "0.5", "57.1".
 std::string number_text(double value, int digits = 3);
 /// "1 stage", "4 stages".
 std::string count_text(std::int64_t count, const std::string& what);
 /// "57.1 %"
 std::string percent_text(double share);
-/// The same, "-" for nothing.
+/// percent_text(), or "-" if empty.
 std::string share_text(std::optional<double> share);
 /// "8.39 MB", decimal units; "0 B".
 std::string bytes_text(double bytes);
-/// Columns two blanks apart; the first left-aligned, the others right-aligned; the first row is the heading.
+/// Columns separated by two blanks; the first is left-aligned, the others right-aligned; the first row is the
+/// heading.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace sc::pipedream

@@ -16,7 +16,7 @@ constexpr int kColumns = 96;
 
 struct Cell {
   std::string text;
-  Kind kind = Kind::step;  // step: idle
+  Kind kind = Kind::step;  // step stands for idle
 };
 using Row = std::vector<Cell>;
 
@@ -112,7 +112,7 @@ double tick_of(const Schedule& schedule, const Timeline& timeline) {
   for_compute(schedule, timeline, [&](const Action& /*action*/, Span span) {
     shortest = std::min(shortest, span.end - span.start);
   });
-  if (std::isinf(shortest)) return 0;  // nothing takes time
+  if (std::isinf(shortest)) return 0;  // no action takes time
   for (int part = 1; part <= 12; ++part) {
     const double tick = shortest / part;
     bool all = true;

@@ -7,9 +7,9 @@
 
 namespace sc::pipedream {
 
-/// Where all compute starts and ends on multiples of one tick and there are at most 120 of them: a cell a
-/// tick with the action's name at its start, "=" while it goes on, "." while the stage is idle. Otherwise 96
-/// columns, each showing what the stage does most of that time: F B I W, "." for idle. Colours are ANSI
+/// If all compute starts and ends on multiples of one tick, and there are at most 120 ticks: one cell per
+/// tick with the action's name at its start, "=" while it continues, "." while the stage is idle. Otherwise
+/// 96 columns, each showing what the stage does most of that time: F B I W, "." for idle. Colours are ANSI
 /// escapes by kind of action.
 std::string timeline_text(const Schedule& schedule, const Timeline& timeline, bool colour);
 

@@ -1,4 +1,4 @@
-// What control groups let a process use.
+// Tests the limits that control groups set for a process.
 #include "common/base/control_group.h"
 
 #include <gtest/gtest.h>

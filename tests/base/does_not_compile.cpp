@@ -1,4 +1,4 @@
-// Compiled once a case by tests/base/CMakeLists.txt: without a case it must compile, with one it must not.
+// Compiled once per case by tests/base/CMakeLists.txt: without a case it must compile, with one it must not.
 #include "common/base/types.h"
 
 namespace sc {

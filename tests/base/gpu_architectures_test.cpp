@@ -9,8 +9,8 @@
 namespace sc {
 namespace {
 
-// What CudaArchitectures.cmake compiles for where nobody says otherwise. Which images a GPU runs is CUDA's
-// own rule (CUDA C++ programming guide, "binary compatibility", "PTX compatibility").
+// The default list of CudaArchitectures.cmake. Which images a GPU runs is CUDA's rule (CUDA C++ programming
+// guide, "binary compatibility", "PTX compatibility").
 TEST(GpuArchitectures, TheBuildServesEveryGpuOf8AndNewer) {
   const std::string_view built = STAGECRAFT_GPU_ARCHITECTURES;
   for (const Capability gpu :
@@ -20,7 +20,7 @@ TEST(GpuArchitectures, TheBuildServesEveryGpuOf8AndNewer) {
     EXPECT_FALSE(architectures_serve(built, gpu)) << gpu.text();
 }
 
-/// What was built, a GPU, and whether that serves it.
+/// Each row: the architectures that were built, a GPU, and whether they serve it.
 void expect_serves(const std::vector<std::tuple<std::string, Capability, bool>>& rows) {
   for (const auto& [built, gpu, serves] : rows)
     EXPECT_EQ(architectures_serve(built, gpu), serves) << built << " on " << gpu.text();

@@ -1,4 +1,4 @@
-// Meant for the thread sanitizer, too: what chunks write and waiters read is shared without atomics.
+// Also for the thread sanitizer: chunks write and waiters read the same memory without atomics.
 #include "common/base/host_pool.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(HostPool, WorksOnEveryElementOnce) {
   }
 }
 
-// A barrier after each piece would never end here.
+// With a barrier after each piece this test would never end.
 TEST(HostPool, GoesOnToTheNextPieceWhileAChunkIsBusy) {
   HostPool pool(2);
   std::promise<void> second_done;

@@ -7,7 +7,7 @@
 namespace sc {
 namespace {
 
-// A pipe of packets gives back what one write(2) has put in.
+// A packet-mode pipe returns exactly what one write(2) put in.
 TEST(Message, IsOneWrite) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_DIRECT), 0);

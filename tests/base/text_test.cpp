@@ -44,7 +44,7 @@ TEST(Text, NearestIsNearOrNothing) {
                 {nearest("batch.macros", words), "batch.micro"},
                 {nearest("nothing like it", words), ""},
                 {nearest("", words), ""},
-                {nearest("ab", {"xy"}), ""},  // two letters of two differ: no likeness
+                {nearest("ab", {"xy"}), ""},  // two of two letters differ, so there is no likeness
                 {nearest("steps", {}), ""}});
 }
 
@@ -56,7 +56,7 @@ TEST(Text, TablesAlignWordsLeftAndNumbersRight) {
             "  b         -12\n");
 }
 
-// FIPS 180-4 examples, and lengths round the block's edge computed with Python's hashlib.
+// The examples of FIPS 180-4, and lengths around the block size computed with Python's hashlib.
 TEST(Sha256, PublishedVectors) {
   expect_texts(
       {{hex_sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},

@@ -1,6 +1,6 @@
-// Parameters a second of adamw_step and of host Adam on a HostPool, beside what this machine's memory carries
-// in a loop that does nothing else; in pages of 4 KiB and in huge ones. Choose no power of two: arrays that
-// lie such a distance apart share cache sets, and narrow loads slow down threefold.
+// Parameters per second of adamw_step and of host Adam on a HostPool, compared with what this machine's
+// memory carries in a loop that does nothing else; in pages of 4 KiB and in huge ones. Do not choose a power
+// of two: arrays at such distances share cache sets, and narrow loads slow down threefold.
 //   adamw_benchmark [parameters, default 30000000] [threads, default 1] [repeats, default 25]
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
@@ -38,7 +38,7 @@ void print(const std::string& what, std::int64_t n, double bytes_each, const std
               seconds.back() * 1e3);
 }
 
-// What adamw_step reads and writes, and next to no arithmetic: the bound that memory sets.
+// Reads and writes the same bytes as adamw_step with next to no arithmetic: the bound that memory sets.
 void add_streams(const at::Tensor& grad, at::Tensor& param, at::Tensor& momentum, at::Tensor& variance) {
   const float* g = grad.const_data_ptr<float>();
   float *p = param.mutable_data_ptr<float>(), *m = momentum.mutable_data_ptr<float>(),
@@ -54,7 +54,7 @@ void add_streams(const at::Tensor& grad, at::Tensor& param, at::Tensor& momentum
   });
 }
 
-// Zeros, in huge pages where the system gives them, or in none.
+// Zeros, either in huge pages if the system gives them, or in small ones.
 at::Tensor vector_of(std::int64_t n, at::ScalarType type, bool huge) {
   const std::int64_t bytes = n * static_cast<std::int64_t>(at::elementSize(type));
   std::shared_ptr<void> pages;
@@ -72,7 +72,7 @@ at::Tensor vector_of(std::int64_t n, at::ScalarType type, bool huge) {
       .zero_();
 }
 
-// Kilobytes of this process in huge pages: what the system gave.
+// The kilobytes of this process that the system put in huge pages.
 long huge_kib() {
   long kib = 0;
   if (std::FILE* file = std::fopen("/proc/self/smaps_rollup", "r")) {
@@ -84,7 +84,7 @@ long huge_kib() {
   return kib;
 }
 
-// As lesson 05 posts it: pieces of 4 M elements, no thread waits between them.
+// Posts pieces of 4 M elements like lesson 05; no thread waits between them.
 void on_pool(sc::HostPool& pool, const sc::AdamWVectors& vectors, std::int64_t n) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 22;
   const sc::AdamWFactors factors = sc::adamw_factors({}, 1e-3F, 10, 0.5F);
@@ -104,7 +104,8 @@ void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
               static_cast<double>(huge_kib()) / (1 << 20));
   print("the same traffic, one addition each", n, 28, time_of(repeats, [&] { add_streams(g, p, m, v); }));
   m.zero_(), v.zero_();
-  const at::Tensor other = vector_of(3 * n, at::kFloat, huge);  // states that an update elsewhere reads
+  // States that an update in another place reads.
+  const at::Tensor other = vector_of(3 * n, at::kFloat, huge);
   sc::AdamWVectors vectors{g.const_data_ptr(), sc::DType::f32, p.mutable_data_ptr<float>(),
                            m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>()};
   const sc::StepScalars scalars{at::full({}, 1e-3, at::kFloat), at::full({}, 10, at::kLong),

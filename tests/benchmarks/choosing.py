@@ -32,12 +32,14 @@ PLANS = {
     "7b x8 24GB": f"--gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s {GPT_7B}",
     "1558m 2x4": "--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s --workload configs/gpt2_1558m.json",
     "7b 2x4": f"--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s {GPT_7B}",
-    "70b x1024": "--gpus 1024 --gpu H100 --gpus-per-node 8 --node-link 50GB/s --workload configs/gpt_70b.json",
+    "70b x1024": "--gpus 1024 --gpu H100 --gpus-per-node 8 --node-link 50GB/s --workload "
+    "configs/gpt_70b.json",
     "355m x8 24GB": "--gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s",
 }
 
 
-# What one, four and eight GPUs will be asked: predicted before. A prediction stays what it was once the run was timed.
+# What one, four and eight GPUs will be asked: predicted before. A prediction stays what it was once the run
+# was timed.
 TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
 AHEAD = [
     *(
@@ -141,7 +143,8 @@ def step(name, run, lesson, command, gpus, seconds, disk=0.0, gpu=USUAL):
 
 
 def of_turns(name):
-    """What of ours took turns by gpu.py: lessons 07, 10 (by copy engine) and 11, and those of gpu_peers.json that nothing disturbed."""
+    """What of ours took turns by gpu.py: lessons 07, 10 (by copy engine) and 11, and those of gpu_peers.json
+    that nothing disturbed."""
     for run, row in record(name)["rows"].items():
         for key, program in row["programs"].items():
             label = program.get("label", "")
@@ -161,7 +164,8 @@ def of_turns(name):
 
 
 def of_whole_runs():
-    """Lesson 08 and lesson 07 with one graph per step; the documents' runs; number formats; offload, but for steps that are made again; lesson 06."""
+    """Lesson 08 and lesson 07 with one graph per step; the documents' runs; number formats; offload, but for
+    steps that are made again; lesson 06."""
     versions, offload, infinity = record("gpu_versions"), record("gpu_offload"), record("gpu_infinity")
     for name, program in versions["commands"].items():
         if "--graph off" not in program:

@@ -1,8 +1,9 @@
-// What a collective takes from matrix products beside it, and how long it lasts: NCCL as the lessons use it,
-// as it would choose, and in symmetric windows, memory that ranks reach directly and copy engines may gather.
+// How much a collective slows down matrix products at the same time, and how long it takes: NCCL as the
+// lessons use it, with its own choices, and in symmetric windows, which ranks reach directly and copy engines
+// may gather.
 //   mpirun -n 2 --bind-to none comm_beside_products > docs/results/comm_beside_products_2.json
-// Not a test. JSON on rank 0's output: median, lowest and highest over rounds in which all variants take
-// turns, of the slower rank each; all operations of a measurement begin with the products and end before
+// Not a test. Prints JSON on rank 0: median, lowest and highest over rounds in which all variants take turns,
+// each for the slower rank. All operations of a measurement begin together with the products and end before
 // them.
 //   Source  NCCL user guide, "Window Registration" and "CTA Policy" (2.28).
 #include <ATen/cuda/CUDAEvent.h>
@@ -161,7 +162,7 @@ class Bench {
   }
 
  private:
-  // Of all ranks.
+  // The times of the slowest rank.
   Times slower(const Times& mine) {
     at::Tensor own = at::tensor({mine.products, mine.operations}, at::kDouble),
                all = at::empty({2 * to_int(host_.size())}, at::kDouble);
@@ -188,8 +189,8 @@ struct Cell {
   std::vector<double> alone, beside, taken;
 };
 
-// So many that they end well before the products, which make each of them slower. All ranks have the same
-// times.
+// The number of repeats that ends well before the products, which make each operation slower. The same on all
+// ranks, because their times are the same.
 int repeats_of(const Cell& cell, Bench& bench, double products_ms) {
   int repeats = 1;
   for (int k = 0; k < 4; ++k) {

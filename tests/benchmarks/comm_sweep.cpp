@@ -114,7 +114,7 @@ class Sweep {
     return std::chrono::duration<double>(Clock::now() - start).count() / point.repeats;
   }
 
-  // As many as fill round_seconds, after some that are not counted. Rank 0 decides for all.
+  // The number of repeats that fills round_seconds, after some uncounted ones. Rank 0 decides for all.
   int choose_repeats(Point point) {
     double seconds = 0;
     for (int k = 0; k < 4; ++k) seconds = measure(point);

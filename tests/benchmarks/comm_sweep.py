@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Times of all-reduce, reduce-scatter and all-gather over sizes, and what latency and bandwidth explain of them.
+"""Times of all-reduce, reduce-scatter and all-gather over sizes, and what latency and bandwidth explain of
+them.
 
-  tests/benchmarks/comm_sweep.py --ranks 2                                  # CPU ranks; on a machine that does nothing else
-  tests/benchmarks/comm_sweep.py --ranks 4 --device cuda --dtype bf16       # GPUs of one host
+  tests/benchmarks/comm_sweep.py --ranks 2                             # CPU ranks; on an idle machine
+  tests/benchmarks/comm_sweep.py --ranks 4 --device cuda --dtype bf16  # GPUs of one host
   tests/benchmarks/comm_sweep.py --ranks 2 --out docs/results/collectives_cpu.json
   tests/benchmarks/comm_sweep.py --fit docs/results/collectives_cpu.json    # fits again what was measured
 
 Builds the target comm_sweep in build/cpu or build/cuda where it is not there yet (--program: one that is).
 
-The fit is of  t(n) = messages * latency + factor * n / bandwidth  with, for N ranks and n bytes of the whole vector,
+The fit is of  t(n) = messages * latency + factor * n / bandwidth  with, for N ranks and n bytes of the whole
+vector,
   all_reduce                   messages 2 (N-1)   factor 2 (N-1) / N
   reduce_scatter, all_gather   messages N-1       factor (N-1) / N
-and minimises the sum over all sizes of ((fitted - measured) / measured)^2: sizes are spaced evenly on a logarithmic scale, and each
-counts as much as any other. Two unknowns, both linear, so the minimum is the solution of two equations; a negative one is set to 0.
+and minimises the sum over all sizes of ((fitted - measured) / measured)^2: sizes are spaced evenly on a
+logarithmic scale, and each counts as much as any other. Two unknowns, both linear, so the minimum is the
+solution of two equations; a negative one is set to 0.
 """
 import json
 import os
@@ -34,7 +37,8 @@ def terms(kind, ranks):
 
 
 def fit(kind, ranks, sizes):
-    """latency_s and bytes_per_s (None: nothing in the times grows with the bytes), and how far off they are at most."""
+    """latency_s and bytes_per_s (None: nothing in the times grows with the bytes), and how far off they are
+    at most."""
     messages, factor = terms(kind, ranks)
     # In units of the measured time: u * latency + v / bandwidth = 1 for every size.
     rows = [(messages / s["seconds_median"], factor * s["bytes"] / s["seconds_median"]) for s in sizes]
@@ -113,7 +117,8 @@ def text(result):
     for operation in result["operations"]:
         sizes = ",\n    ".join(json.dumps(size) for size in operation["sizes"])
         parts.append(
-            f'\n  {{"kind": "{operation["kind"]}", "fit": {json.dumps(operation["fit"])},\n   "sizes": [\n    {sizes}]}}'
+            f'\n  {{"kind": "{operation["kind"]}", "fit": {json.dumps(operation["fit"])},\n   "sizes": [\n  '
+            f"  {sizes}]}}"
         )
     return lines + ",".join(parts) + "\n ]\n}\n"
 

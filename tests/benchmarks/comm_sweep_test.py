@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""comm_sweep.py's fit, with times made of a known latency and bandwidth; its program on two ranks, and the record of that.
+"""comm_sweep.py's fit, with times made of a known latency and bandwidth; its program on two ranks, and the
+record of that.
 
   tests/benchmarks/comm_sweep_test.py build/cpu/bin/tests/comm_sweep
 """

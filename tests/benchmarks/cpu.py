@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A model of four blocks on this machine's CPU, side by side: ours and eager PyTorch on one thread, lessons 01 to 04 on
-one rank and two.
+"""A model of four blocks on this machine's CPU, side by side: ours and eager PyTorch on one thread, lessons
+01 to 04 on one rank and two.
 
-Rounds alternate between the programs, so that all see the same machine; what is compared is the ratio within a round.
-Needs build/cpu (tests/run.sh), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
+Rounds alternate between the programs, so that all see the same machine; what is compared is the ratio within
+a round. Needs build/cpu (tests/run.sh), and the oracle packages for PyTorch (common/setup/setup.sh --oracle).
 
   .deps/oracle/bin/python tests/benchmarks/cpu.py [--rounds 5] [--steps 25] [--out docs/results/cpu_tiny.json]
 """

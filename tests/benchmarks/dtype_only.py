@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What the number format alone changes: lesson 00 on the small 355M run (batch 4 x 512, one GPU) in fp32, fp16 and bf16, in turns.
+"""What the number format alone changes: lesson 00 on the small 355M run (batch 4 x 512, one GPU) in fp32,
+fp16 and bf16, in turns.
 
-The workloads differ in precision.dtype, and by what follows from it: 16-bit runs keep an fp32 master, fp16 scales its loss.
-fp32 products are computed without TF32: neither --ops fused (CUBLAS_COMPUTE_32F) nor LibTorch's default uses it, and here
-NVIDIA_TF32_OVERRIDE=0 forbids it to the libraries.
+The workloads differ in precision.dtype, and by what follows from it: 16-bit runs keep an fp32 master, fp16
+scales its loss. fp32 products are computed without TF32: neither --ops fused (CUBLAS_COMPUTE_32F) nor
+LibTorch's default uses it, and here NVIDIA_TF32_OVERRIDE=0 forbids it to the libraries.
 
   tests/benchmarks/gpu.sh --dtype-only [--rounds 3] [--out docs/results/gpu_dtype_only.json]
 """
@@ -33,9 +34,9 @@ from harness import (
 DTYPES = ("fp32", "fp16", "bf16")
 EPOCH = 250  # steps, as the workload has it
 WHAT = (
-    "one program, one workload, precision.dtype alone differs (16-bit runs keep an fp32 master, fp16 scales its loss); "
-    "fp32 without TF32 (CUBLAS_COMPUTE_32F, NVIDIA_TF32_OVERRIDE=0); epoch_seconds is the median step x 250, not a run of an epoch; "
-    "ratios are of steps within a round"
+    "one program, one workload, precision.dtype alone differs (16-bit runs keep an fp32 master, fp16 scales "
+    "its loss); fp32 without TF32 (CUBLAS_COMPUTE_32F, NVIDIA_TF32_OVERRIDE=0); epoch_seconds is the median "
+    "step x 250, not a run of an epoch; ratios are of steps within a round"
 )
 
 
@@ -53,7 +54,8 @@ def lesson(args, row, dtype, folder):
 
 
 def same_work(programs):
-    """The workload that all have in common; an error where more differs than precision, or where one did not end."""
+    """The workload that all have in common; an error where more differs than precision, or where one did not
+    end."""
     if not all("workload" in program for program in programs.values()):
         raise OutOfTime()
     work = [{k: v for k, v in p["workload"].items() if k != "precision.dtype"} for p in programs.values()]
@@ -146,8 +148,8 @@ def main():
     write(args.out, result)
     for name, program in result["programs"].items():
         print(
-            f"{name}: {1e3 * program['median_seconds']:.2f} ms a step, {program['epoch_seconds']:.1f} s an epoch of {EPOCH} steps, "
-            f"peak {program['bytes_measured'] / 2**30:.2f} GiB"
+            f"{name}: {1e3 * program['median_seconds']:.2f} ms a step, {program['epoch_seconds']:.1f} s an "
+            f"epoch of {EPOCH} steps, peak {program['bytes_measured'] / 2**30:.2f} GiB"
         )
     print(json.dumps(result["ratios"]))
 

@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
-"""Lessons and their peers on this machine's GPUs, in turns within one run, so that all see the same chip at the same power.
+"""Lessons and their peers on this machine's GPUs, in turns within one run, so that all see the same chip at
+the same power.
 
-A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is the ratio within a
-round. The result is written after every round: a run that was stopped goes on where it was when it is started again.
-All train on the same file of random tokens, or on --tokens: what numbers are multiplied decides what power that takes, and
-a chip at its power limit what clock. Each round begins with another program.
-One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 beside it. Several: lesson 01 on all of them and on each alone (all at once;
-the slowest counts), lessons 02-04, DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Runs of ours
-alone: "accumulate" has four micro-batches a step, "windows" lesson 04 also without copy engines, "links" what links between GPUs that are awake
-cost a step on one GPU.
-Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into the same stages, with 4, 8 and 16 micro-batches a step,
-with 8 by GPipe as well: docs/results/gpu_pipeline.json.
-Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons 01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json.
-Run "combined" is lesson 11 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json. "mesh_4" and "mesh_8" are
-meshes of so many GPUs, and shard groups of lesson 04, beside lessons 01 and 04 on the same rows.
-Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one GPU, "zero" lessons 01-04 beside its stages 1 to 3: docs/results/gpu_deepspeed.json.
+A round gives each program one turn (warm-up steps, then timed ones, each synchronised); what is compared is
+the ratio within a round. The result is written after every round: a run that was stopped goes on where it was
+when it is started again. All train on the same file of random tokens, or on --tokens: what numbers are
+multiplied decides what power that takes, and a chip at its power limit what clock. Each round begins with
+another program. One GPU: lesson 00, and in run "sharding", which has no peer, lessons 01-04 beside it.
+Several: lesson 01 on all of them and on each alone (all at once; the slowest counts), lessons 02-04,
+DistributedDataParallel, with ZeroRedundancyOptimizer, and FSDP2. Runs of ours alone: "accumulate" has four
+micro-batches a step, "windows" lesson 04 also without copy engines, "links" what links between GPUs that are
+awake cost a step on one GPU. Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into
+the same stages, with 4, 8 and 16 micro-batches a step, with 8 by GPipe as well:
+docs/results/gpu_pipeline.json. Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons
+01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json. Run "combined" is lesson 11
+with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json. "mesh_4"
+and "mesh_8" are meshes of so many GPUs, and shard groups of lesson 04, beside lessons 01 and 04 on the same
+rows. Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one GPU, "zero" lessons
+01-04 beside its stages 1 to 3: docs/results/gpu_deepspeed.json.
 
-  tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540] [--out docs/results/gpu_peers.json]
+  tests/benchmarks/gpu.sh [--world 2] [--rows 355m,seed] [--peers compile,bf16] [--seconds 540]
+                          [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
   tests/benchmarks/gpu.sh --world 2 --rows combined
@@ -100,7 +104,8 @@ class Row:
         return self.rows * self.micro_batches * (1 if self.ours else world)
 
     def rows_of(self, name, world):
-        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, two lanes have half of them each, and a pipeline four micro-batches."""
+        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, two lanes
+        have half of them each, and a pipeline four micro-batches."""
         shares = {
             TENSOR[0]: {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2},
             COMBINED[0]: {"ours": 4, "pipeline": 4, "ours_1x2x1": world, "dp": world},
@@ -109,7 +114,8 @@ class Row:
 
 
 def pipeline(micro_batches, *schedules):
-    """Lesson 07 and its peer, by 1F1B and by `schedules`, and lesson 00 on the same step. The split is what split=balanced makes of 24 blocks and the head."""
+    """Lesson 07 and its peer, by 1F1B and by `schedules`, and lesson 00 on the same step. The split is what
+    split=balanced makes of 24 blocks and the head."""
     return Row(
         f"pipeline_{micro_batches}",
         "gpt2_355m",
@@ -357,8 +363,8 @@ SEVERAL = ("wire", *SHARDS, *STAGES)
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What takes turns on the same rows: lessons, of which the first is `ours`, and their peers. Whoever asks for another peer is
-    told what there is."""
+    """What takes turns on the same rows: lessons, of which the first is `ours`, and their peers. Whoever asks
+    for another peer is told what there is."""
 
     lessons: tuple = ()
     peers: tuple = ()
@@ -403,8 +409,8 @@ def sizes(row):
 
 
 def expected_seconds(row, world, program):
-    """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for about as long as later ones. Lesson 05's host updates 5e9
-    parameters a second."""
+    """About what a step takes on GPUs that make 400 TFLOP/s of it: before the first turn, to warm up for
+    about as long as later ones. Lesson 05's host updates 5e9 parameters a second."""
     parameters, *_ = sizes(row)
     return (parameters / 5e9 if program.name == "05_offload" else 0.0) + 6 * parameters * row.step_rows(
         world
@@ -479,8 +485,8 @@ class Comparison(Bench):
         self.path = pathlib.Path(args.out or f"docs/results/{self.record_of(self.asked)}.json")
         self.result = kept(self.path, {"rows": {}})
         self.result["about"] = (
-            "medians of synchronised steps; the programs of a row took turns within each round, and ratios are within "
-            "a round; an idle program keeps its memory and leaves the GPU alone"
+            "medians of synchronised steps; the programs of a row took turns within each round, and ratios "
+            "are within a round; an idle program keeps its memory and leaves the GPU alone"
         )
         # What is measured, by what, and how: commits of the lessons' programs and of this one.
         runner = sources()
@@ -515,7 +521,8 @@ class Comparison(Bench):
         records = list(dict.fromkeys(row.record for row in rows))
         if len(records) > 1:
             sys.exit(
-                f"error: --rows: some are kept in {records[0]}.json, some in {records[1]}.json\n  fix: ask for them apart, or --out FILE"
+                f"error: --rows: some are kept in {records[0]}.json, some in {records[1]}.json\n  fix: ask "
+                "for them apart, or --out FILE"
             )
         return records[0]
 
@@ -536,7 +543,8 @@ class Comparison(Bench):
         return names
 
     def lesson_names(self, row):
-        """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if they are asked for."""
+        """Ours first: lesson 00 on one GPU, lesson 01 on several. On one GPU most others are there only if
+        they are asked for."""
         names = (
             self.args.lessons.split(",")
             if self.args.lessons
@@ -641,7 +649,8 @@ class Comparison(Bench):
             )
             if said.returncode != 0:
                 sys.exit(
-                    f"error: {row.name}: which attention is the faster: exit {said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn"
+                    f"error: {row.name}: which attention is the faster: exit "
+                    f"{said.returncode}\n{said.stderr[-2000:]}\n  fix: --attention cudnn"
                 )
             self.attentions[shape] = json.loads(said.stdout)
             print(f"{row.name}: attention {json.dumps(self.attentions[shape])}", flush=True)
@@ -651,7 +660,8 @@ class Comparison(Bench):
         return bool(self.args.llmc and self.world == 1 and row.peers and not row.ours)
 
     def batches(self, rows):
-        """Rows whose programs fit a GPU's memory together: peers keep theirs from when they were compiled until their row is done."""
+        """Rows whose programs fit a GPU's memory together: peers keep theirs from when they were compiled
+        until their row is done."""
         capacity, batch, held = (self.machine.get("memory_mib") or 16384) / 1024 - 6, [], 0.0
         for row in rows:
             ours = len(self.lesson_names(row)) if self.world == 1 and self.paused(row) else 1
@@ -667,8 +677,8 @@ class Comparison(Bench):
             yield batch
 
     def start_peers(self, rows):
-        """All of them at once, as cores allow: compiling takes a minute each, mostly of one core. Returns when none is compiling
-        any more, so that nothing runs beside a turn."""
+        """All of them at once, as cores allow: compiling takes a minute each, mostly of one core. Returns
+        when none is compiling any more, so that nothing runs beside a turn."""
         waiting = [(row, name) for row in rows for name in self.peer_names(row)]
         for row, _ in waiting:
             self.attention(row)
@@ -767,7 +777,10 @@ class Comparison(Bench):
             return "llm.c"
         if base in SCHEDULES:
             other = f" ({mode.replace('_', ' + ')} blocks)" if mode else ""
-            return f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 autocast{other}"
+            return (
+                f"torch.distributed.pipelining, {SCHEDULES[base]}, stages compiled, fp32 parameters, bf16 "
+                f"autocast{other}"
+            )
         if base in CUTS:
             return (
                 f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast{behind}"
@@ -792,7 +805,8 @@ class Comparison(Bench):
         }
 
     def add_stored(self, entry, row, programs):
-        """Rates that were measured elsewhere, where the program is not here, or where the host that it runs on may hold it back."""
+        """Rates that were measured elsewhere, where the program is not here, or where the host that it runs
+        on may hold it back."""
         for name, label in (
             ("llmc", "llm.c"),
             ("fsdp_stored", "FSDP2 + compile"),
@@ -831,7 +845,8 @@ class Comparison(Bench):
             self.keep(row, entry)
 
     def keep(self, row, entry):
-        """Once a round was measured, or a failure says why none was: what the result had so far stays until then."""
+        """Once a round was measured, or a failure says why none was: what the result had so far stays until
+        then."""
         if entry["rounds"]:
             entry["ratios"] = gpu_table.ratios_of(entry)
         before = self.result["rows"].get(self.key(row), {}).get("rounds")
@@ -862,7 +877,8 @@ class Comparison(Bench):
                     for name, value in cells["programs"].items()
                 )
                 print(
-                    f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  ({cells['seconds']:.0f} s)",
+                    f"{self.key(row)} round {len(entry['rounds'])}/{self.args.rounds}: {said}  "
+                    f"({cells['seconds']:.0f} s)",
                     flush=True,
                 )
             for name, text in failures.items():
@@ -901,7 +917,9 @@ OF_LESSONS = [name for name in LESSONS if name not in FAMILIES]  # what --lesson
 ASKED = {
     "--render": {"metavar": "FILE", "help": "print the table of a result, and exit"},
     "--out": {
-        "help": "the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload and zero: gpu_deepspeed.json)"
+        "help": "the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: "
+        "gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload "
+        "and zero: gpu_deepspeed.json)"
     },
     **BIN,
     "--world": {"type": int, "help": "GPUs, one rank each (default: all of this machine)"},
@@ -914,11 +932,15 @@ ASKED = {
         "help": "token file that all train on, relative to the repository (default: random tokens)",
     },
     "--lessons": {
-        "help": f"of {','.join(OF_LESSONS)} (default: most on several GPUs, ours on one; ours is always there)"
+        "help": f"of {','.join(OF_LESSONS)} (default: most on several GPUs, ours on one; ours is always "
+        "there)"
     },
     "--peers": {
         "help": "compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
-        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its defaults (stage2:defaults); or none"
+        "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another "
+        "split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph "
+        "(sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its "
+        "defaults (stage2:defaults); or none"
     },
     "--attention": {
         "choices": ("auto", "cudnn", "flash"),
@@ -928,7 +950,8 @@ ASKED = {
     "--bucket-mb": {"type": int, "default": 25, "help": "of DistributedDataParallel"},
     "--llmc": {
         "metavar": "FILE[@COMMIT]",
-        "help": "train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the table, marked so",
+        "help": "train_gpt2cu, and of which commit it is; without it llm.c's stored rates stand in the "
+        "table, marked so",
     },
     "--ours": {
         "choices": ("paused", "process"),

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Which runs on GPUs end in the same bits: losses of every step, and the file of weights that --save writes.
 
-On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with --ops
-deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no other.
-With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many parts; asked for by name, groups of four and
-eight GPUs, of lesson 11's meshes too. A group of runs, which must be equal, is written when it is measured, and skipped when this commit's is there.
+On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with
+--ops deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no
+other. With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many
+parts; asked for by name, groups of four and eight GPUs, of lesson 11's meshes too. A group of runs, which
+must be equal, is written when it is measured, and skipped when this commit's is there.
 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
-  python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540] [--out docs/results/gpu_tensor_bits.json]
+  python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540]
+          [--out docs/results/gpu_tensor_bits.json]
 """
 import hashlib
 import json
@@ -157,7 +159,8 @@ def of_tensor_ranks(args, result):
     )
     if unknown := [name for name in asked if name not in GROUPS]:
         sys.exit(
-            f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M split,1558M split'"
+            f"error: --tensor: '{unknown[0]}' is none of {', '.join(GROUPS)}\n  fix: --tensor '124M "
+            "split,1558M split'"
         )
     commit = args.commit or sources()
     for group in asked:
@@ -212,7 +215,8 @@ ASKED = {
     **COMMIT,
     "--out": {
         "type": pathlib.Path,
-        "help": "the result, which is added to (default: docs/results/gpu_bits.json; with --tensor gpu_tensor_bits.json)",
+        "help": "the result, which is added to (default: docs/results/gpu_bits.json; with --tensor "
+        "gpu_tensor_bits.json)",
     },
 }
 

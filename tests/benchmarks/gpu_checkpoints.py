@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What checkpoints cost a run on a GPU, and whether a resumed one ends in the same bits: docs/results/gpu_checkpoints.json.
+"""What checkpoints cost a run on a GPU, and whether a resumed one ends in the same bits:
+docs/results/gpu_checkpoints.json.
 
   python3 tests/benchmarks/gpu_checkpoints.py --bin build/cuda/bin --disk DIR
 
-Per model, lesson and number of GPUs: a run that saves nothing, one that writes from a copy while it trains, and one that waits
-for the disk. Then, with deterministic operations, one that saves twice and one that resumes from the first: `checkpoint diff`
-of their last; only bits count there, so --quick-disk may lie in memory. What --out has of an earlier call stays.
+Per model, lesson and number of GPUs: a run that saves nothing, one that writes from a copy while it trains,
+and one that waits for the disk. Then, with deterministic operations, one that saves twice and one that
+resumes from the first: `checkpoint diff` of their last; only bits count there, so --quick-disk may lie in
+memory. What --out has of an earlier call stays.
 """
 import pathlib
 import shutil
@@ -14,7 +16,7 @@ import subprocess
 import tempfile
 
 from gpu_watch import machine
-from harness import RESULTS, arguments_of_runs, first_line, kept, out, record_of, sets, write
+from harness import RESULTS, arguments_of_runs, first_paragraph, kept, out, record_of, sets, write
 
 # model, lesson, ranks (a GPU each), rows a step, steps, save every
 RUNS = [
@@ -122,7 +124,7 @@ ASKED = {
 
 def main():
     args, here = arguments_of_runs(__doc__, ASKED), machine()
-    new = {"about": first_line(__doc__), "machine": here["gpu"], "runs": [], "resumed": []}
+    new = {"about": first_paragraph(__doc__), "machine": here["gpu"], "runs": [], "resumed": []}
     found = kept(args.out, new)
     with tempfile.TemporaryDirectory(prefix="stagecraft_checkpoints_", dir=args.disk) as folder:
         for part, wanted, measure in (("runs", RUNS, cost), ("resumed", RESUMED, resumed)):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Copies 1 MiB into each of the first --gpus GPUs every 20 ms until it is ended: far too little to fill a link, so that what it costs a
-program there is the power of links that never rest, and what --within costs it. The copies come from other GPUs, which do the work: from
-those behind the first ones where there are any, and else from each other, beside the program. --within: no link is used; the sources
-copy within themselves.
+"""Copies 1 MiB into each of the first --gpus GPUs every 20 ms until it is ended: far too little to fill a
+link, so that what it costs a program there is the power of links that never rest, and what --within costs it.
+The copies come from other GPUs, which do the work: from those behind the first ones where there are any, and
+else from each other, beside the program. --within: no link is used; the sources copy within themselves.
 
   tests/benchmarks/gpu_copies.py --gpus 2 [--within]
 """
@@ -31,7 +31,8 @@ def main():
     there = torch.cuda.device_count()
     if not 0 < args.gpus <= there or there < 2:
         sys.exit(
-            f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more than there are"
+            f"error: --gpus {args.gpus}: this machine has {there}\n  fix: at least two GPUs, and no more "
+            "than there are"
         )
     pairs = []
     for gpu, source in enumerate(sources_of(args.gpus, there)):
@@ -60,7 +61,8 @@ def main():
                 stream.synchronize()
             if failed:
                 sys.exit(
-                    f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo -p2p r)"
+                    f"error: cudaMemcpyAsync: {failed}\n  fix: GPUs that reach each other (nvidia-smi topo "
+                    "-p2p r)"
                 )
         if turn == 0:
             print("copying", flush=True)

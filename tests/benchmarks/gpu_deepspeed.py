@@ -1,4 +1,5 @@
-"""DeepSpeed among gpu.py's programs: the peers that torch_deepspeed.py is, and what of ours takes turns with them."""
+"""DeepSpeed among gpu.py's programs: the peers that torch_deepspeed.py is, and what of ours takes turns with
+them."""
 import sys
 
 from gpu_table import KEEPS, ONE
@@ -29,7 +30,8 @@ def arguments(name):
     base, _, more = name.partition(":")
     if more not in SETTINGS:
         sys.exit(
-            f"error: --peers: '{name}': DeepSpeed's settings are its best, or defaults\n  fix: --peers {base},{base}:defaults"
+            f"error: --peers: '{name}': DeepSpeed's settings are its best, or defaults\n  fix: --peers "
+            f"{base},{base}:defaults"
         )
     return [*PEERS[base][0], "--settings", SETTINGS[more][0]]
 

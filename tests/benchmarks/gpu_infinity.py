@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Lesson 06 on one GPU: its step at growing numbers of tokens, next to the raw rate of the same disk: docs/results/gpu_infinity.json.
+"""Lesson 06 on one GPU: its step at growing numbers of tokens, next to the raw rate of the same disk:
+docs/results/gpu_infinity.json.
 
-  python3 tests/benchmarks/gpu_infinity.py --bin build/cuda/bin --commit COMMIT --disk DIR --out gpu_infinity.json
+  python3 tests/benchmarks/gpu_infinity.py --bin build/cuda/bin --commit COMMIT --disk DIR \\
+    --out gpu_infinity.json
 
-It goes on where an earlier call of the same commit stopped. With --deepspeed --out gpu_infinity_turns.json instead: lesson 06 and DeepSpeed's ZeRO-Infinity with
-states on that disk take turns, twice (libaio and its header: CPATH, LIBRARY_PATH, LD_LIBRARY_PATH, CFLAGS=-I..., LDFLAGS=-L...).
+It goes on where an earlier call of the same commit stopped. With --deepspeed --out gpu_infinity_turns.json
+instead: lesson 06 and DeepSpeed's ZeRO-Infinity with states on that disk take turns, twice (libaio and its
+header: CPATH, LIBRARY_PATH, LD_LIBRARY_PATH, CFLAGS=-I..., LDFLAGS=-L...).
 
-Needs the programs 05_offload and 06_infinity of the cuda preset, and block_io_benchmark of either. The raw rate is measured before,
-between and after the runs (with --deepspeed before each pair): reads and writes in turns, 1 MiB each, 16 in flight, in a file of 8 GB.
+Needs the programs 05_offload and 06_infinity of the cuda preset, and block_io_benchmark of either. The raw
+rate is measured before, between and after the runs (with --deepspeed before each pair): reads and writes in
+turns, 1 MiB each, 16 in flight, in a file of 8 GB.
 """
 import argparse
 import os
@@ -75,7 +79,8 @@ def run(program, flags, folder):
         _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(
-            f"error: {' '.join(command)}: exit {os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}"
+            f"error: {' '.join(command)}: exit "
+            f"{os.waitstatus_to_exitcode(status)}\n{said.read_text()[-4000:]}"
         )
     return record_in(folder), {
         "read": used.ru_inblock * 512,
@@ -140,7 +145,8 @@ def of_deepspeed(program, model, rows, steps, disk):
 
 
 def measured(what, args, disk_benchmark, programs, folder):
-    """Of a line of RUNS: the part of the result that it belongs to, what was found, and facts of the machine."""
+    """Of a line of RUNS: the part of the result that it belongs to, what was found, and facts of the
+    machine."""
     if what is None:
         return "raw", raw(disk_benchmark, args.disk), {}
     lesson, model, name, rows, more, steps = what

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Lesson 05 on one GPU, in turns with lesson 00, and a step of it as a timeline: docs/results/gpu_offload.json.
+"""Lesson 05 on one GPU, in turns with lesson 00, and a step of it as a timeline:
+docs/results/gpu_offload.json.
 
-  python3 tests/benchmarks/gpu_offload.py --bin build/cuda/bin --commit COMMIT --out gpu_offload.json [--rounds 2]
+  python3 tests/benchmarks/gpu_offload.py --bin build/cuda/bin --commit COMMIT --out gpu_offload.json
+          [--rounds 2]
 
-Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. Next to DeepSpeed: gpu.sh --rows offload.
+Needs the programs 00_one_device and 05_offload of the cuda preset, and adamw_benchmark of either. Next to
+DeepSpeed: gpu.sh --rows offload.
 """
 import json
 import os
@@ -29,8 +32,8 @@ MODELS = {
         ),
     ),
     "774m": (
-        "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set batch.sequence=512 --set activations=recompute "
-        "--memory-cap 4GB --steps 30",
+        "--workload configs/gpt2_774m.json --set batch.micro=2 --set batch.global=2 --set "
+        "batch.sequence=512 --set activations=recompute --memory-cap 4GB --steps 30",
         ("exact", "early", "early, 1 resident", "early, 5 resident", "delayed"),  # more than five do not fit
     ),
 }
@@ -43,7 +46,8 @@ CURVE = (
     "early, 4 resident",
     "early, 7 resident",
 )  # of 355M's 26 units
-NO_CLIP = "--set optim.clip=100"  # the first steps of a run are mostly clipped, later ones hardly: no gradient is this long
+# No gradient is this long: a run's first steps are mostly clipped, later ones hardly.
+NO_CLIP = "--set optim.clip=100"
 OFFLOAD = "05_offload --strategy lessons/05_offload/config.json"
 PROGRAMS = {
     "one_device": "00_one_device",
@@ -83,7 +87,8 @@ def of_rounds(records):
 
 
 def lanes(trace, step):
-    """Spans of one step in milliseconds from its beginning: what the GPU computes, copies both ways, AdamW on the host."""
+    """Spans of one step in milliseconds from its beginning: what the GPU computes, copies both ways, AdamW on
+    the host."""
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     (whole,) = [e for e in events if e["name"] == f"step {step}"]
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
@@ -120,7 +125,8 @@ def merged(spans, gap=0.05):
 
 
 def streamed(said, where=""):
-    """Parameters a second that adamw_benchmark says of a pool in bf16; where: ", elsewhere" into a second copy of the states."""
+    """Parameters a second that adamw_benchmark says of a pool in bf16; where: ", elsewhere" into a second
+    copy of the states."""
     return (
         max(float(rate) for rate in re.findall(rf"pool, bf16, streamed{where} +([\d.]+) Gparam/s", said))
         * 1e9
@@ -132,7 +138,10 @@ def adam(program):
     return {"threads": 15, "params_per_second": streamed(said), "said": said.splitlines()}
 
 
-ABOUT = "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as timelines; AdamW's loop on the host alone."
+ABOUT = (
+    "Lesson 05 on one GPU beside lesson 00, in turns; 355M with resident units, once; steps of it as "
+    "timelines; AdamW's loop on the host alone."
+)
 
 
 def main():

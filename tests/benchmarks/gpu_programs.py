@@ -1,11 +1,13 @@
 """The programs that gpu.py lets take turns: a lesson, PyTorch as a server, llm.c. Each has
 
-  measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended", ...}; then it computes no more. "gpus": which
-                                     of them the timed steps ran on, where these are not all
+  measure(warm_up, steps, deadline)  {"seconds": [of each timed step], "tokens": of a step, "began", "ended",
+                                     ...}; then it computes no more. "gpus": which of them the timed steps ran
+                                     on, where these are not all
   close(deadline)                    ends it; returns what only its end tells
 
-A Peer, which takes a minute to compile, also has start(), and poll(), which is True once it can be measured. Each has `process` and `command`,
-and raises Failed with what it printed last. Deadlines and limits are time.monotonic()'s.
+A Peer, which takes a minute to compile, also has start(), and poll(), which is True once it can be measured.
+Each has `process` and `command`, and raises Failed with what it printed last. Deadlines and limits are
+time.monotonic()'s.
 """
 import array
 import contextlib
@@ -107,7 +109,8 @@ def stopped(deadline, limit, process, what):
 
 
 def turn_of(seconds, tokens, ended, began=None):
-    """What measure() returns. `began`: where steps were seen to begin and end; else they are counted back from the last one's end."""
+    """What measure() returns. `began`: where steps were seen to begin and end; else they are counted back
+    from the last one's end."""
     return {
         "seconds": seconds,
         "tokens": tokens,
@@ -118,8 +121,8 @@ def turn_of(seconds, tokens, ended, began=None):
 
 
 def warm(steps, median):
-    """Steps before the timed ones of a process a turn: a chip rests while it starts, and is faster for some seconds. `median`: of its
-    last turn's steps, or what is expected, or None."""
+    """Steps before the timed ones of a process a turn: a chip rests while it starts, and is faster for some
+    seconds. `median`: of its last turn's steps, or what is expected, or None."""
     return max(steps, math.ceil(WARM / median)) if median else steps
 
 
@@ -142,8 +145,9 @@ class Program:
 
 
 class Lesson(Program):
-    """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting the largest model
-    takes half a minute. Several ranks: a process a turn, as ranks that stop between two steps would leave kernels waiting.
+    """A lesson's program. One rank: one process, which is stopped (SIGSTOP) between its turns, as starting
+    the largest model takes half a minute. Several ranks: a process a turn, as ranks that stop between two
+    steps would leave kernels waiting.
     """
 
     def __init__(self, program, settings, ranks, folder, paused, turns, environment=None, expected=None):
@@ -180,7 +184,8 @@ class Lesson(Program):
         while self.read_steps() < count:
             if self.process.child.poll() is not None and self.read_steps() < count:
                 raise Failed(
-                    f"exit {self.process.child.returncode} after {len(self.lines)} steps, {count} were asked for\n"
+                    f"exit {self.process.child.returncode} after {len(self.lines)} steps, {count} were "
+                    "asked for\n"
                     f"{self.process.tail()}"
                 )
             if time.monotonic() > min(deadline, limit):
@@ -257,7 +262,8 @@ class Lesson(Program):
         }
 
     def close(self, deadline):
-        """A paused run goes to its end, if it comes to it in time: its record then says whether what was planned was measured."""
+        """A paused run goes to its end, if it comes to it in time: its record then says whether what was
+        planned was measured."""
         if self.process is None:
             return self.about
         try:
@@ -281,8 +287,8 @@ class Lesson(Program):
 
 
 class Apart(Program):
-    """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest counts: ranks of one
-    run would wait for it."""
+    """A one-rank run on every GPU at once: what each does alone while the others are as busy. The slowest
+    counts: ranks of one run would wait for it."""
 
     def __init__(self, make, gpus):
         """make(index, environment) -> Lesson, of one process a turn."""
@@ -316,7 +322,8 @@ class Apart(Program):
 
 
 class BesideCopies(Program):
-    """A program while small copies keep the links of its GPUs awake, or, to compare, as many copies use no link."""
+    """A program while small copies keep the links of its GPUs awake, or, to compare, as many copies use no
+    link."""
 
     def __init__(self, program, copies, gpus, within):
         self.program = program
@@ -421,7 +428,8 @@ class Peer(Program):
 
 
 class LlmC(Program):
-    """karpathy/llm.c's train_gpt2cu, a process a turn, nothing computed twice (-r 0). `binary`: FILE, or FILE@COMMIT of its sources."""
+    """karpathy/llm.c's train_gpt2cu, a process a turn, nothing computed twice (-r 0). `binary`: FILE, or
+    FILE@COMMIT of its sources."""
 
     limit = 300.0
 
@@ -452,7 +460,8 @@ class LlmC(Program):
 
 
 def random_tokens(vocab):
-    """A token file (common/data/token_file.h) of random tokens, made when it is first asked for. Relative to the repository."""
+    """A token file (common/data/token_file.h) of random tokens, made when it is first asked for. Relative to
+    the repository."""
     path = pathlib.Path(f"build/random_tokens_{vocab}.bin")
     if not (ROOT / path).exists():
         words = array.array("H", random.Random(1).randbytes(2 * TOKENS * 2**16 // vocab))

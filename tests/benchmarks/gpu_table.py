@@ -16,7 +16,8 @@ def quartiles(values):
 
 
 def cell(tokens_a_step, turn, power, joules):
-    """What is kept of a program's turn in a round. `joules`: of all its GPUs from "began" to "ended", by their own counters; None without them."""
+    """What is kept of a program's turn in a round. `joules`: of all its GPUs from "began" to "ended", by
+    their own counters; None without them."""
     seconds = turn["seconds"]
     median, (first, third) = statistics.median(seconds), quartiles(seconds)
     return {
@@ -51,7 +52,8 @@ KEEPS = {
     f"ours_resident_{units}": units for units in (1, 7, 13)
 }  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
 
-# Of four and of eight GPUs, beside lesson 01 on the same rows: groups of lesson 04, two pipelines of lesson 07, lesson 11.
+# Of four and of eight GPUs, beside lesson 01 on the same rows: groups of lesson 04, two pipelines of lesson
+# 07, lesson 11.
 MESHES = (
     "zero3_by_2",
     "zero3_by_4",
@@ -108,8 +110,9 @@ SCALING = {
 
 
 def ratio_of(row, a, b):
-    """Program a's rate over b's, within a round; None without a round that has both. A stored program has one rate for all
-    rounds, and says so. "per_joule": tokens per joule of a over b's, where every round counted both."""
+    """Program a's rate over b's, within a round; None without a round that has both. A stored program has one
+    rate for all rounds, and says so. "per_joule": tokens per joule of a over b's, where every round counted
+    both."""
     program, rounds = row["programs"].get(b), [cells["programs"] for cells in row["rounds"]]
     if program is None:
         return None
@@ -128,7 +131,8 @@ def ratio_of(row, a, b):
 
 
 def ratios_of(row):
-    """`ours` over every program that is not; lessons 02-04 over `ours` and over the peer that splits what they split."""
+    """`ours` over every program that is not; lessons 02-04 over `ours` and over the peer that splits what
+    they split."""
     pairs = [("ours", name) for name in row["programs"] if name != "ours" and name not in (*ZERO, *SCALING)]
     for name in ZERO:
         pairs += [(name, other) for other in ("ours", *PEERS_OF.get(name, ())) if name in row["programs"]]
@@ -204,7 +208,8 @@ def spread_text(ratio, form="{:.3f}".format, unit=""):
 
 
 def ratio_text(row, name):
-    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it splits. Beside one device: over it."""
+    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it
+    splits. Beside one device: over it."""
     ratios = row["ratios"]
     if ONE in row["programs"]:
         ratio = ratios.get(f"{name}_over_{ONE}")
@@ -233,7 +238,8 @@ def ratio_text(row, name):
     if name in SCALING:
         lesson, scaling = SCALING[name]
         return (
-            f"scaling{'' if lesson == 'ours' else ' of lesson ' + LESSON_OF[lesson]} {spread_text(ratios[scaling])}"
+            f"scaling{'' if lesson == 'ours' else ' of lesson ' + LESSON_OF[lesson]} "
+            f"{spread_text(ratios[scaling])}"
             if scaling in ratios
             else "-"
         )
@@ -276,9 +282,11 @@ def shortened(text):
 
 
 def markdown(result):
-    """One line a program: medians over rounds, ours over it within a round, peak memory, clock and power of GPU time, energy by the GPUs' counters."""
+    """One line a program: medians over rounds, ours over it within a round, peak memory, clock and power of
+    GPU time, energy by the GPUs' counters."""
     lines = [
-        "| run | program | k tok/s | lowest to highest round | ms a step | ours over it, within a round | peak GiB | SM MHz | W | J per k tok |",
+        "| run | program | k tok/s | lowest to highest round | ms a step | ours over it, within a round | "
+        "peak GiB | SM MHz | W | J per k tok |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     notes = []  # each once

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of gpu.py, gpu_bits.py, dtype_only.py and loss_curves.py with programs that only pretend (pretended.py): turns, resuming, ratios, failures, the time limit.
-Those that are about processes run them; in all others they share this process and a clock of its own."""
+"""Tests of gpu.py, gpu_bits.py, dtype_only.py and loss_curves.py with programs that only pretend
+(pretended.py): turns, resuming, ratios, failures, the time limit. Those that are about processes run them; in
+all others they share this process and a clock of its own."""
 import contextlib
 import dataclasses
 import functools
@@ -186,7 +187,8 @@ def machine():
             *(
                 (
                     name,
-                    f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, '{HERE}')\nimport pretended\npretended.main(pretended.{what})\n",
+                    f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, '{HERE}')\nimport "
+                    f"pretended\npretended.main(pretended.{what})\n",
                 )
                 for name, what in programs.items()
             ),
@@ -394,7 +396,8 @@ def under(path, expected):
 
 
 def axis(one, other, mesh, lesson, micro):
-    """Lesson 11 along one axis, and the lesson that has that axis alone: the same rows a step, micro-batches of the same size."""
+    """Lesson 11 along one axis, and the lesson that has that axis alone: the same rows a step, micro-batches
+    of the same size."""
     both = (f"batch.micro={micro} ", "batch.global=16 ")
     asked = {one: ("11_combined", mesh, *both), other: (lesson, *both)}
     return row("combined_355m x2", asked, **{f"ratios/{one}_over_{other}/rounds": 1})
@@ -462,11 +465,13 @@ CASES = {
     "what there is not": [
         refused(
             "--rows scaled",
-            "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding, offload_355m, offload_774m, offload (GPUs: 1)",
+            "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding, offload_355m, offload_774m, offload "
+            "(GPUs: 1)",
         ),
         refused(
             "--world 2 --rows sharding",
-            "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, tensor_774m, combined_355m, zero_355m, pipeline, tensor, combined, zero (GPUs: 2)",
+            "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, "
+            "tensor_774m, combined_355m, zero_355m, pipeline, tensor, combined, zero (GPUs: 2)",
         ),
         refused("--rows 774m --peers fsdp", "on several GPUs"),
         refused("--rows 355m --peers stage2", "stage2, stage3: on several GPUs"),
@@ -499,7 +504,8 @@ CASES = {
             script="gpu_bits.py",
         ),
     ],
-    # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts one process.
+    # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts
+    # one process.
     "what splits": [
         Call(
             f"{TWO} --rows 1558m --peers compile,zero,fsdp",
@@ -536,7 +542,8 @@ CASES = {
             out=("0.800 (one round) of lesson 01", "lesson 04 1.000 ("),
         )
     ],
-    # What random tokens hide stands in the table; other tokens are another measurement, and where they lie is this machine's.
+    # What random tokens hide stands in the table; other tokens are another measurement, and where they lie is
+    # this machine's.
     "tokens": [
         Call(
             f"--rows 124m {ALONE}",
@@ -604,7 +611,8 @@ CASES = {
             out=("DDP, torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16",),
         )
     ],
-    # Four micro-batches of 16 rows on each of two GPUs, which peers have not; lesson 04 in another environment beside itself.
+    # Four micro-batches of 16 rows on each of two GPUs, which peers have not; lesson 04 in another
+    # environment beside itself.
     "lessons alone": [
         Call(
             f"{TWO} --rows accumulate,windows",
@@ -649,7 +657,8 @@ CASES = {
             out=("(13 + 11 blocks)",),
         ),
     ],
-    # All GPUs work on the same rows, and every program beside one GPU that does, too; a peer that fails is a line.
+    # All GPUs work on the same rows, and every program beside one GPU that does, too; a peer that fails is a
+    # line.
     "tensor parallelism": [
         Call(
             f"{TWO} --rows tensor",
@@ -713,7 +722,8 @@ CASES = {
         ),
         Call("--world 4 --rows mesh --rounds 1", predicted_meshes()),
     ],
-    # Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson a process a turn; lessons 02-04 beside DeepSpeed's stages.
+    # Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson a process a turn; lessons 02-04
+    # beside DeepSpeed's stages.
     "DeepSpeed's offload": [
         Call(
             "--rows offload --rounds 1",
@@ -732,7 +742,8 @@ CASES = {
                         "ours_delayed": ("05_offload", "update=delayed"),
                         "one_device": ("00_one_device", "batch.sequence=512", "activations=recompute"),
                         "offload": (
-                            "--rows 2 --sequence 512 --stage 2 --offload --settings best --attention cudnn --ranks 1",
+                            "--rows 2 --sequence 512 --stage 2 --offload --settings best --attention cudnn "
+                            "--ranks 1",
                         ),
                         "offload_defaults": ("--offload --settings defaults",),
                     },
@@ -798,7 +809,8 @@ CASES = {
             out=("lesson 01 on one GPU", "scaling 1.250 (one round)"),
         )
     ],
-    # Energy of the timed steps by the counters of the GPUs that made them. Each GPU alone: the counter of the one that counts.
+    # Energy of the timed steps by the counters of the GPUs that made them. Each GPU alone: the counter of the
+    # one that counts.
     "energy": [
         Call(
             f"{TWO} --rows 355m --peers compile --lessons ours,ours_1,zero2,zero2_1 --steps 20",
@@ -925,8 +937,9 @@ CASES = {
             script="gpu_bits.py",
         ),
     ],
-    # Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done. Lessons that stand still between their turns
-    # count, and llm.c, which has no turn where there are no peers.
+    # Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done.
+    # Lessons that stand still between their turns count, and llm.c, which has no turn where there are no
+    # peers.
     "rows share the memory": [
         *(
             Call(f"--rows {rows} --rounds 1 --again --peers compile,bf16 --lessons ours{more}", before=order)
@@ -942,7 +955,8 @@ CASES = {
             row("sharding", programs=names("ours", "dp", "zero1", "zero2", "zero3")),
         ),
     ],
-    # Two steps tell how long they are (0.9 and 0.08 s), then it warms up for 4 s. Nothing stored stands beside what was measured.
+    # Two steps tell how long they are (0.9 and 0.08 s), then it warms up for 4 s. Nothing stored stands
+    # beside what was measured.
     "llm.c": [
         Call(
             "--rows 774m --rounds 2 --peers none --llmc {folder}/llmc@abc",
@@ -959,7 +973,8 @@ CASES = {
             never="stored",
         )
     ],
-    # The first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps of 0.1 s.
+    # The first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps
+    # of 0.1 s.
     "turns warm up as long": [
         Call(
             "--world 2 --rows 774m --rounds 2 --peers none --lessons ours",
@@ -1165,8 +1180,9 @@ def ends_what_can_end():
             )
 
 
-# Arithmetic, with numbers made here: scaling is rate_N / (N rate_1); a program that missed a round says how many it had; between two changes of a counter
-# power is constant; where rows are kept that are asked for without --out; what split=balanced makes, by operations, as common/pipeline/split.cpp counts them.
+# Arithmetic, with numbers made here: scaling is rate_N / (N rate_1); a program that missed a round says how
+# many it had; between two changes of a counter power is constant; where rows are kept that are asked for
+# without --out; what split=balanced makes, by operations, as common/pipeline/split.cpp counts them.
 def computes():
     cells = [
         {"programs": {"ours": {"tokens_per_second": a}, "ours_1": {"tokens_per_second": b}}}
@@ -1212,7 +1228,8 @@ KEPT = {
 }
 
 
-# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before each pair; a second call goes on.
+# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before each pair; a second
+# call goes on.
 def compares_disks():
     if built := os.environ.get(
         "STAGECRAFT_BENCHMARKS"
@@ -1319,7 +1336,8 @@ def keeps_profiles():
             check(done.returncode == code and why in done.stderr, f"{done}")
 
 
-# A figure shows a step as most are over all runs: no first one, none that happened to wait, none of a slow run.
+# A figure shows a step as most are over all runs: no first one, none that happened to wait, none of a slow
+# run.
 def draws_a_usual_step():
     slow = {"seconds": [1.1, 1.1, 2.0], "waited_seconds": [0.1, 0.1, 0.1]}
     usual = {"seconds": [1.1, 1.1, 1.0, 1.1, 1.3, 1.1], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.2]}

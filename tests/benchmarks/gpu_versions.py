@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Lesson 08's rules and lesson 07's 1F1B on two GPUs, in turns: docs/results/gpu_versions.json.
 
-  python3 tests/benchmarks/gpu_versions.py --bin build/cuda/bin --commit COMMIT --out gpu_versions.json [--rounds 2]
+  python3 tests/benchmarks/gpu_versions.py --bin build/cuda/bin --commit COMMIT --out gpu_versions.json
+          [--rounds 2]
 
-First a traced run of lesson 07 writes what forward, backward, update and messages take there (costs.json), and lesson 08's
---plan says by them what a step of each rule will take. Only then is lesson 08 run.
+First a traced run of lesson 07 writes what forward, backward, update and messages take there (costs.json),
+and lesson 08's --plan says by them what a step of each rule will take. Only then is lesson 08 run.
 """
 import json
 import pathlib
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 from gpu_watch import machine
-from harness import arguments_of_runs, first_line, out, record_of, shown_and_said_by, write
+from harness import arguments_of_runs, first_paragraph, out, record_of, shown_and_said_by, write
 
 WORKLOAD = (
     "--workload configs/gpt2_355m.json --set model.tied=false --set batch.micro=4 --set batch.global=32 "
@@ -91,7 +92,7 @@ def main():
         first = programs.run("07_pipeline --set schedule=1f1b --graph off", "costs", "--steps", 8, "--trace")
         costs = programs.folder / "costs" / "costs.json"
         result = {
-            "about": first_line(__doc__),
+            "about": first_paragraph(__doc__),
             "commit": first["commit"],
             "gpu": machine()["gpu"],
             "started": first["started"],

@@ -1,4 +1,5 @@
-"""What nvidia-smi says: the machine once, and clocks, power and temperature while programs run; and the energy that GPUs count themselves."""
+"""What nvidia-smi says: the machine once, and clocks, power and temperature while programs run; and the
+energy that GPUs count themselves."""
 import bisect
 import contextlib
 import ctypes
@@ -52,7 +53,8 @@ def asked():
     names = [word.strip() for word in words.split(",")] if words.strip() else []
     if not all(re.fullmatch(r"-?\d+", name) for name in names):
         sys.exit(
-            f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1"
+            f"error: CUDA_VISIBLE_DEVICES={words}: whose clocks and joules are these?\n  fix: numbers, as "
+            "nvidia-smi counts GPUs: CUDA_VISIBLE_DEVICES=0,1"
         )
     return [int(name) for name in names]
 
@@ -61,7 +63,8 @@ ASKED = asked()  # before anything is measured
 
 
 def visible(count):
-    """Of so many GPUs those that programs see: the k-th is what they call GPU k. As CUDA does, it stops at a number that is none."""
+    """Of so many GPUs those that programs see: the k-th is what they call GPU k. As CUDA does, it stops at a
+    number that is none."""
     return (
         list(range(count))
         if ASKED is None
@@ -159,8 +162,8 @@ class Watch:
 
 
 def energy_counters(library="libnvidia-ml.so.1"):
-    """For each GPU a function that reads its millijoules since the driver was loaded (NVML: nvmlDeviceGetTotalEnergyConsumption); none without the driver's
-    library, or where a GPU counts none."""
+    """For each GPU a function that reads its millijoules since the driver was loaded (NVML:
+    nvmlDeviceGetTotalEnergyConsumption); none without the driver's library, or where a GPU counts none."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
@@ -192,7 +195,8 @@ def energy_counters(library="libnvidia-ml.so.1"):
 
 
 class EnergyCounter:
-    """Joules by each GPU's own counter, which is read in the background as long as this process lives. Where GPUs count none, there are no joules."""
+    """Joules by each GPU's own counter, which is read in the background as long as this process lives. Where
+    GPUs count none, there are no joules."""
 
     def __init__(self, period=0.01):
         counters, self.lock = energy_counters(), threading.Lock()
@@ -218,8 +222,8 @@ class EnergyCounter:
                     updates.append((time.time(), said))
 
     def between(self, began, ended, gpus, limit=2.0):
-        """Of these GPUs together over a span of time that has just ended; None without counters. A counter changes ten times a second or so: between two
-        changes power is taken as constant."""
+        """Of these GPUs together over a span of time that has just ended; None without counters. A counter
+        changes ten times a second or so: between two changes power is taken as constant."""
         limit += time.monotonic()
         while self.updates and any(self.updates[gpu][-1][0] < ended for gpu in gpus):
             if time.monotonic() > limit:

@@ -1,4 +1,5 @@
-"""What the scripts of this folder share: what they are asked, how they start programs and lessons' runs, how they name and keep results."""
+"""What the scripts of this folder share: what they are asked, how they start programs and lessons' runs, how
+they name and keep results."""
 import argparse
 import datetime
 import json
@@ -51,7 +52,8 @@ def arguments(about, asked):
 
 
 def arguments_of_runs(about, asked, required=False):
-    """With those of all scripts that run lessons from beginning to end: the programs, and of which commit they are."""
+    """With those of all scripts that run lessons from beginning to end: the programs, and of which commit
+    they are."""
     both = {
         "--bin": {"type": pathlib.Path, "default": ROOT / "build/cuda/bin", "required": required},
         "--commit": {
@@ -71,7 +73,8 @@ def sets(settings):
 
 
 def said_by(command, environment=None, shown=None, under=()):
-    """What a program prints, run from the repository's root. A failure ends this process, too, and names it as `shown`."""
+    """What a program prints, run from the repository's root. A failure ends this process, too, and names it
+    as `shown`."""
     words = [str(word) for word in command]
     done = subprocess.run(
         [*under, *words],
@@ -125,15 +128,16 @@ def git(*words):
 
 
 def sources():
-    """The commit of the programs' sources, "-dirty" if changed, "unknown" outside git. Pages and records, such as those that a
-    benchmark writes, are no change of a program."""
+    """The commit of the programs' sources, "-dirty" if changed, "unknown" outside git. Pages and records,
+    such as those that a benchmark writes, are no change of a program."""
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", ":!*.md")
     head = git("rev-parse", "--short=12", "HEAD")
     return head + ("-dirty" if changed else "") if head else "unknown"
 
 
 def command_text(command):
-    """As a reader would type it: files of this repository from its root, others by name, since where they lie is this machine's."""
+    """As a reader would type it: files of this repository from its root, others by name, since where they lie
+    is this machine's."""
     return shlex.join(name_of(str(word)) for word in command)
 
 
@@ -157,8 +161,9 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def first_line(text):
-    return text.split("\n", maxsplit=1)[0]
+def first_paragraph(text):
+    """On one line: what a docstring says of its program is what the record says it is about."""
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
 def kept(path, otherwise):
@@ -179,9 +184,10 @@ def write(path, found):
 
 
 def write_or_compare(about, name, key, rows, check):
-    """A record of one row to a line, so that a difference is short. With `check` nothing is written; whether it differs."""
+    """A record of one row to a line, so that a difference is short. With `check` nothing is written; whether
+    it differs."""
     path, lines = RESULTS / f"{name}.json", [json.dumps(row) for row in rows]
-    head = f'{{"about": {json.dumps(first_line(about))}, "{key}": ['
+    head = f'{{"about": {json.dumps(first_paragraph(about))}, "{key}": ['
     lines = [head, *(f"{row}," for row in lines[:-1]), lines[-1], "]}"]
     before = path.read_text().splitlines() if path.exists() else []
     if not check:

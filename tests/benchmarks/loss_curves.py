@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Loss curves of runs of one workload, which may differ in precision.* alone, beside each other.
 
-Losses are averaged over windows of ten steps. The first run is the reference; the result says how far the others go
-from it, and fails where that is more than --limit.
+Losses are averaged over windows of ten steps. The first run is the reference; the result says how far the
+others go from it, and fails where that is more than --limit.
 
-  python3 tests/benchmarks/loss_curves.py                        GPT-2 124M by lesson 00 on one GPU in four precisions, one after
-                                                                 the other, with clocks and power: docs/results/gpu_precision_124m.json
-  python3 tests/benchmarks/loss_curves.py runs/a/record.json runs/b/record.json [--out x.json]      runs that were made before
+  python3 tests/benchmarks/loss_curves.py
+          GPT-2 124M by lesson 00 on one GPU in four precisions, one after the other, with clocks and power:
+          docs/results/gpu_precision_124m.json
+  python3 tests/benchmarks/loss_curves.py runs/a/record.json runs/b/record.json [--out x.json]
+          runs that were made before
 """
 import json
 import pathlib
@@ -69,7 +71,8 @@ def read(paths):
 
 
 def common(records):
-    """What all have in common; ends where they are of different workloads or sources, or one of them failed."""
+    """What all have in common; ends where they are of different workloads or sources, or one of them
+    failed."""
     work = [
         {key: name_of(value) for key, value in r["workload"].items() if not key.startswith("precision.")}
         for r in records
@@ -137,7 +140,8 @@ def main():
     runs = [curve(record, power, reference) for record, power in found]
     for run in runs:
         print(
-            f"{run['precision']}: {100 * run['largest_difference']:.2f} % from the first, validation {run['validation_loss']}, {run['tokens_per_second']} tok/s"
+            f"{run['precision']}: {100 * run['largest_difference']:.2f} % from the first, validation "
+            f"{run['validation_loss']}, {run['tokens_per_second']} tok/s"
         )
     if out:
         origin = {

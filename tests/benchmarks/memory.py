@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Bytes by purpose of runs on the CPU, predicted and measured, and plans of runs on GPUs: docs/results/memory.json.
+"""Bytes by purpose of runs on the CPU, predicted and measured, and plans of runs on GPUs:
+docs/results/memory.json.
 
-Nothing here depends on the machine's speed: made again, the file is the same but for commit and versions. Each command on record is
-the one that ran, but for --no-build and --out. Needs build/cpu (tests/run.sh).
+Nothing here depends on the machine's speed: made again, the file is the same but for commit and versions.
+Each command on record is the one that ran, but for --no-build and --out. Needs build/cpu (tests/run.sh).
 
   tests/benchmarks/memory.py [--out docs/results/memory.json]
 """
 import shlex
 import tempfile
 
-from harness import CPU_BIN, RESULTS, arguments, first_line, out, record_in, said_by, write
+from harness import CPU_BIN, RESULTS, arguments, first_paragraph, out, record_in, said_by, write
 from plans import printed
 
 WORKLOAD = "tests/workloads/four_blocks.json"
@@ -67,7 +68,7 @@ def main():
             f"{row['command']}: {row['measured_bytes']['total']:,} bytes, as predicted: {row['as_predicted']}"
         )
     found = {
-        "about": first_line(__doc__),
+        "about": first_paragraph(__doc__),
         "commit": record["commit"],
         "versions": record["versions"],
         "threads": 1,

@@ -3,8 +3,9 @@
 
 usage: tests/benchmarks/meshes.py [--check] [--programs build/cpu/bin]
 
-A run's facts stand in the record, typed from the sources that it names; the plans are made from them. --check writes nothing and exits 1
-where facts contradict each other or the programs say something else than the record (ctest runs that). Nothing is measured.
+A run's facts stand in the record, typed from the sources that it names; the plans are made from them. --check
+writes nothing and exits 1 where facts contradict each other or the programs say something else than the
+record (ctest runs that). Nothing is measured.
 """
 import math
 import sys
@@ -53,7 +54,8 @@ def plan_of(programs, run, form):
 
 
 def contradictions(run):
-    """What of the facts cannot be true together, or with a plan; what is no plan at all the program refuses."""
+    """What of the facts cannot be true together, or with a plan; what is no plan at all the program
+    refuses."""
     (stages, data, tensor), settings, planned = run["mesh"], run["settings"], run["plans"]["as_run"]
     positions = stages * settings.get("chunks", 1)
     holds = {

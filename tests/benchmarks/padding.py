@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""How padding that is not masked becomes a low loss: lesson 00 trained on packed text, on padded rows with a mask, and without.
+"""How padding that is not masked becomes a low loss: lesson 00 trained on packed text, on padded rows with a
+mask, and without.
 
-A row is a paragraph of the text, cut at T tokens and filled up to T with end-of-text (data.packing). Every trained model is then
-evaluated in all three ways, so that what a model learned and how its loss is counted can be told apart. An evaluation is a run of
-one step with a learning rate of 1e-30, which changes no parameter, from the weights that the training saved.
+A row is a paragraph of the text, cut at T tokens and filled up to T with end-of-text (data.packing). Every
+trained model is then evaluated in all three ways, so that what a model learned and how its loss is counted
+can be told apart. An evaluation is a run of one step with a learning rate of 1e-30, which changes no
+parameter, from the weights that the training saved.
 
-  tests/benchmarks/padding.py                          CPU, random initial weights: docs/results/padding_cpu.json, minutes
-  tests/benchmarks/padding.py --init gpt2.safetensors --workload configs/seed_355m.json --out padding_pretrained.json
-                                                       your pretrained weights (Hugging Face names) in your workload
+  tests/benchmarks/padding.py
+          CPU, random initial weights: docs/results/padding_cpu.json, minutes
+  tests/benchmarks/padding.py --init gpt2.safetensors --workload configs/seed_355m.json --out pretrained.json
+          your pretrained weights (Hugging Face names) in your workload
 
 Needs build/cpu (tests/run.sh), or --program. Losses do not depend on the machine's speed.
 """
@@ -19,7 +22,18 @@ import statistics
 import sys
 import tempfile
 
-from harness import CPU_BIN, ONE_THREAD, ROOT, arguments, first_line, out, record_in, said_by, sets, write
+from harness import (
+    CPU_BIN,
+    ONE_THREAD,
+    ROOT,
+    arguments,
+    first_paragraph,
+    out,
+    record_in,
+    said_by,
+    sets,
+    write,
+)
 
 WAYS = ("pack", "pad_masked", "pad_unmasked")
 LAST = 20  # training steps whose mean loss is what a run "ends with"
@@ -41,7 +55,8 @@ def token_file(workload):
 
 
 def share_of_text(workload):
-    """Of the targets of the rows that are evaluated, those that are no filling (common/data/rows.h and sampler.h say which rows)."""
+    """Of the targets of the rows that are evaluated, those that are no filling (common/data/rows.h and
+    sampler.h say which rows)."""
     tokens = array.array("H", token_file(workload).read_bytes()[256 * 4 :])
     held_out = int(len(tokens) * float(workload["data.validation_fraction"]))
     end, lengths, length = {"byte": 256, "gpt2": 50256}[workload["data.tokenizer"]], [], 0
@@ -130,7 +145,7 @@ def measure(args):
         if not args.init:
             runs += [program.train("pad_unmasked", length, WAYS[1:]) for length in LENGTHS[:-1]]
         return {
-            "about": first_line(__doc__),
+            "about": first_paragraph(__doc__),
             "weights": "given with --init" if args.init else "random",
             "workload": args.workload,
             "settings": [*base(args), *args.set],
@@ -168,7 +183,8 @@ def main():
     for run in found["runs"]:
         losses = "  ".join(f"as {way} {loss:.3f}" for way, loss in run["evaluated"].items())
         print(
-            f"trained {run['trained']:<13} T {run['sequence']:<5} text {run['share_of_text']:6.1%}  loss at the end {run['loss_at_end']:.3f}  {losses}"
+            f"trained {run['trained']:<13} T {run['sequence']:<5} text {run['share_of_text']:6.1%}  loss at "
+            f"the end {run['loss_at_end']:.3f}  {losses}"
         )
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""padding.py's count of targets that are text, with a token file made here; and its command line in a record."""
+"""padding.py's count of targets that are text, with a token file made here; and its command line in a
+record."""
 import array
 import tempfile
 import unittest

@@ -3,8 +3,8 @@
 
 usage: tests/benchmarks/plans.py [--check] [--programs build/cpu/bin]
 
---check writes nothing and exits 1 where the programs say something else than the record (ctest runs that). Nothing is
-measured: the record is the same on every machine.
+--check writes nothing and exits 1 where the programs say something else than the record (ctest runs that).
+Nothing is measured: the record is the same on every machine.
 """
 import concurrent.futures
 import itertools
@@ -156,7 +156,8 @@ def axes_of(operations, rank, world, stages, tensor):
 
 
 def mesh_of(plan):
-    """[rank, ranks like it, bytes of its device, what axes_of says] of each stage and tensor rank: of its data ranks the first, which sends most."""
+    """[rank, ranks like it, bytes of its device, what axes_of says] of each stage and tensor rank: of its
+    data ranks the first, which sends most."""
     rows, tensor = [], plan.get("tensor", 1)
     data = plan["world"] // plan["stages"] // tensor
     for one in plan["ranks"]:

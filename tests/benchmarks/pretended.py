@@ -1,5 +1,6 @@
-"""Programs that only pretend, for gpu_test.py: lessons, a peer, llm.c, copies beside a program, nvidia-smi. Each is a generator that yields the seconds it
-sleeps, or READ for a line of its stdin. They run as processes (main), or in one process with a clock of their own (Clock), where waiting costs nothing."""
+"""Programs that only pretend, for gpu_test.py: lessons, a peer, llm.c, copies beside a program, nvidia-smi.
+Each is a generator that yields the seconds it sleeps, or READ for a line of its stdin. They run as processes
+(main), or in one process with a clock of their own (Clock), where waiting costs nothing."""
 import contextlib
 import json
 import math
@@ -45,8 +46,8 @@ def value_of(line, flag, other=None):
 
 
 def lesson(io):
-    """A step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what FAKE_SECONDS says. FAKE_STEPS: it makes no more than
-    these."""
+    """A step takes 20 ms, since a busy machine may let the runner see its end late, of which it says what
+    FAKE_SECONDS says. FAKE_STEPS: it makes no more than these."""
     name, env, line = pathlib.Path(io.words[0]).name, io.env, io.words[1:]
     sets = dict(line[i + 1].split("=") for i, word in enumerate(line) if word == "--set")
     noise = io.number if "fused" in line or name[:2] == env.get("FAKE_OTHER") else 0
@@ -114,8 +115,9 @@ def lesson(io):
 
 
 def peer(io):
-    """A step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD names a variant that does not start, FAKE_LOST one that
-    ends at its turn, FAKE_NAN one that learns nothing."""
+    """A step of 0.2 s, or 0.25 with bf16 parameters. Of pipelines and cuts 0.2 s, by GPipe 0.25. FAKE_BAD
+    names a variant that does not start, FAKE_LOST one that ends at its turn, FAKE_NAN one that learns
+    nothing."""
     line, env = io.words, io.env
     if "--attention-only" in line:
         io.say(json.dumps({"attention": "cudnn", "attention_milliseconds": {"cudnn": 0.6, "flash": 0.9}}))
@@ -181,7 +183,8 @@ def llmc(io):
         log.write(steps + " ")
     for step in range(int(steps)):
         io.say(
-            f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | {80 if step else 900}.00 ms | 59.0% bf16 MFU | 204800 tok/s"
+            f"step    {step + 1}/5 | loss 11.009 (+nanz)| norm 15.2 (+nanz)| lr 4e-07 | "
+            f"{80 if step else 900}.00 ms | 59.0% bf16 MFU | 204800 tok/s"
         )
     yield 0.0
 
@@ -250,7 +253,8 @@ def main(program):
 
 
 class Clock:
-    """Time that passes only where somebody waits, or asks for it; what runs meanwhile does so in the order of its steps."""
+    """Time that passes only where somebody waits, or asks for it; what runs meanwhile does so in the order of
+    its steps."""
 
     def __init__(self):
         self.now, self.running, self.begun = time.time(), [], 0

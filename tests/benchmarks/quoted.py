@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""The runs of the documents whose numbers are quoted everywhere, as they are configured there: docs/results/quoted.json.
+"""The runs of the documents whose numbers are quoted everywhere, as they are configured there:
+docs/results/quoted.json.
 
-1000 samples of 512 tokens, two epochs, 4 samples a step (355M) or 2 (774M, 1558M), fp32 or fp16, on one GPU; each with packed
-rows, and with rows of one paragraph each that are filled up to 512 and whose filling counts.
+1000 samples of 512 tokens, two epochs, 4 samples a step (355M) or 2 (774M, 1558M), fp32 or fp16, on one GPU;
+each with packed rows, and with rows of one paragraph each that are filled up to 512 and whose filling counts.
 
-  python3 tests/benchmarks/quoted.py --predict      what lessons/choose.sh says of them, before they are run (build/cpu)
-  python3 tests/benchmarks/quoted.py                runs them (build/cuda, a GPU); goes on with the runs that --out lacks
+  python3 tests/benchmarks/quoted.py --predict   what lessons/choose.sh says of them, before they are run
+                                                 (build/cpu)
+  python3 tests/benchmarks/quoted.py             runs them (build/cuda, a GPU); goes on with the runs that
+                                                 --out lacks
 
 Rows of more GPUs than one come with --world 2, next to those that are there.
 """
@@ -169,7 +172,8 @@ def main():
         files = token_files(args.bin, folder)
         for run in RUNS:
             for packing in PACKINGS:
-                # Lesson 05 takes minutes, and its losses are lesson 04's; of lesson 06 a dozen steps are no curve.
+                # Lesson 05 takes minutes, and its losses are lesson 04's; of lesson 06 a dozen steps are no
+                # curve.
                 alike = packing != "pack" and run[1] in ("05_offload", "06_infinity")
                 if alike or (run[0], packing, args.world) in there:
                     continue

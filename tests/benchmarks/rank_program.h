@@ -1,4 +1,4 @@
-// What the benchmarks of collectives that mpirun starts have in common.
+// Shared by the benchmarks of collectives that mpirun starts.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace sc::benchmark {
 inline constexpr const char* kKinds[] = {"all_reduce", "reduce_scatter", "all_gather"};
 
 /// How this rank was started.
-///   Errors  InputError(usage) with fewer than two ranks; `program` is named in it.
+///   Errors  InputError(usage) naming `program` if there are fewer than two ranks.
 inline Launch launch_of_several(const std::string& program) {
   const Launch launch = detect_launch(process_environment());
   if (to_int(launch.world) < 2)
@@ -22,7 +22,7 @@ inline Launch launch_of_several(const std::string& program) {
   return launch;
 }
 
-/// What main returns: body's code, or that of its error, which is printed.
+/// The exit code of main: body's code, or that of its error, which is printed.
 inline int reported(const std::function<int()>& body) {
   try {
     return body();

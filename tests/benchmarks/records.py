@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """The runs that the lessons' pages show, made again with the real programs: docs/results/lesson_*.json.
 
-Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's, so make them
-where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu (tests/run.sh); lesson_09_timeline
-needs strace.
+Losses, bytes, operations and weights are the same on every run of the same machine; times are the machine's,
+so make them where nothing else runs (every record keeps how many cores were busy before it). Needs build/cpu
+(tests/run.sh); lesson_09_timeline needs strace.
 
-  python3 tests/benchmarks/records.py                          everything, about half an hour on two idle cores
+  python3 tests/benchmarks/records.py                          everything, half an hour on two idle cores
   python3 tests/benchmarks/records.py lesson_01_lr ...         some of them
   python3 tests/benchmarks/records.py --timed                  those whose times the pages show
   python3 tests/benchmarks/records.py --gpu-trace FOLDER ...   from runs on GPUs with --trace --out FOLDER
-  python3 tests/benchmarks/records.py --gpu-profile FOLDER ... from runs on GPUs with --profile --out FOLDER; --as gpu_profile_one:
-                                                               of several lessons on one GPU
+  python3 tests/benchmarks/records.py --gpu-profile FOLDER ... from runs on GPUs with --profile --out FOLDER;
+                                                               --as gpu_profile_one: of several lessons on one
+                                                               GPU
 afterwards: python3 docs/render.py
 """
 import collections.abc
@@ -34,6 +35,7 @@ from harness import (
     RESULTS,
     ROOT,
     command_text,
+    first_paragraph,
     parser_of,
     record_in,
     said_by,
@@ -91,7 +93,8 @@ class Run:
             self.trace = events_in(out) if "--trace" in flags else []
             self.weights = hashlib.sha256(weights.read_bytes()).hexdigest() if save else None
         Run.first = Run.first or self
-        # launch.sh's first line (--verbose) speaks of this machine's user and environment; the files lie in a folder that is gone.
+        # launch.sh's first line (--verbose) speaks of this machine's user and environment; the files lie in a
+        # folder that is gone.
         self.said = said.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1 :]
 
     def bytes_sent(self):
@@ -158,7 +161,8 @@ def curve(run):
 
 
 def turn(flags, tries=8):
-    """A run, and how many cores were busy with something else around it: before it, or behind it if more. Where that is too much it is made again, for a while."""
+    """A run, and how many cores were busy with something else around it: before it, or behind it if more.
+    Where that is too much it is made again, for a while."""
     while True:
         until = time.monotonic() + 60
         while (load := busy_cores()) > IDLE and time.monotonic() < until:
@@ -170,7 +174,8 @@ def turn(flags, tries=8):
 
 
 def in_turns(runs, rounds):
-    """name -> the first run's exact results, and the times of each round: in a round each has one turn, so that all see the same machine."""
+    """name -> the first run's exact results, and the times of each round: in a round each has one turn, so
+    that all see the same machine."""
     turns = {name: [] for name in runs}
     for _ in range(rounds):
         for name, flags in runs.items():
@@ -319,7 +324,8 @@ UNUSUAL = 2  # steps at the start of a traced run
 
 
 def typical_step(runs):
-    """(run, step) whose length and waiting are nearest to the medians over all runs; a run's steps: {"seconds": [...], "waited_seconds": [...]}."""
+    """(run, step) whose length and waiting are nearest to the medians over all runs; a run's steps:
+    {"seconds": [...], "waited_seconds": [...]}."""
     usual = {
         key: statistics.median(value for steps in runs for value in steps[key][UNUSUAL:])
         for key in ("seconds", "waited_seconds")
@@ -331,7 +337,8 @@ def typical_step(runs):
 
 
 def typical_spans(lesson, *flags):
-    """Of three short traced runs with one micro-batch a rank: the most usual step, and how long the steps were and waited."""
+    """Of three short traced runs with one micro-batch a rank: the most usual step, and how long the steps
+    were and waited."""
     runs = [
         Run(lesson, 2, *FOUR_BLOCKS, "--steps", "8", "--trace", "--set", "batch.micro=6", *flags)
         for _ in range(3)
@@ -398,7 +405,8 @@ WINDOW = {"read": ("disk_read", "train"), "AdamW": ("update", "marks"), "write":
 
 
 def window_spans(trace, step, buffers):
-    """One step of a traced run, in microseconds from its start: when forward has all parameters, and [buffer, what, piece, begin, end] of its window."""
+    """One step of a traced run, in microseconds from its start: when forward has all parameters, and [buffer,
+    what, piece, begin, end] of its window."""
     mine, begin, end = step_of(trace, step)
 
     def of(what, kind):
@@ -607,7 +615,8 @@ def losses_of(*flags):
 
 
 def rules_and_twins(*more):
-    """Each rule of weight versions on 4 stages, and the twins without staleness: lesson 00 with as many updates."""
+    """Each rule of weight versions on 4 stages, and the twins without staleness: lesson 00 with as many
+    updates."""
     flags, twin = ("--steps", str(STEPS), *more), ("00_one_device", 0, *UNTIED)
     return {
         **{rule: losses_of("08_weight_versions", 0, *rule_flags(rule), *flags) for rule in RULES},
@@ -729,7 +738,8 @@ READERS = (("01_data_parallel", 3), ("04_zero3", 3), ("07_pipeline", 2))
 
 
 def entries_of(path):
-    """[tensor, purpose, begin, end, first byte in the file, the one after the last] of all that a file holds."""
+    """[tensor, purpose, begin, end, first byte in the file, the one after the last] of all that a file
+    holds."""
     raw = path.read_bytes()
     size = 8 + int.from_bytes(raw[:8], "little")
     found = []
@@ -833,8 +843,8 @@ PAPER = (
 
 
 def plan_of(lesson, world, workload, settings=()):
-    """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order; what is not on the device is no
-    part of the total."""
+    """What --plan says of a run on GPUs: no rank, no GPU. Buffers of one name are one entry, in their order;
+    what is not on the device is no part of the total."""
     file = f"configs/{workload}.json"
     words = [f"lessons/{lesson}/run.sh", "--plan", "--world", str(world), "--device", "cuda"]
     plan = printed(CPU_BIN, lesson, file, world, settings)
@@ -970,12 +980,13 @@ def plain_command(said):
 
 
 def gpu_profile(folders):
-    """Where the time of a step goes on GPUs, beside what each part takes alone, from the folders that runs wrote with --profile."""
+    """Where the time of a step goes on GPUs, beside what each part takes alone, from the folders that runs
+    wrote with --profile."""
     runs = gpu_runs(folders)
     if unprofiled := [folder for folder, said in runs if not said.get("profile", {}).get("steps")]:
         sys.exit(f"error: {unprofiled[0]}/record.json: no step was profiled")
     return {
-        "about": gpu_profile.__doc__,
+        "about": first_paragraph(gpu_profile.__doc__),
         "runs": [
             {
                 "command": plain_command(said),
@@ -994,7 +1005,7 @@ def gpu_trace(folders):
     if any(said[key] != first[key] for _, said in runs.values() for key in same):
         sys.exit(f"error: --gpu-trace: runs differ in one of {', '.join(same)}")
     return {
-        "about": gpu_trace.__doc__,
+        "about": first_paragraph(gpu_trace.__doc__),
         **{key: first[key] for key in same},
         "started": first["started"],
         "step": step,
@@ -1066,7 +1077,8 @@ RECORDS = {
         timed=True,
     ),
     "lesson_05_link": Record(
-        "Copies beside the device and one after the other, over a link without a limit and over a slow one: one micro-batch a rank, 25 timed steps, in turns.",
+        "Copies beside the device and one after the other, over a link without a limit and over a slow one: "
+        "one micro-batch a rank, 25 timed steps, in turns.",
         lambda: {
             "runs": rows_in_turns(
                 ("link_mbps", "overlap"),
@@ -1085,40 +1097,48 @@ RECORDS = {
         timed=True,
     ),
     "lesson_06_tokens": Record(
-        "Seconds per step by how many micro-batches a step has: exact and delayed updates over a disk of 200 MB/s, and lesson 05, which has no disk. One rank, 15 timed\n"
-        "    steps, in turns. `forward_seconds`: of the first micro-batch without the head, the median of lesson 05's traced steps.\n"
+        "Seconds per step by how many micro-batches a step has: exact and delayed updates over a disk of "
+        "200 MB/s, and lesson 05, which has no disk. One rank, 15 timed\n"
+        "    steps, in turns. `forward_seconds`: of the first micro-batch without the head, the median of "
+        "lesson 05's traced steps.\n"
         "    ",
         lesson_06_tokens,
         timed=True,
     ),
     "lesson_06_window": Record(
-        "Seconds per step by buffers of the window, over a disk of 2000 MB/s, one rank, 15 timed steps, in turns; and what happens in one and in three buffers in a step of\n"
+        "Seconds per step by buffers of the window, over a disk of 2000 MB/s, one rank, 15 timed steps, in "
+        "turns; and what happens in one and in three buffers in a step of\n"
         "    usual length: [buffer, what, piece, begin, end].",
         lesson_06_window,
         timed=True,
     ),
     "pipeline_pace": Record(
-        "Lesson 07 on 4 stages, paced by lessons/07_pipeline/pace.json: makespan and idle share of the median of 7 steps, beside what the simulator makes of\n"
+        "Lesson 07 on 4 stages, paced by lessons/07_pipeline/pace.json: makespan and idle share of the "
+        "median of 7 steps, beside what the simulator makes of\n"
         "    the same costs; on a slow link too, whose messages take as long as a forward.",
         pipeline_pace,
         timed=True,
     ),
     "lesson_08": Record(
-        "The whole run with what it prints. Each rule of weight versions on 4 stages, and lesson 07's 1F1B, paced by lessons/07_pipeline/pace.json: a step's time,\n"
-        "    bytes of all ranks, how many updates behind the weights were. Two steps of 4 micro-batches, drawn: [action, begin, end, expected begin, expected end].\n"
+        "The whole run with what it prints. Each rule of weight versions on 4 stages, and lesson 07's 1F1B, "
+        "paced by lessons/07_pipeline/pace.json: a step's time,\n"
+        "    bytes of all ranks, how many updates behind the weights were. Two steps of 4 micro-batches, "
+        "drawn: [action, begin, end, expected begin, expected end].\n"
         "    ",
         lesson_08,
         timed=True,
     ),
     "lesson_09": Record(
-        "Its story as run.sh prints it. 65 steps on two ranks that save every 10 steps, and wait for the disk or write from a copy: seconds that a save blocks the\n"
+        "Its story as run.sh prints it. 65 steps on two ranks that save every 10 steps, and wait for the "
+        "disk or write from a copy: seconds that a save blocks the\n"
         "    run, and until it is durable; bytes of a checkpoint.",
         lesson_09,
         timed=True,
     ),
     "lesson_09_timeline": Record(
         "The first checkpoint of a run on two ranks, with and without --save-async: rank 0's steps, and its\n"
-        "    file's writes, flush and name, in ms from the step before. strace delays each write, as a slower disk\n"
+        "    file's writes, flush and name, in ms from the step before. strace delays each write, as a "
+        "slower disk\n"
         "    would.",
         lambda: {
             "write_delay_microseconds": SLOW_WRITE,
@@ -1127,7 +1147,8 @@ RECORDS = {
         timed=True,
     ),
     "lesson_10_turns": Record(
-        "25 timed steps of lesson 10 on two ranks next to lesson 00 and lesson 01, in turns: in each of them the ranks share micro-batches of 4 rows.",
+        "25 timed steps of lesson 10 on two ranks next to lesson 00 and lesson 01, in turns: in each of "
+        "them the ranks share micro-batches of 4 rows.",
         lambda: {
             "runs": in_turns(
                 {
@@ -1147,7 +1168,8 @@ RECORDS = {
     "screens": Record("What runs show where nothing else is asked of them, and with --brief.", screens),
     "lesson_01": Record("The whole run with what it prints.", lambda: whole("01_data_parallel", 2)),
     "lesson_01_order": Record(
-        "20 steps of lesson 01 on 1, 2, 3, 4 ranks and of lesson 00 with as many virtual ranks: losses and hashes of the weights.",
+        "20 steps of lesson 01 on 1, 2, 3, 4 ranks and of lesson 00 with as many virtual ranks: losses and "
+        "hashes of the weights.",
         lambda: {
             "ranks": {n: saved("01_data_parallel", n) for n in WORLDS},
             "virtual": {n: saved("00_one_device", 0, "--virtual-ranks", str(n)) for n in WORLDS},
@@ -1157,7 +1179,8 @@ RECORDS = {
         },
     ),
     "lesson_01_lr": Record(
-        "The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without warm-up.",
+        "The same tokens in steps of 12 rows and of 48, with the learning rate scaled and with and without "
+        "warm-up.",
         lesson_01_lr,
     ),
     "lesson_02": Record("The whole run with what it prints.", lambda: whole("02_zero1", 2)),
@@ -1180,11 +1203,13 @@ RECORDS = {
     "lesson_06": Record("The whole run with what it prints.", lambda: whole("06_infinity", 2)),
     "lesson_07": Record("The whole run with what it prints.", lambda: whole("07_pipeline", 4)),
     "pipeline_order": Record(
-        "20 steps of lesson 07 by every schedule on 1 to 4 stages, and on 2 stages of 2 replicas; lesson 00 in the same order of sums. Bytes of all ranks.",
+        "20 steps of lesson 07 by every schedule on 1 to 4 stages, and on 2 stages of 2 replicas; lesson 00 "
+        "in the same order of sums. Bytes of all ranks.",
         pipeline_order,
     ),
     "lesson_08_losses": Record(
-        "200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the twins without staleness, which are lesson 00 with as many\n"
+        "200 steps of 12 micro-batches by each rule of weight versions on 4 stages, by 1F1B, and by the "
+        "twins without staleness, which are lesson 00 with as many\n"
         "    updates: of one micro-batch each (losses: means over 12 steps), and of 12. By learning rate.",
         lambda: {
             "steps": STEPS,
@@ -1193,7 +1218,8 @@ RECORDS = {
         },
     ),
     "lesson_08_seeds": Record(
-        "The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of the data.",
+        "The runs of lesson_08_losses at learning rate 0.001 with other first weights and another order of "
+        "the data.",
         lambda: {
             "steps": STEPS,
             "micro_batches": MICRO_BATCHES,
@@ -1203,28 +1229,34 @@ RECORDS = {
         },
     ),
     "lesson_09_reads": Record(
-        "A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements that\n"
-        "    each rank of other runs holds, and so reads, that go on from it; the first lines of checkpoint show --entries.\n"
+        "A checkpoint by lesson 04 on four ranks: which elements lie where in its files; and the elements "
+        "that\n"
+        "    each rank of other runs holds, and so reads, that go on from it; the first lines of checkpoint "
+        "show --entries.\n"
         "    ",
         lesson_09_reads,
         runs=False,
     ),
     "lesson_10": Record(
-        "The whole run with what it prints. 20 steps on 2 and 4 ranks, tokens split and whole, and of lesson 00 that computes in as many parts: losses, bytes,\n"
+        "The whole run with what it prints. 20 steps on 2 and 4 ranks, tokens split and whole, and of "
+        "lesson 00 that computes in as many parts: losses, bytes,\n"
         "    operations, hashes of the weights; lesson 00 as one device.",
         lesson_10,
     ),
     "lesson_11": Record(
-        "The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same order: losses, hashes of the weights, bytes of all ranks, and messages along each\n"
+        "The whole run with what it prints. 20 steps of four meshes, and of lesson 00 that sums in the same "
+        "order: losses, hashes of the weights, bytes of all ranks, and messages along each\n"
         "    axis.",
         lesson_11,
     ),
     "side_by_side": Record(
-        "20 steps of each lesson as lessons/all.sh runs them, and of lesson 00 in each one's order of sums: bytes by place, bytes moved in a step, hashes of the weights.",
+        "20 steps of each lesson as lessons/all.sh runs them, and of lesson 00 in each one's order of sums: "
+        "bytes by place, bytes moved in a step, hashes of the weights.",
         side_by_side,
     ),
     "zero_order": Record(
-        "20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in both orders of sums.",
+        "20 steps of lessons 01 to 04 on 1, 2, 3, 4 ranks, and of lesson 00 with as many virtual ranks in "
+        "both orders of sums.",
         lambda: {
             "order_of": ZERO,
             "orders": {
@@ -1242,12 +1274,14 @@ RECORDS = {
         zero_settings,
     ),
     "zero_plans": Record(
-        "What --plan says of lessons 01 to 04: GPT-2 on 1 to 1024 GPUs, the ZeRO paper's example, and settings of ZeRO-2 and ZeRO-3.",
+        "What --plan says of lessons 01 to 04: GPT-2 on 1 to 1024 GPUs, the ZeRO paper's example, and "
+        "settings of ZeRO-2 and ZeRO-3.",
         zero_plans,
         runs=False,
     ),
     "zero_trace": Record(
-        "A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels under forward and behind backward.",
+        "A step of lessons 02 to 04 on two ranks, one micro-batch each, drawn from trace.json: what travels "
+        "under forward and behind backward.",
         lambda: {"lessons": {lesson: typical_spans(lesson) for lesson in list(ZERO)[1:]}},
     ),
 }

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """torch_gpt2.py's model trained by DeepSpeed: the peer of lessons 02 to 05, and a server as torch_gpt2.py is.
 
-bf16 parameters and gradients, fp32 master and states, AdamW and the clip by DeepSpeed. --stage: of ZeRO; --offload: states and AdamW on the host,
-pinned. --settings best: blocks, and the head with the loss, are compiled (--mode), sums of gradients overlap with backward in buckets of --bucket numbers, no check for
-overflow; by stage 3 a block is gathered as one. defaults: what DeepSpeed does unasked, nothing compiled. DeepSpeed compiles its operations when it is first started (nvcc, ninja; TORCH_EXTENSIONS_DIR keeps
-them). Run by tests/benchmarks/gpu.py; by hand:
-  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_deepspeed.py --workload configs/gpt2_355m.json --rows 16 --stage 2 --offload
+bf16 parameters and gradients, fp32 master and states, AdamW and the clip by DeepSpeed. --stage: of ZeRO;
+--offload: states and AdamW on the host, pinned. --settings best: blocks, and the head with the loss, are
+compiled (--mode), sums of gradients overlap with backward in buckets of --bucket numbers, no check for
+overflow; by stage 3 a block is gathered as one. defaults: what DeepSpeed does unasked, nothing compiled.
+DeepSpeed compiles its operations when it is first started (nvcc, ninja; TORCH_EXTENSIONS_DIR keeps them). Run
+by tests/benchmarks/gpu.py; by hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_deepspeed.py \\
+    --workload configs/gpt2_355m.json --rows 16 --stage 2 --offload
 """
 import os
 
@@ -113,7 +116,8 @@ class DeepSpeedTrainer(Trainer):
         self.batches = self.endless_batches(rank, args.rows)
 
     def compile_blocks(self):
-        """Each by itself: what backward finds, block by block, is summed and copied meanwhile. Stage 3 gathers where a block begins, outside of its graph."""
+        """Each by itself: what backward finds, block by block, is summed and copied meanwhile. Stage 3
+        gathers where a block begins, outside of its graph."""
         if self.args.stage == 3:
             deepspeed.utils.set_z3_leaf_modules(self.model, [Block])
         self.model.loss_of = self.compiled(loss_of)

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""GPT-2 in PyTorch at PyTorch's best: the peer of the lessons on GPUs, as a server that times steps when it is asked to.
+"""GPT-2 in PyTorch at PyTorch's best: the peer of the lessons on GPUs, as a server that times steps when it
+is asked to.
 
-It compiles and warms up once, says {"ready": true, ...}, and then answers every line {"warm_up": 10, "steps": 25} on stdin
-with one line of JSON: seconds of each step, peak memory, when it began and ended. Between two lines it leaves the GPU alone.
-The work of a step is that of a lesson: tokens from pinned memory, forward, backward, clip, AdamW, and the loss read at its end.
+It compiles and warms up once, says {"ready": true, ...}, and then answers every line {"warm_up": 10, "steps":
+25} on stdin with one line of JSON: seconds of each step, peak memory, when it began and ended. Between two
+lines it leaves the GPU alone. The work of a step is that of a lesson: tokens from pinned memory, forward,
+backward, clip, AdamW, and the loss read at its end.
 
-Variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both of AdamW's
-states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do. `fp32`: nothing in bf16, for tests.
+Variants. `autocast`: fp32 parameters, bf16 compute, as the lessons' fp32 master. `bf16`: parameters and both
+of AdamW's states in bf16 and no fp32 copy, so that small updates are lost: less work than the lessons do.
+`fp32`: nothing in bf16, for tests.
 
 Several ranks (--ranks): one process a GPU, DistributedDataParallel; its optimizer split among the ranks by
-ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). The same model as stages of a pipeline:
-torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
-  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py --workload configs/gpt2_355m.json --rows 16
+ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). The same model as
+stages of a pipeline: torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py \\
+    --workload configs/gpt2_355m.json --rows 16
 """
 import contextlib
 import datetime
@@ -116,9 +120,8 @@ def optimizer_of(model, optim, split):
         "eps": optim["eps"],
         "fused": True,
     }
-    if (
-        split
-    ):  # a part of the parameters a rank; the owners broadcast what they updated. Slower with parameters_as_bucket_view.
+    if split:
+        # Each rank updates a part of the parameters and broadcasts it. parameters_as_bucket_view is slower.
         return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
     return torch.optim.AdamW(groups, **settings)
 
@@ -133,8 +136,8 @@ def clip_grads(grads, squares, largest):
 
 
 class LocalShards:
-    """A rank's own parts of FSDP2's parameters as plain tensors: through DTensor the host takes longer to launch the clip and
-    AdamW than the GPUs take to do them."""
+    """A rank's own parts of FSDP2's parameters as plain tensors: through DTensor the host takes longer to
+    launch the clip and AdamW than the GPUs take to do them."""
 
     def __init__(self, model):
         self.parts = list(model.parameters())
@@ -155,8 +158,9 @@ class LocalShards:
 
 
 def attention_milliseconds(backend, args, device):
-    """Forward and backward of one layer's attention. The strides are those of the packed q, k, v. The GPU sleeps first, so that the host
-    is ahead of it: at small shapes launching takes longer than computing, and a replayed graph launches nothing.
+    """Forward and backward of one layer's attention. The strides are those of the packed q, k, v. The GPU
+    sleeps first, so that the host is ahead of it: at small shapes launching takes longer than computing, and
+    a replayed graph launches nothing.
     """
     shape = (args.rows, args.sequence, 3, args.heads, args.width // args.heads)
     qkv = torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True)
@@ -182,7 +186,8 @@ def attention_milliseconds(backend, args, device):
 
 
 def choose_attention(args, device):
-    """Leaves one backend switched on: the asked one, or the faster. Returns its name and what was measured."""
+    """Leaves one backend switched on: the asked one, or the faster. Returns its name and what was
+    measured."""
     measured = {}
     if device.type == "cpu":
         return "cpu", measured
@@ -249,7 +254,8 @@ class Trainer:
         return {"fullgraph": True, "dynamic": False, "mode": mode}
 
     def distributed(self, model, rank):
-        """The graph is cut at the buckets' edges (not with --one-graph), so that gradients are summed behind backward."""
+        """The graph is cut at the buckets' edges (not with --one-graph), so that gradients are summed behind
+        backward."""
         if self.args.ranks == 1:
             return model
         torch._dynamo.config.optimize_ddp = not self.args.one_graph
@@ -265,8 +271,8 @@ class Trainer:
         return ddp
 
     def sharded(self, model):
-        """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What is compiled is a
-        block, and the head with the loss: gathering stands between them."""
+        """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What
+        is compiled is a block, and the head with the loss: gathering stands between them."""
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
         model.loss_of = self.compiled(loss_of)
         for block in model.blocks:
@@ -276,8 +282,8 @@ class Trainer:
         return fully_shard(model, mp_policy=policy)
 
     def endless_batches(self, rank, rows_a_step):
-        """Pinned, as a loader's would be. Rows of --tokens, for which the lessons train too: what they hold decides how many bits a
-        multiplier turns over, and so what power a step takes."""
+        """Pinned, as a loader's would be. Rows of --tokens, for which the lessons train too: what they hold
+        decides how many bits a multiplier turns over, and so what power a step takes."""
         args, cuda = self.args, self.device.type == "cuda"
         generator = torch.Generator().manual_seed(2 + rank)
         self.static = torch.empty(2, rows_a_step, args.sequence, dtype=torch.int64, device=self.device)
@@ -442,12 +448,16 @@ def refusal(args):
     if args.shard != "none" and (
         args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
     ):
-        return "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without --wire"
+        return (
+            "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without "
+            "--wire"
+        )
     return None
 
 
 class Ranks:
-    """This process is rank 0; the others are its children, and take its commands from a file that they share."""
+    """This process is rank 0; the others are its children, and take its commands from a file that they
+    share."""
 
     def __init__(self, args):
         self.rank, self.folder = int(os.environ.get("STAGECRAFT_PEER_RANK", "0")), os.environ.get(

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The peer on the CPU: its loss and a gradient against GPT-2 written out in plain operations, and what it answers.
+"""The peer on the CPU: its loss and a gradient against GPT-2 written out in plain operations, and what it
+answers.
 
 Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77)."""
 import json
@@ -100,7 +101,8 @@ def losses(script, *flags):
 
 
 def workload_in(folder):
-    """eps is so large that an update is as long as the clipped gradient, which AdamW would hide otherwise; every gradient is clipped."""
+    """eps is so large that an update is as long as the clipped gradient, which AdamW would hide otherwise;
+    every gradient is clipped."""
     workload = json.loads(TINY.read_text())
     workload["optim"].update({"eps": 1.0, "lr": 4.0, "clip": 0.05, "weight_decay": 0.0})
     path = pathlib.Path(folder) / "workload.json"

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The peers of several ranks on the CPU learn what torch_gpt2.py learns on one, from the same weights and rows: stages of a pipeline, cut matrices, and DeepSpeed,
-for which a module stands that does in PyTorch what it is asked for; and what is asked of it: settings.
+"""The peers of several ranks on the CPU learn what torch_gpt2.py learns on one, from the same weights and
+rows: stages of a pipeline, cut matrices, and DeepSpeed, for which a module stands that does in PyTorch what
+it is asked for; and what is asked of it: settings.
 
-Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77). usage: torch_peers_test.py pipeline|tensor|deepspeed"""
+Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77). usage:
+torch_peers_test.py pipeline|tensor|deepspeed"""
 import json
 import os
 import pathlib
@@ -11,8 +13,10 @@ import tempfile
 
 from torch_gpt2_test import TINY, apart, check, losses, main, run, workload_in
 
-# What a peer is told, and how far its losses may be from torch_gpt2.py's: as share of what is learned, or less than 1e-5. Sums in another order are a few units of
-# 2^-24 in losses of about 5; in bf16 everything is rounded, in a pipeline every gradient for each micro-batch. Without CUDA async TP is sp, in products of another form.
+# What a peer is told, and how far its losses may be from torch_gpt2.py's: as share of what is learned, or
+# less than 1e-5. Sums in another order are a few units of 2^-24 in losses of about 5; in bf16 everything is
+# rounded, in a pipeline every gradient for each micro-batch. Without CUDA async TP is sp, in products of
+# another form.
 PEERS = {
     "pipeline": (
         "--rows 2 --micro-batches 4",
@@ -63,8 +67,10 @@ class Engine:
         self.basic_optimizer.zero_grad()
 
 def initialize(model, model_parameters, config):
-    assert (len(gathered), len(leaves)) == {1: (0, 0), 2: (0, 0), 3: (4, "defaults" not in __import__("sys").argv)}[config["zero_optimization"]["stage"]]
-    return Engine(model.to(torch.bfloat16) if "bf16" in config else model, model_parameters, config), None, None, None
+    of_stage = {1: (0, 0), 2: (0, 0), 3: (4, "defaults" not in __import__("sys").argv)}
+    assert (len(gathered), len(leaves)) == of_stage[config["zero_optimization"]["stage"]]
+    model = model.to(torch.bfloat16) if "bf16" in config else model
+    return Engine(model, model_parameters, config), None, None, None
 """
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""torch_gpt2.py's model as the stages of torch.distributed.pipelining: the peer of lesson 07, and a server as torch_gpt2.py is.
+"""torch_gpt2.py's model as the stages of torch.distributed.pipelining: the peer of lesson 07, and a server as
+torch_gpt2.py is.
 
-A rank computes the blocks that --split gives it, compiled; the first one also embeds, the last one has the head and the loss, in one
-graph with its blocks. Both ends hold the tied matrix; its two gradients are summed once a step. The gradient's norm is that of the
-whole model, the tied matrix counted once. Run by tests/benchmarks/gpu.py; by hand:
-  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_pipeline.py --workload configs/gpt2_355m.json \\
-    --rows 4 --micro-batches 8 --ranks 2 --split 14,10
+A rank computes the blocks that --split gives it, compiled; the first one also embeds, the last one has the
+head and the loss, in one graph with its blocks. Both ends hold the tied matrix; its two gradients are summed
+once a step. The gradient's norm is that of the whole model, the tied matrix counted once. Run by
+tests/benchmarks/gpu.py; by hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_pipeline.py \\
+    --workload configs/gpt2_355m.json --rows 4 --micro-batches 8 --ranks 2 --split 14,10
 """
 
 import torch
@@ -69,7 +71,8 @@ class PipelineTrainer(Trainer):
         self.optim.zero_grad(set_to_none=True)
 
     def scheduled(self, stage, rank, tokens, x):
-        """Shapes are said, so that nothing runs to find them out. The loss is divided, and not each gradient behind backward."""
+        """Shapes are said, so that nothing runs to find them out. The loss is divided, and not each gradient
+        behind backward."""
         args, loss = self.args, torch.empty((), device="meta")
         piped = PipelineStage(
             stage,
@@ -151,7 +154,10 @@ def refusal(args):
         or min(args.split) < 1
         or sum(args.split) != args.layers
     ):
-        return f"--split: at least two ranks, each with a block, {args.layers} blocks in all (--ranks 2 --split 14,10)"
+        return (
+            f"--split: at least two ranks, each with a block, {args.layers} blocks in all (--ranks 2 "
+            "--split 14,10)"
+        )
     if args.mode == "reduce-overhead":
         return "--mode: graphs that use memory again do not keep several micro-batches"
     return None

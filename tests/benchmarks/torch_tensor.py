@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""torch_gpt2.py's model with every matrix cut among the ranks by DTensor: the peer of lesson 10, and a server as torch_gpt2.py is.
+"""torch_gpt2.py's model with every matrix cut among the ranks by DTensor: the peer of lesson 10, and a server
+as torch_gpt2.py is.
 
---cut tp: what stands between the products, norms and sums, is computed by all ranks alike. sp: each rank computes it for its part of
-every row's tokens. async: sp, with messages and products in pieces that run beside each other (async TP). A block is one graph, messages
-included, or all blocks are (--one-graph), which the host launches sooner; embedding, head and loss are DTensor's (loss_parallel: logits
-stay cut by vocabulary). q, k and v are three matrices, since a
-cut is by heads. Run by tests/benchmarks/gpu.py; by hand:
-  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_tensor.py --workload configs/gpt2_355m.json --rows 16 --ranks 2 --cut sp
+--cut tp: what stands between the products, norms and sums, is computed by all ranks alike. sp: each rank
+computes it for its part of every row's tokens. async: sp, with messages and products in pieces that run
+beside each other (async TP). A block is one graph, messages included, or all blocks are (--one-graph), which
+the host launches sooner; embedding, head and loss are DTensor's (loss_parallel: logits stay cut by
+vocabulary). q, k and v are three matrices, since a cut is by heads. Run by tests/benchmarks/gpu.py; by hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_tensor.py \\
+    --workload configs/gpt2_355m.json --rows 16 --ranks 2 --cut sp
 """
 import contextlib
 import functools
@@ -100,7 +102,8 @@ class TensorBlock(nn.Module):
 
 
 class TensorGpt2(nn.Module):
-    """With the weights of `model`, a Gpt2; the head is the token embedding's matrix, and cut() sees to it that it stays so."""
+    """With the weights of `model`, a Gpt2; the head is the token embedding's matrix, and cut() sees to it
+    that it stays so."""
 
     def __init__(self, model, kind):
         super().__init__()
@@ -149,7 +152,8 @@ class LocalParts(LocalShards):
     """Some of which all ranks have alike."""
 
     def clip(self, largest):
-        """First the gradients of what all ranks have are summed where each saw its own tokens, all in one message."""
+        """First the gradients of what all ranks have are summed where each saw its own tokens, all in one
+        message."""
         cut_grads, whole_grads, seen_in_part = [], [], []
         for own, p in zip(self.local, self.parts, strict=True):
             layout = p.grad.placements[0] if isinstance(p, DTensor) else Replicate()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tokens a second of a small model in eager PyTorch: the peer of 00_one_device on one CPU thread.
 
-The same GPT-2 (tied head, vocabulary padded to a multiple of 128, no dropout) and the same work a step (rows in
-micro-batches, gradient accumulation, clip, fused AdamW), all read from the workload. Random tokens: speed does not
-depend on their values. Needs the oracle packages (setup.sh --oracle).
+The same GPT-2 (tied head, vocabulary padded to a multiple of 128, no dropout) and the same work a step (rows
+in micro-batches, gradient accumulation, clip, fused AdamW), all read from the workload. Random tokens: speed
+does not depend on their values. Needs the oracle packages (setup.sh --oracle).
 
-  python3 tests/benchmarks/torch_tiny.py [--workload tests/workloads/four_blocks.json] [--threads 1] [--steps 20] [--forward-backward]
+  python3 tests/benchmarks/torch_tiny.py [--workload tests/workloads/four_blocks.json] [--threads 1]
+          [--steps 20] [--forward-backward]
 """
 import json
 import pathlib

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Two builds of the lessons in turns on one machine: is the newer one as fast, does it hold what it plans, are its bits the older one's?
+"""Two builds of the lessons in turns on one machine: is the newer one as fast, does it hold what it plans,
+are its bits the older one's?
 
-  python3 tests/benchmarks/two_builds.py --old build/before/bin --bin build/cuda/bin --commit COMMIT --out FILE [--rounds 3] [-k WORD]
+  python3 tests/benchmarks/two_builds.py --old build/before/bin --bin build/cuda/bin --commit COMMIT
+          --out FILE [--rounds 3] [-k WORD]
 
---old: programs of the commit to compare with, in a checkout of their own (git worktree add, and the same preset): each build reads
-its own tree's configs. A rate is the older build's seconds a step over the newer one's: the median over rounds of turns next to each
-other. Bits: --ops deterministic, the file of --save and all losses. With --device cpu on a machine without GPUs, on the tests' small
-model: of bits alone it says much there.
+--old: programs of the commit to compare with, in a checkout of their own (git worktree add, and the same
+preset): each build reads its own tree's configs. A rate is the older build's seconds a step over the newer
+one's: the median over rounds of turns next to each other. Bits: --ops deterministic, the file of --save and
+all losses. With --device cpu on a machine without GPUs, on the tests' small model: of bits alone it says much
+there.
 """
 import hashlib
 import json
@@ -101,7 +104,8 @@ def main():
                 write(args.out, result)
     for case, found in result.items():
         print(
-            f"{case:12} {found['rate']:.3f} of the older build's rate, as planned {found['as_predicted']}, equal bits {found['equal_bits']}"
+            f"{case:12} {found['rate']:.3f} of the older build's rate, as planned {found['as_predicted']}, "
+            f"equal bits {found['equal_bits']}"
         )
     return 0 if all(found["as_predicted"] and found["equal_bits"] for found in result.values()) else 1
 

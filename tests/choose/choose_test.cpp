@@ -1,5 +1,5 @@
-// Which lessons fit, by their plans: against counts by hand; what a step takes; what the command line
-// refuses.
+// Which lessons fit, by their plans compared with counts by hand; how long a step takes; what the command
+// line refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -173,7 +173,7 @@ Bytes most_of_all_ranks(const Row& row) {
   return most + kBesideThePlan;
 }
 
-// What is asked of some ranks is what all of them say; 25 heads are shared unevenly.
+// A question that is asked of some ranks has the same answer for all of them; 25 heads are shared unevenly.
 TEST(ChooseGroups, TheRanksThatHoldMostAreAsked) {
   for (const auto& [gpus, file] : {std::pair<std::int64_t, const char*>{64, "configs/gpt2_1558m.json"},
                                    {48, "configs/gpt2_355m.json"}}) {
@@ -277,7 +277,7 @@ TEST(ChooseGroups, BytesBetweenNodes) {
   };
   constexpr double kNumbers = 100;
   EXPECT_NEAR(bytes("01_data_parallel", {}, 0), 2 * 7.0 / 8 * 2 * padded(8) / 4, kNumbers);
-  // Its slice is a fourth of the gradients, summed over two ranks, of which the other is in the other node.
+  // Its slice is a fourth of the gradients, summed over two ranks, one of which is in the other node.
   EXPECT_NEAR(bytes("04_zero3", {"shard_ranks=4"}, 0), 2 * padded(4) / 4, kNumbers);
   const double rows = 16 / 2, message = rows * 128 * 128 * 2;     // of a replica in a step
   const std::vector<double> expected = {0, message, message, 0};  // 0-1, 2-3 are the first two stages
@@ -379,16 +379,15 @@ constexpr std::int64_t whole(std::int64_t n) {
 constexpr std::int64_t step(std::int64_t r) { return 4 * 8 + 20 + 4 + 2 * 8 * 16 * r; }
 constexpr std::int64_t staging(std::int64_t r) { return 32 * 16 * r; }
 
-// Of lesson 06 a piece is a unit's slice: three of them are a block's, of 25024 elements. 12 bytes an element
-// of states, up to whole blocks of 4096: 57344 of the first unit's, 303104 of a block's, 53248 of the last
-// one's.
+// In lesson 06 a piece is a unit's slice: a block has three, of 25024 elements. States take 12 bytes per
+// element, up to whole blocks of 4096: 57344 for the first unit, 303104 for a block, 53248 for the last unit.
 constexpr std::int64_t kStates = 57344 + 3 * 303104 + 53248, kWindow = 4 * 303104, kPieces = 4 * 25024;
 // 2 bytes an element of parameters: 12288, 53248, 12288.
 constexpr std::int64_t kParams = 12288 + 3 * 53248 + 12288;
 
-// Of two tensor ranks: the first unit has 64 rows of wte and all of wpe; a block 4 a d + 3 a + 2 m d + m of
-// cut elements, up to a multiple of 64, and 6 d of whole ones, with one head of 32 (a) and 128 columns of the
-// MLP (m); the last 64 rows of the head and ln_f.
+// With two tensor ranks the first unit has 64 rows of wte and all of wpe; a block has 4 a d + 3 a + 2 m d + m
+// cut elements, up to a multiple of 64, and 6 d whole ones, with one head of 32 (a) and 128 columns of the
+// MLP (m); the last unit has the last 64 rows of the head, and ln_f.
 constexpr std::int64_t kPart = 64 * 64 + 16 * 64 + 3 * (24832 + 6 * 64) + 64 * 64 + 2 * 64;
 // n tokens of a micro-batch, half of them a rank's own: x of four places; of three blocks mid (a slab's
 // half), qkv, att (4 a), fc, gelu (2 m), statistics and lse, and two slabs of norms if they are kept; four
@@ -563,7 +562,8 @@ TEST(ChooseCounts, BytesOfEveryCandidateAreThoseByHand) {
   }
 }
 
-// By a rank in a step of one micro-batch: what it sends to the other, copies, and moves over the disk.
+// The bytes of one rank in a step of one micro-batch: sent to the other rank, copied, and moved over the
+// disk.
 TEST(ChooseCounts, BytesSentAreThoseByHand) {
   const std::vector<Row> rows = rows_of(machine(2, Bytes(100'000'000'000)));
   constexpr std::int64_t kSums = 4 * 8;  // to the other rank, and down to the host
@@ -586,7 +586,7 @@ TEST(ChooseCounts, BytesSentAreThoseByHand) {
   for (const auto& [folder, what, bytes] : all) EXPECT_EQ(row_of(rows, folder).*what, Bytes(bytes)) << folder;
 }
 
-// To the byte: what is there is enough, one byte less is not.
+// Exact to the byte: the available bytes are enough, one byte less is not.
 TEST(ChooseLimits, ACandidateFitsIntoWhatItNeeds) {
   for (const Counted& c : kCounted) {
     SCOPED_TRACE(c.folder + (c.settings.empty() ? "" : " " + c.settings.back()));
@@ -654,8 +654,8 @@ TEST(ChooseAdvice, NamesTheHostsMemoryTheDiskAndTheGpus) {
   m.host_memory.reset(), m.disk.reset();
   const std::vector<std::string> bare = advice(m);
   ASSERT_EQ(bare.size(), 4U);
-  // Of lesson 05 unit 0 is resident: 16 bytes less of 51.5 million. ZeRO-3 takes 8 bytes a parameter, and its
-  // units: 3.8 GB. Lesson 00 takes 6.50 GB, 1 beside the plan, activations.
+  // In lesson 05 unit 0 is resident: 16 bytes less for each of 51.5 million. ZeRO-3 takes 8 bytes per
+  // parameter, and its units: 3.8 GB. Lesson 00 takes 6.50 GB, 1 GB outside the plan, and activations.
   test::expect_texts({{bare[0], "--host-memory 6GB: lesson 05_offload"},
                       {bare[1], "--host-memory 1GB --disk 4GB/s: lesson 06_infinity"},
                       {bare[2], "--gpus 2: lesson..."},
@@ -712,8 +712,8 @@ TEST(Predict, AStepTakesComputeOrMessagesWhicheverIsLonger) {
   EXPECT_NEAR(row.candidate.seconds(row.shape, quick), m * (pass.forward + pass.backward), 1e-6 * m);
 }
 
-// Beside messages products take longer by a share of the shorter one; the first unit's sum, and its gather,
-// are beside nothing.
+// Products and messages at the same time slow each other down by a share of the shorter one. The first unit's
+// sum and its gather overlap with nothing.
 TEST(Predict, WhatIsHiddenIsNotFree) {
   const Row row = row_of(search(machine(2, Bytes(100'000'000'000)), measured(), tiny()), "02_zero1");
   Rates rates{.flops = 1e12, .memory = 1e18, .link = 1e10, .call_seconds = 0};
@@ -791,8 +791,8 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
       1e-9);
 }
 
-// On a machine whose products take no time: every gather and sum of forward is waited for, and of two lanes
-// as well.
+// On a machine whose products take no time, every gather and sum of forward is waited for, also with two
+// lanes.
 TEST(Predict, LessonTensMessages) {
   for (const std::int64_t gpus : {2, 4}) {
     SCOPED_TRACE(gpus);
@@ -832,7 +832,7 @@ TEST(Predict, APipelineHasItsBubble) {
   EXPECT_LE(seconds, (8 + 3) * (last.forward + last.backward));
 }
 
-// Both ends sum the tied matrix across as many ranks as lie between them: here to another node.
+// Both ends sum the tied matrix over all the ranks between them: here with another node.
 TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
   RunShape shape;
   shape.workload = tiny();
@@ -886,7 +886,7 @@ TEST(Predict, EveryTimedStepOfTwoGpusWithinATenth) {
   EXPECT_GT(rows, 30);
 }
 
-// Of equal steps on two kinds of GPUs, the slower one's takes longer by as much as its products do.
+// Of two equal steps on two kinds of GPUs, the slower GPU's takes longer by as much as its products do.
 TEST(Predict, ATimedStepIsPredictedForItsOwnGpu) {
   Measured two = measured();
   two.steps.push_back(two.steps.front());
@@ -934,7 +934,7 @@ TEST(CommandLine, RefusesWithOneMessage) {
   for (const auto& [words, message] : all) expect_refused(words, message);
 }
 
-// Nothing is advised for a GPU that the build has no kernels for.
+// The advice never names a GPU for which the build has no kernels.
 TEST(Gpus, TheBuildServesAllOfTheTable) {
   for (const Gpu& gpu : known_gpus())
     EXPECT_TRUE(architectures_serve(STAGECRAFT_GPU_ARCHITECTURES, gpu.capability)) << gpu.name;

@@ -1,5 +1,5 @@
-// What every communicator must do, as functions that run on each rank of a world. The same list runs on every
-// backend.
+// The requirements for every communicator, as functions that run on each rank of a world. The same list runs
+// on every backend.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Case {
   std::function<void(Communicator&)> body;
 };
 const std::vector<Case>& conformance_cases();
-/// For suites with the case as their parameter.
+/// The parameter values of suites that run every case.
 inline const auto kEveryCase = ::testing::Range<std::size_t>(0, conformance_cases().size());
 inline std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
   return conformance_cases()[info.param].name;

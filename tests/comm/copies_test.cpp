@@ -76,7 +76,7 @@ class GatedCopies final : public Copies {
   const std::unique_ptr<Copies> inner_ = make_host_copies();
 };
 
-// What a forgotten wait would read.
+// Delayed copies show what a forgotten wait would read.
 TEST(Copies, DelayedOnesShowNanUntilTheWait) {
   std::latch gate(1);
   DelayingCopies copies(std::make_unique<GatedCopies>(gate), 3);

@@ -47,7 +47,7 @@ GpuOrigin origin_at(std::chrono::nanoseconds gpu) {
 
 const Operation kOp{CommKind::all_reduce, DType::f32, Elements(10)};
 
-/// Of an operation that was issued and waited for.
+/// The times of an operation that was issued and waited for.
 FakeTimes waited_for(CommRecord& record, bool captured = false) {
   FakeTimes op;
   const std::int64_t number = record.issuing(kOp, Bytes(40), {}, Clock::now());
@@ -58,7 +58,7 @@ FakeTimes waited_for(CommRecord& record, bool captured = false) {
   return op;
 }
 
-/// As far as the GPU has come.
+/// The waiting time that the GPU has passed so far.
 std::chrono::nanoseconds waited(CommRecord& record) {
   record.read_gpu_times();
   return record.waited();
@@ -118,7 +118,7 @@ TEST(GpuTimes, SpansLieOnTheHostsClock) {
   EXPECT_EQ(spans[0].wait_ended, kHost + 8ms);
 }
 
-// Nothing runs while a graph is captured; each launch passes the same moments anew.
+// Nothing runs while a graph is captured; each launch passes the same moments again.
 TEST(GpuTimes, CapturedWaitsCountAtEveryLaunch) {
   CommRecord record(Rank{0}, {.trace_steps = 4});
   record.set_phase(Phase::train);

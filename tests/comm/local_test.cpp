@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Stacked, Conformance,
                                             test::kEveryCase),
                          name_of_case);
 
-// What a ticket says when it is waited for.
+// The message of the error that a ticket throws when it is waited for.
 template <class Error>
 std::string error_of(Ticket ticket) {
   try {
@@ -132,7 +132,7 @@ TEST(Local, WorldsAndRanksThatCannotBe) {
   EXPECT_THROW((void)world.communicator(Rank{-1}), InputError);
 }
 
-// What an operation will overwrite is NaN from its issue on: a forgotten wait never reads something
+// The target of an operation is NaN from its issue on, so that a forgotten wait never reads something
 // plausible.
 TEST(Delaying, ShowsAReadBeforeTheWait) {
   std::latch looked(2);

@@ -5,7 +5,7 @@
 
 namespace sc::test {
 
-/// This process's MPI and the group of all its ranks; exists while tests run.
+/// This process's MPI, and the group of all its ranks; exists while tests run.
 MpiWorld& mpi();
 Communicator& mpi_world();
 /// Scratch that MpiCommunicators of this process have asked for so far.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds and runs every test of comm that needs GPUs, on the machine it is started on, and fails if one was skipped that
-# this machine has the GPUs for. Two GPUs run all but the entries of four ranks; four run all.
+# Builds and runs every test of comm that needs GPUs, on the machine it is started on, and fails if one was
+# skipped that this machine has the GPUs for. Two GPUs run all but the entries of four ranks; four run all.
 #   usage  tests/comm/nccl_device.sh [BUILD [REGEX]]
 #     BUILD  a folder configured with --preset cuda (default build/cuda, made if it is not there)
-#     REGEX  only entries that match, as ctest -R (default: all of comm that need GPUs), where a machine is lent for minutes
+#     REGEX  only entries that match, as ctest -R (default: all of comm that need GPUs), where a machine is
+#            lent for minutes
 #   exit   0 all ran and passed; 1 otherwise
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -13,9 +14,11 @@ gpus=$(nvidia-smi --list-gpus | wc -l)
 echo "comm on $gpus GPUs:"
 nvidia-smi --list-gpus
 mkdir -p "$build"
-[[ -f $build/CMakeCache.txt ]] || cmake --preset cuda -B "$build" >"$build.cmake.log" || { cat "$build.cmake.log"; exit 1; }
+[[ -f $build/CMakeCache.txt ]] || cmake --preset cuda -B "$build" >"$build.cmake.log" ||
+  { cat "$build.cmake.log"; exit 1; }
 cmake --build "$build" --target \
-  base_rooms_tests comm_nccl_test comm_staged_test comm_nccl_process_test nccl_program >"$build.build.log" 2>&1 ||
+  base_rooms_tests comm_nccl_test comm_staged_test comm_nccl_process_test nccl_program \
+  >"$build.build.log" 2>&1 ||
   { tail -n 40 "$build.build.log"; exit 1; }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1

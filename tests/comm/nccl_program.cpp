@@ -37,7 +37,7 @@ std::unique_ptr<Communicator> connect(MpiWorld& mpi, const std::string& mode, in
   });
 }
 
-/// What the host waits for in every step, as a run does for its loss.
+/// The wait that the host makes in every step of a run, for its loss.
 void read_back(const at::Tensor& t) { (void)t.cpu(); }
 
 void break_if_asked(const std::string& fault, Communicator& comm, std::int64_t step) {

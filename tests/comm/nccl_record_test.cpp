@@ -1,5 +1,5 @@
-// What the watchdog sees of a transport whose tickets return to the host before the operation has ended, and
-// of one that blocks while it issues; and which GPU a rank takes. No GPU needed.
+// What the watchdog sees if a transport's tickets return to the host before the operation has ended, and if a
+// transport blocks while it issues; and which GPU a rank takes. No GPU needed.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 

@@ -55,7 +55,7 @@ TEST_F(NcclTest, ZeroElementsAreNotIssued) {
   EXPECT_EQ(comm().all_reduce(none).release(), nullptr);
 }
 
-// Of a step's loss, tokens and squares, on however many ranks.
+// A step's loss, tokens and squares, on any number of ranks.
 TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
   const auto summand = [](std::int64_t r, std::int64_t i) {
     return (i % 2 == 0 ? 1e17 : -1.0) / static_cast<double>(3 + r) * (r % 2 == 0 ? 1.0 : -1.0);
@@ -180,7 +180,8 @@ struct Ring {
   }
 };
 
-// What a pipeline's step in one graph needs: replayed as often as one likes, and eager rounds in between.
+// The requirements of a pipeline's step in one graph: replayed any number of times, with eager rounds in
+// between.
 void expect_rounds_in_a_graph(Communicator& comm) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -428,7 +429,7 @@ TEST_F(NcclTest, AWindowTakesItsBytesOnce) {
   comm().barrier();
 }
 
-// Nothing is pending here: what is would end with the process.
+// Nothing is pending here, because pending work would end only with the process.
 TEST_F(NcclTest, AGroupWithAWindowCanBeAborted) {
   if (world() == 1) return;
   auto part = comm().split(0);

@@ -1,5 +1,5 @@
-// What a GPU measures of its waits: nothing where its stream is busy meanwhile, until the last one is there
-// where a peer is late. Measured times are compared with when things happened, never with a number.
+// The waiting time that a GPU measures: none while its stream is busy, and until the last rank arrives if a
+// peer is late. Measured times are compared with other events, never with a number.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 

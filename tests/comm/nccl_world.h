@@ -72,7 +72,7 @@ class GpuRankTest : public Base {
     values().device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device));
     if (!GpuWorld::comm()) GpuWorld::comm() = Backend::make(device);
   }
-  // What a test dropped on purpose may still run on memory that it gave back.
+  // Waits, because operations that a test dropped on purpose may still use its memory.
   void TearDown() override {
     if (!GpuWorld::comm()) return;
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -97,7 +97,7 @@ inline at::TensorOptions f32_on_gpu() {
   return at::TensorOptions().dtype(at::kFloat).device(values().device);
 }
 
-/// In a window of its own, not initialised. Collective.
+/// A tensor in a window of its own, not initialised. Collective.
 inline at::Tensor in_window(Communicator& comm, std::int64_t elements,
                             const at::TensorOptions& options = f32_on_gpu(),
                             WindowUse use = WindowUse::gathers) {

@@ -34,7 +34,7 @@ at::Tensor in_window(Communicator& comm, std::int64_t n, at::ScalarType type = a
   return test::in_window(comm, n, test::f32_on_gpu().dtype(type), WindowUse::sums);
 }
 
-/// What rank r has: numbers whose sum in another order, or rounded in between, is another one.
+/// The summand of rank r: numbers whose sum differs if the order changes or if it is rounded in between.
 at::Tensor summand(std::int64_t r, std::int64_t n, at::ScalarType type) {
   at::Tensor t = at::empty({n}, at::kFloat);
   auto* data = t.mutable_data_ptr<float>();
@@ -71,7 +71,7 @@ TEST_F(PeerSumsTest, AddInRankOrderAndRoundOnce) {
       EXPECT_TRUE(gathered.cpu().equal(want));
       comm().all_reduce(mine).wait();
       EXPECT_TRUE(mine.cpu().equal(want));
-      // And what lies in no window, cannot be divided, and may be longer than the slots.
+      // This tensor lies in no window, cannot be divided, and may be longer than the slots.
       const std::int64_t odd = 3 * std::min<std::int64_t>(n, 1 << 20) + 5;
       at::Tensor elsewhere = summand(rank(), odd, type).to(mine.device());
       comm().all_reduce(elsewhere).wait();

@@ -15,16 +15,17 @@ struct WireCount {
   std::int64_t collectives = 0;  // calls of MPI's own collectives that carry data: Stagecraft makes none
 };
 
-/// What went out over one of MPI's communicators.
+/// The bytes that were sent over one of MPI's communicators.
 struct SentOver {
   std::vector<int> ranks;  // its members, as MPI_COMM_WORLD numbers them
   std::int64_t bytes = 0;
   auto operator<=>(const SentOver&) const = default;
 };
 
-/// Of this process, since the last reset. Only between operations: a message counts when it is posted.
+/// The count of this process since the last reset. Call it only between operations, since a message counts
+/// when it is posted.
 WireCount wire_count();
-/// Its bytes by communicator, ascending; those over which nothing went are left out.
+/// The count by communicator, in ascending order of bytes; communicators without bytes are left out.
 std::vector<SentOver> wire_count_by_communicator();
 void reset_wire_count();
 

@@ -20,7 +20,7 @@ namespace sc::test {
 
 inline const std::vector<std::int64_t> kCounts = {0, 1, 3, 63, 64, 100003};
 
-/// What a program's tensors are like; set before its tests run.
+/// The properties of a program's tensors, set before its tests run.
 struct Values {
   at::Device device = at::kCPU;
   bool any_order = false;  // sums are exact in whatever order a backend adds
@@ -59,7 +59,7 @@ T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
   return static_cast<T>(sum);
 }
 
-/// What expect_values wants: element i of all ranks' sum, or of one rank's numbers, behind `begin`.
+/// The expectation of expect_values: element i of all ranks' sum, or of one rank's numbers, after `begin`.
 template <class T>
 auto sum_of_all(std::int64_t world, std::int64_t salt, std::int64_t begin = 0) {
   return [=](std::int64_t i) { return expected_sum<T>(world, begin + i, salt); };

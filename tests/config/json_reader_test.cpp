@@ -123,7 +123,7 @@ TEST(JsonReader, RefusesWithPlaceReasonAndFix) {
   }
 }
 
-// Whatever stands in a file, the answer is values or one InputError; never a crash, never another exception.
+// Any content of a file must give values or one InputError, never a crash or another exception.
 void must_answer(const std::string& text) {
   try {
     (void)read_json(text, "f");

@@ -66,7 +66,7 @@ TEST(Resolve, AKeyOfOtherLessonsNamesWhatToUseInstead) {
   }
 }
 
-// What users of other programs type first: the fix names what it is called here.
+// For names that users of other programs type first, the fix tells our name.
 TEST(Resolve, WordsOfOtherProgramsAreAnswered) {
   const auto fix = [](const ConfigSources& sources) {
     try {

@@ -49,7 +49,7 @@ inline FieldTable<Options> options_table() {
   return table;
 }
 
-/// What `call` refuses: exit code and the whole message, or "" if it refuses nothing.
+/// The refusal of `call`: exit code and the whole message, or "" if it refuses nothing.
 template <class Call>
 std::string refusal(Call call) {
   try {

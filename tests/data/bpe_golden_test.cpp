@@ -73,7 +73,7 @@ std::string_view characters_before_the_first_wrong_byte(std::string_view text) {
   return text.substr(0, end);
 }
 
-/// What tiktoken's _encode_bytes() does, from our parts: text before the first wrong byte is encoded, but for
+/// tiktoken's _encode_bytes() rebuilt from our parts: text before the first wrong byte is encoded, except for
 /// its last piece, which is merged with all bytes from the wrong one on as one piece.
 std::vector<TokenId> merged_from_the_first_wrong_byte(std::string_view text) {
   const std::string_view valid = characters_before_the_first_wrong_byte(text);

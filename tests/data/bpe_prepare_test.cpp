@@ -83,8 +83,8 @@ TEST_F(PrepareTest, EndOfTextStandsBetweenDocuments) {
   EXPECT_EQ(tokens().sources[1].documents, 3);
 }
 
-// As TinyStories has them: the end of a line behind the last mark is no document, and without --separator the
-// marks are text.
+// As in TinyStories: the line end after the last mark is no document, and without --separator the marks are
+// text.
 TEST_F(PrepareTest, MarksBetweenDocuments) {
   put("a.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\n");
   const auto note = [&](const std::string& name) {
@@ -153,8 +153,7 @@ TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
   EXPECT_EQ(ops_->kind_of_name(options_.out), PathKind::absent);
 }
 
-// The same documents, however the system ends lines that the file was written on, and whether an editor put a
-// mark before it.
+// Documents do not depend on the line ends of the system that wrote the file, nor on a byte order mark.
 TEST_F(PrepareTest, MarksAndLineEndsChangeNoDocument) {
   const auto windows = [](std::string text) {
     for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, "\r");

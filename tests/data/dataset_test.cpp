@@ -29,7 +29,7 @@ class DatasetTest : public test::InTempDir {
   std::string error() {
     return error_of([&] { open(); });
   }
-  /// What is said of a file with `content` as the text to train on.
+  /// The error for a file with `content` as the text to train on.
   std::string error_of_file(const std::string& name, std::string_view content) {
     put(name, content);
     workload_.data.source = (dir_ / name).string();

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Every command that a page shows is run as it stands there, from a copy of the repository's start scripts.
 
-A lesson's run is cut to 2 steps unless the command says how many; what needs a GPU is asked for its --plan; what is marked as
-not run (docs/rendering/checks.py) must still exist. What pages say twice runs once.
+A lesson's run is cut to 2 steps unless the command says how many; what needs a GPU is asked for its --plan;
+what is marked as not run (docs/rendering/checks.py) must still exist. What pages say twice runs once.
 
-Ordinarily a lesson's command that has little but settings is asked for its --plan, too, which refuses what a run would, no run makes more than 3 steps
-unless its flags count them, and what is slow and shown elsewhere is left out; with STAGECRAFT_SETTINGS=all (tests/soak.sh) each runs as it stands.
+Ordinarily a lesson's command that has little but settings is asked for its --plan, too, which refuses what a
+run would, no run makes more than 3 steps unless its flags count them, and what is slow and shown elsewhere is
+left out; with STAGECRAFT_SETTINGS=all (tests/soak.sh) each runs as it stands.
 
   python3 tests/docs/commands_test.py build/cpu/bin [page ...]
 """
@@ -35,7 +36,8 @@ ONLY_ON_GPU = {
     "--trace": 0,
     "--sample": 1,
 }  # flag: its values; a plan refuses them
-# Flags that a plan answers as a run does, and those that it would refuse: what they bring tests/processes shows for every lesson.
+# Flags that a plan answers as a run does, and those that it would refuse: what they bring tests/processes
+# shows for every lesson.
 SETTINGS = {
     "-n",
     "--set",
@@ -113,7 +115,9 @@ def what_runs(command, folder):
     if first.startswith("lessons/") and first.endswith("/run.sh"):
         return lesson_words(command)
     if not ALL and {"1024", "--max-restarts"} & set(command.words):
-        return None  # ten seconds of a core each; choose_test.cpp searches the same 1,024 GPUs, checkpoint_test.py goes on by itself
+        # Ten seconds of a core each; choose_test.cpp searches the same 1,024 GPUs, and checkpoint_test.py
+        # restarts runs.
+        return None
     if first in ("lessons/choose.sh", "lessons/all.sh"):
         return [first, "--no-build", *command.words[1:]]
     if first == "pipedream/run.sh":
@@ -124,7 +128,8 @@ def what_runs(command, folder):
 
 
 def clean_environment(*more):
-    """Without what another MPI, a batch system or this project's variables would change; `more`: other beginnings of names."""
+    """Without what another MPI, a batch system or this project's variables would change; `more`: other
+    beginnings of names."""
     left_out = ("OMPI_", "PMIX_", "SLURM_", "STAGECRAFT_", *more)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return {**kept, "OMP_NUM_THREADS": "1"}
@@ -149,7 +154,10 @@ def run(command, folder):
     except subprocess.TimeoutExpired:
         return f"{command.place}: did not end within 200 s"
     if done.returncode != command.exit_code:
-        return f"{command.place}: exit {done.returncode}, {command.exit_code} was expected\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+        return (
+            f"{command.place}: exit {done.returncode}, {command.exit_code} was "
+            f"expected\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+        )
     return None
 
 
@@ -183,7 +191,8 @@ def main():
         print(f"error: {problem}")
     ran = [c for c in commands if not c.not_run]
     print(
-        f"{len(ran)} commands of {len({c.page for c in commands})} pages, {len(commands) - len(ran)} marked as not run, {len(problems)} failed"
+        f"{len(ran)} commands of {len({c.page for c in commands})} pages, {len(commands) - len(ran)} marked "
+        f"as not run, {len(problems)} failed"
     )
     sys.exit(1 if problems or not ran else 0)
 

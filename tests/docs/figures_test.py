@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every figure in a real browser, light and dark: no text on another or cut off, none smaller than 12 px, contrasts of at least 4.5 : 1, no
-grid over boxes. Faults planted in a figure are found.
+"""Every figure in a real browser, light and dark: no text on another or cut off, none smaller than 12 px,
+contrasts of at least 4.5 : 1, no grid over boxes. Faults planted in a figure are found.
 
 exit  0 all is well; 1 it is not; 77 there is no chromium"""
 import json
@@ -18,35 +18,49 @@ GRIDS = [f"rgb{tuple(bytes.fromhex(colour[1:]))}" for colour in (GRID, DARK[GRID
 PAGE = """<!doctype html><meta charset="utf-8"><body><script>
 const shown = FIGURES, grids = GRIDS, least = 12, contrast = 4.5;
 const colour = (text) => text.match(/[\\d.]+/g).map(Number);
-const light = (c) => { const v = c.slice(0, 3).map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
-                       return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
-const ratio = (a, b) => { const [low, high] = [light(a), light(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
+const linear = (x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+const light = (c) => {
+  const v = c.slice(0, 3).map(x => linear(x / 255));
+  return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2];
+};
+const ratio = (a, b) => {
+  const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
 const inside = (r, x, y) => r.left <= x && x <= r.right && r.top <= y && y <= r.bottom;
-const overlap = (a, b, by) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > by && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > by;
+const overlap = (a, b, by) =>
+  Math.min(a.right, b.right) - Math.max(a.left, b.left) > by &&
+  Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > by;
 function opaque(shape, below) {
   const style = getComputedStyle(shape), top = colour(style.fill), share = style.fillOpacity * style.opacity;
   return top.slice(0, 3).map((c, i) => share * c + (1 - share) * below[i]);
 }
 function faults(svg) {
   const found = [], whole = svg.getBoundingClientRect(), texts = [];
-  const order = [...svg.querySelectorAll("text, rect, path, line")].filter(e => !e.closest("defs")).map(e => ({e, r: e.getBoundingClientRect(), s: getComputedStyle(e)}));
+  const drawn = [...svg.querySelectorAll("text, rect, path, line")].filter(e => !e.closest("defs"));
+  const order = drawn.map(e => ({e, r: e.getBoundingClientRect(), s: getComputedStyle(e)}));
   const shapes = order.filter(o => o.e.tagName != "text" && o.s.fill.startsWith("rgb"));
   order.forEach(({e, r, s}, place) => {
     if (e.tagName != "text") {
+      const wide = {left: r.left - 1, right: r.right + 1, top: r.top - 1, bottom: r.bottom + 1};
+      const hit = (box) => box.e.matches("rect.box, .bar path") && overlap(wide, box.r, 1.5);
       if (grids.includes(s.stroke) && (e.tagName == "line" || s.fill == "none"))
-        for (const box of order.slice(0, place))
-          if (box.e.matches("rect.box, .bar path") && overlap({left: r.left - 1, right: r.right + 1, top: r.top - 1, bottom: r.bottom + 1}, box.r, 1.5)) { found.push("a grid line lies over a box"); break; }
+        if (order.slice(0, place).some(hit)) found.push("a grid line lies over a box");
       return;
     }
     const text = e.textContent.trim();
     if (!text) return;
-    if (r.left < whole.left - 0.5 || r.right > whole.right + 0.5 || r.top < whole.top - 0.5 || r.bottom > whole.bottom + 0.5) found.push(`cut off: ${text}`);
+    if (r.left < whole.left - 0.5 || r.right > whole.right + 0.5 ||
+        r.top < whole.top - 0.5 || r.bottom > whole.bottom + 0.5) found.push(`cut off: ${text}`);
     if (parseFloat(s.fontSize) < least) found.push(`${s.fontSize}: ${text}`);
     const core = {left: r.left, right: r.right, top: r.top + 2, bottom: r.bottom - 2};
-    for (const other of texts) if (overlap(core, other.core, 1)) found.push(`'${text}' lies on '${other.text}'`);
+    for (const other of texts)
+      if (overlap(core, other.core, 1)) found.push(`'${text}' lies on '${other.text}'`);
     texts.push({core, text});
     let ground = [255, 255, 255];
-    for (const shape of shapes) if (order.indexOf(shape) < place && inside(shape.r, (r.left + r.right) / 2, (r.top + r.bottom) / 2)) ground = opaque(shape.e, ground);
+    const x = (r.left + r.right) / 2, y = (r.top + r.bottom) / 2;
+    for (const shape of shapes)
+      if (order.indexOf(shape) < place && inside(shape.r, x, y)) ground = opaque(shape.e, ground);
     const seen = ratio(colour(s.fill), ground);
     if (seen < contrast) found.push(`contrast ${seen.toFixed(1)}: ${text}`);
   });
@@ -93,10 +107,12 @@ def planted(svg):
         "cut off: planted": more('<text x="940" y="200">planted</text>'),
         "9px: planted": more('<text x="400" y="10" style="font: 9px sans-serif">planted</text>'),
         "contrast 1": more(
-            '<rect x="200" y="2" width="200" height="30" style="fill: #e6edf3"/><text x="210" y="28">planted</text>'
+            '<rect x="200" y="2" width="200" height="30" style="fill: #e6edf3"/><text x="210" '
+            'y="28">planted</text>'
         ),
         "a grid line": more(
-            '<rect class="box" x="600" y="2" width="100" height="30"/><line class="axis" x1="620" x2="620" y1="0" y2="300"/>'
+            '<rect class="box" x="600" y="2" width="100" height="30"/><line class="axis" x1="620" x2="620" '
+            'y1="0" y2="300"/>'
         ),
     }
 

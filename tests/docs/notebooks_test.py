@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Every notebook runs from its first cell to its last with nothing but docs/results beside it, from the root and from notebooks/, and what
-it keeps is what it prints and draws there: texts to the letter; of pictures that there are as many.
+"""Every notebook runs from its first cell to its last with nothing but docs/results beside it, from the root
+and from notebooks/, and what it keeps is what it prints and draws there: texts to the letter; of pictures
+that there are as many.
 
 exit  0 all is well; 1 it is not; 77 there is no matplotlib"""
 import base64
@@ -32,7 +33,10 @@ def differences(notebook, outputs):
     """Cells that keep something else than an execution gives; and those that say nothing."""
     for count, (cell, found) in enumerate(zip(notebooks.code_cells(notebook), outputs), start=1):
         if said_and_drawn(cell["outputs"]) != said_and_drawn(found):
-            yield f"code cell {count}: it keeps {said_and_drawn(cell['outputs'])}, and now gives {said_and_drawn(found)}; fix: python3 docs/render.py"
+            yield (
+                f"code cell {count}: it keeps {said_and_drawn(cell['outputs'])}, and now gives "
+                f"{said_and_drawn(found)}; fix: python3 docs/render.py"
+            )
         if not said_and_drawn(found)[0].strip():
             yield f"code cell {count}: it prints nothing"
         if any(

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What the programs say when something is wrong: docs/results/refusals.json, most of which docs/troubleshooting.md shows.
+"""What the programs say when something is wrong: docs/results/refusals.json, most of which
+docs/troubleshooting.md shows.
 
 usage: tests/docs/refusals.py [--check] [--programs build/cpu/bin] [NAME ...]
 
-Every command runs as it stands there, in a copy of the repository's start scripts whose build/cpu holds the programs; those about
-setting up and building on a machine of stand-ins, whose PATH has the tools that the case names and no others. --check
-writes nothing and exits 1 where a program says something else than the record, or ends with another code (ctest runs that).
+Every command runs as it stands there, in a copy of the repository's start scripts whose build/cpu holds the
+programs; those about setting up and building on a machine of stand-ins, whose PATH has the tools that the
+case names and no others. --check writes nothing and exits 1 where a program says something else than the
+record, or ends with another code (ctest runs that).
 """
 import argparse
 import dataclasses
@@ -38,8 +40,8 @@ class Case:
 
 # A machine on which everything is installed but LibTorch, whose wheel this Python "downloads".
 SMALL_TOOLS = (
-    "awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh sha256sum sleep sort tail timeout "
-    "touch tr"
+    "awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed "
+    "setpriv sh sha256sum sleep sort tail timeout touch tr"
 ).split()
 READY = {
     "uname": "[[ $1 == -s ]] && echo Linux || echo x86_64",
@@ -98,7 +100,8 @@ CASES = {
     "hang": Case(f"{TWO} -n 2 --steps 6 --watchdog 2 --inject hang@1,3"),
     "kill": Case(f"{TWO} -n 2 --steps 6 --inject kill@1,3"),
     "restart": Case(
-        f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject kill@1,3",
+        f"{TWO} -n 2 --steps 6 --save-every 2 --save-async off --checkpoints mine --max-restarts 3 --inject "
+        "kill@1,3",
         keep="^restart ",
     ),
 }
@@ -115,7 +118,8 @@ def steady(text):
 
 
 def machine(case, folder):
-    """A repository of its own, on a machine that has READY's tools as the case changes them. Returns it, and its PATH."""
+    """A repository of its own, on a machine that has READY's tools as the case changes them. Returns it, and
+    its PATH."""
     home = pathlib.Path(tempfile.mkdtemp(prefix="machine-", dir=folder.parent))
     place, path = home / "repository", home / "stand-ins"
     path.mkdir()
@@ -190,7 +194,8 @@ def main():
                 print(f"error: {name}: it is not refused with a message")
             elif args.check:
                 print(
-                    f"error: {name}: the record says {json.dumps(record.get(name), indent=1)}\n  fix: tests/docs/refusals.py"
+                    f"error: {name}: the record says {json.dumps(record.get(name), indent=1)}\n  fix: "
+                    "tests/docs/refusals.py"
                 )
             problems += args.check or not good
     if args.check and set(CASES) != set(record):

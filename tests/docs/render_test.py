@@ -51,7 +51,8 @@ def given(name, found):
 
 
 ONE_LESSON_ALONE = "runs that differ in more than the lesson, or of several GPUs"
-# A value of a record that is another, and how it stops the page: record, place of the value, mark, words, and the value where not any other does.
+# A value of a record that is another, and how it stops the page: record, place of the value, mark, words, and
+# the value where not any other does.
 STOPS = (
     ("lesson_01_order", ("ranks", "2", "bytes_sent"), "data-parallel-bytes", "not as predicted"),
     (
@@ -256,10 +257,14 @@ class Marks(unittest.TestCase):
         self.assertEqual(faults.unlisted(Page(PAGE), (ROOT / PAGE).read_text()), [])
 
     def test_a_value_is_computed_from_plans(self):
-        text = "<!-- value: four_blocks@2 2*P ,d -->0<!-- /value -->, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f -->0<!-- /value -->"
+        text = (
+            "<!-- value: four_blocks@2 2*P ,d -->0<!-- /value -->, <!-- value: tiny@2 "
+            "sent('02_zero1')/sent('04_zero3') .2f -->0<!-- /value -->"
+        )
         self.assertEqual(
             self.render(text).replace("<!-- /value -->", "").replace(" -->", ":"),
-            "<!-- value: four_blocks@2 2*P ,d:1,717,760, <!-- value: tiny@2 sent('02_zero1')/sent('04_zero3') .2f:0.13",
+            "<!-- value: four_blocks@2 2*P ,d:1,717,760, <!-- value: tiny@2 "
+            "sent('02_zero1')/sent('04_zero3') .2f:0.13",
         )
 
     def test_an_anchor_becomes_its_line(self):
@@ -317,7 +322,10 @@ class Checks(unittest.TestCase):
                 self.assertEqual(check(text), wrong)
 
     def test_commands(self):
-        text = "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 -->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
+        text = (
+            "a\n```sh\nls -l   # all\n\ncat a \\\n  b\n```\n<!-- commands: exit 75 "
+            "-->\n```sh\nfalse\n```\n<!-- commands: not run, takes an hour -->\n```sh\nsoak\n```\n"
+        )
         found = checks.commands_of("p.md", text)
         self.assertEqual(
             [(c.line, c.words, c.exit_code, c.not_run) for c in found],
@@ -356,7 +364,8 @@ class Checks(unittest.TestCase):
             self.assertEqual(
                 checks.broken_claims(),
                 [
-                    "what_the_numbers_hide.md: counting padding makes no better model of text: its record says otherwise"
+                    "what_the_numbers_hide.md: counting padding makes no better model of text: its record "
+                    "says otherwise"
                 ],
             )
 
@@ -381,7 +390,8 @@ class Checks(unittest.TestCase):
                 list(checks.problems_of_course({**pages, **wrong})),
                 [
                     "lessons/00_a/README.md: it allows an hour, README.md 1.5",
-                    "lessons/00_a/README.md: its '## Next' never links lessons/01_b/README.md, the next row of README.md",
+                    "lessons/00_a/README.md: its '## Next' never links lessons/01_b/README.md, the next row "
+                    "of README.md",
                     "lessons/01_b/README.md: it says no hours, README.md 2",
                     "lessons/01_b/README.md: there is no '## Next'",
                 ],
@@ -536,7 +546,10 @@ class Parts(unittest.TestCase):
 
     # A record names the values that its runs had, not the file: which one that was follows from their hash.
     def test_a_run_is_of_the_file_whose_values_it_had(self):
-        command = "lessons/01_data_parallel/run.sh -n 2 --steps 20 --set batch.micro=6 --set overlap=off --set optim.lr=0.004"
+        command = (
+            "lessons/01_data_parallel/run.sh -n 2 --steps 20 --set batch.micro=6 --set overlap=off --set "
+            "optim.lr=0.004"
+        )
         for name in plans.FILES:
             work = {**plans.workload(name), "steps": 20}
             work["batch"]["micro"], work["optim"]["lr"] = 6, 0.004
@@ -627,9 +640,11 @@ class Parts(unittest.TestCase):
             # The fastest setting with fp32 parameters, not the slowest, and not bf16.
             self.assertIn("| `a` | 1 | 120.0 | 1.143 | 1.008, stored |  |", text)
             self.assertIn("| `b x2` | 2 | 300.0 | 1.500 |  | 1.094, stored |", text)
-            # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP, lesson 02 over zero, lesson 04 over FSDP2's stored rate, both over lesson 01, scaling.
+            # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP,
+            # lesson 02 over zero, lesson 04 over FSDP2's stored rate, both over lesson 01, scaling.
             self.assertIn(
-                "Of 6 comparisons with peers and with one GPU 4 are below the aim; of 2 comparisons of lessons 02 to 04 with lesson 01 2 are below the aim ([which, and why]",
+                "Of 6 comparisons with peers and with one GPU 4 are below the aim; of 2 comparisons of "
+                "lessons 02 to 04 with lesson 01 2 are below the aim ([which, and why]",
                 text,
             )
             below = gpu_tables.gpu_margins(Page(PAGE))
@@ -667,7 +682,8 @@ class Parts(unittest.TestCase):
                 r"^Of 1 comparison with peers and with one GPU none is below the aim\.\n",
             )
 
-    # Attention is held against the best published kernel for its shape; a shape that nobody published against the best product, as the run was.
+    # Attention is held against the best published kernel for its shape; a shape that nobody published against
+    # the best product, as the run was.
     def test_attention_has_a_bound_of_its_own(self):
         op = {
             "op": "attention",
@@ -720,7 +736,8 @@ class Parts(unittest.TestCase):
         rows = {"a": row("1" * 12), "c": row("1" * 12, "2" * 12, "1" * 12)}
         with given("gpu_peers", {"rows": rows}):
             self.assertIn(
-                "`a`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), 222222222222 (1 round).",
+                "`a`: 111111111111; `c`: **rounds of more than one commit**, 111111111111 (2 rounds), "
+                "222222222222 (1 round).",
                 gpu_tables.gpu_commits(Page(PAGE)),
             )
 
@@ -814,7 +831,8 @@ class FrontPage(unittest.TestCase):
     def spans(self, step, row, what=""):
         return [span for span in step.spans if span.row == row and span.what.startswith(what)]
 
-    # What the lessons promise: units are computed in order, nothing is used before it is there, a link carries one thing at a time.
+    # What the lessons promise: units are computed in order, nothing is used before it is there, a link
+    # carries one thing at a time.
     def test_a_drawn_step_is_one_that_can_be(self):
         units = list(range(front_page.LAST + 1))
         for lesson in (lesson for lesson, *_ in front_page.ROWS if lesson < "05"):
@@ -954,7 +972,8 @@ class Tensor(unittest.TestCase):
         )
         text = tensor_tables.difference(self.PAGE, *files, "train_step")
         self.assertIn(
-            "-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  sum_replicated();\n   global_norm();",
+            "-  for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);\n+  "
+            "sum_replicated();\n   global_norm();",
             text,
         )
         self.assertNotIn("hashes_", text)
@@ -966,7 +985,8 @@ class Combined(unittest.TestCase):
     PAGE = Page("lessons/11_combined/README.md")
 
     def test_messages_along_each_axis(self):
-        """Of 12 blocks: ten for each block and micro-batch, and two at the first stage's end; one sum of what every tensor rank has; reduce-scatter and gather of both segments of each unit."""
+        """Of 12 blocks: ten for each block and micro-batch, and two at the first stage's end; one sum of what
+        every tensor rank has; reduce-scatter and gather of both segments of each unit."""
         for mesh, pair in combined.mesh_runs().items():
             stages, data, tensor = combined.shape_of(mesh)
             found, M = pair["run"]["ranks"][0]["measured"], 12 // (4 if mesh == "2x1x2" else 2) // data

@@ -1,4 +1,4 @@
-// What the checkers of exercises share: one verdict, said in the same form.
+// Shared by the checkers of exercises: one verdict, printed in the same form.
 #pragma once
 
 #include <stdexcept>
@@ -6,7 +6,8 @@
 
 namespace sc::exercise {
 
-/// What still separates the learner's code from the target. Lines after the first are indented when printed.
+/// The difference that remains between the learner's code and the target. Lines after the first are indented
+/// when printed.
 class NotReached : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -130,7 +130,7 @@ bool crashes_before(const Content& old, std::int64_t point, const CrashLoss& los
   return !ended;
 }
 
-/// On a disk that takes no more bytes from write `nth` on. False: it needed no more.
+/// Runs on a disk that accepts no more bytes from write `nth` on. False: there were fewer writes.
 bool fills_the_disk(const Content& old, std::int64_t nth) {
   const Attempt attempt(old);
   FaultyFileOps full(*attempt.disk, {.op = FileOp::write, .nth = nth, .error = ENOSPC, .lasting = true});

@@ -16,7 +16,7 @@
 namespace sc::exercise {
 namespace {
 
-/// What a rank did, seen from outside.
+/// What a rank did, as seen from outside.
 struct Rank01 {
   std::map<const void*, std::pair<std::int64_t, std::int64_t>> handed_out;  // by tokens: (step, micro-batch)
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
@@ -186,7 +186,7 @@ std::string check_results(const std::vector<Rank01>& ranks, const std::vector<do
   if (ranks[0].losses.size() != losses.size())
     return missing(
         5, "rank 0 logged " + std::to_string(ranks[0].losses.size()) + " losses, one a step is right");
-  // What is logged depends on the other points, too.
+  // The logged values depend on the other points too.
   for (std::size_t step = 0; all_else_is_right && step < losses.size(); ++step) {
     if (ranks[0].losses[step] == losses[step]) continue;
     return missing(5, "the loss of step " + std::to_string(step) + " is logged as " +

@@ -14,7 +14,7 @@
 
 namespace sc::exercise {
 
-/// What the plan must keep to.
+/// The limits that the plan must keep.
 struct FitsLimits {
   int ranks = 4;
   Bytes device{22'000'000'000};  // 24 GB less 2 GB for what no plan has: CUDA, NCCL, libraries' scratch
@@ -48,7 +48,7 @@ FitsAnswer read_answer(const std::string& json, const std::string& name);
 /// A text for each limit that is missed, with by how much and by which purposes. Empty: the answer is right.
 std::vector<std::string> missed_limits(const FitsAnswer& answer);
 
-/// What a rank of that lesson holds at most on its GPU, one of four, with that workload and the lesson's
+/// The most that a rank of that lesson, one of four, holds on its GPU with that workload and the lesson's
 /// defaults.
 Bytes device_bytes(const StrategyPlans& lesson, const Workload& workload);
 

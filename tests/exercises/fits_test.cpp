@@ -15,7 +15,7 @@
 namespace sc::exercise {
 namespace {
 
-// What may change; as it is here, the solution.
+// The keys that may change; the defaults are the solution.
 struct Keys {
   std::string parameters = "sharded", update = "exact";
   int prefetch = 1, micro = 24;

@@ -76,7 +76,7 @@ Statistics statistics(const Rows& rows, std::int64_t row, int rank, Of of) {
   return s;
 }
 
-/// What a learner may have found instead, and what it comes from.
+/// A wrong result that a learner may get, and its cause.
 struct Mistake {
   const char* what;
   Of max, sum;

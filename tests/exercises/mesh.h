@@ -13,7 +13,8 @@ namespace sc::exercise {
 
 /// Two nodes of four GPUs: ranks 0 to 3 and 4 to 7.
 inline constexpr int kMeshRanks = 8, kMeshNode = 4;
-/// Of each GPU's 24 GB; 2 GB are for what no plan has: CUDA, NCCL, libraries' scratch.
+/// The limit for the plan on each GPU of 24 GB; 2 GB are for CUDA, NCCL and libraries' scratch, which no plan
+/// contains.
 inline constexpr Bytes kMeshDevice{22'000'000'000};
 
 /// A GPT and a step's rows of 1024 tokens, to be laid on them with the lesson's defaults.
@@ -24,7 +25,7 @@ struct MeshCase {
 inline constexpr std::array<MeshCase, 3> kMeshCases = {
     {{48, 25, 1600, 96, 24}, {48, 25, 1600, 1920, 24}, {42, 32, 4096, 4096, 2}}};
 
-/// What a mesh comes to, by the plans of its ranks.
+/// The properties of a mesh, from the plans of its ranks.
 struct Laid {
   std::string mesh;
   int fullest = 0;                      // the rank that holds most
@@ -39,7 +40,7 @@ Laid lay(const MeshCase& question, const std::string& mesh);
 /// All meshes of eight ranks that fit, least bytes between the nodes first.
 std::vector<Laid> all_that_fit(const MeshCase& question);
 
-/// What is wrong with the mesh. Empty: none that fits sends less between the nodes.
+/// What is wrong with the mesh. Empty: no mesh that fits sends less between the nodes.
 std::string missed(const MeshCase& question, const std::string& mesh);
 
 }  // namespace sc::exercise

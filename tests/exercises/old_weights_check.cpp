@@ -37,7 +37,7 @@ Weights updated(Weights weights, const Weights& grads) {
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/// By the lesson's table.
+/// The version by the lesson's table.
 int version_by_formula(const StagePlace& place, int k) {
   const int last = place.stages - 1, n = place.update_every;
   if (place.versions == VersionRule::two_buffers) return std::max(0, k / n - 1);

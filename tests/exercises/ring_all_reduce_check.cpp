@@ -10,7 +10,7 @@
 namespace sc::exercise {
 namespace {
 
-// Of very different sizes, so that another order of summation gives other bits.
+// Values of very different sizes, so that another order of summation gives other bits.
 float value(std::int64_t rank, std::int64_t i) {
   return static_cast<float>(std::sin(static_cast<double>(7 * rank + 3 * i + 1)) *
                             std::pow(10.0, static_cast<double>((rank + i) % 7 - 3)));
@@ -22,7 +22,7 @@ at::Tensor start(std::int64_t rank, std::int64_t n) {
   return t;
 }
 
-/// What every rank must hold: slice j summed in the order of ranks j, j + 1, ...
+/// The result on every rank: slice j is summed in the order of ranks j, j + 1, ...
 at::Tensor expected(int ranks, std::int64_t n) {
   at::Tensor sum = at::empty({n}, at::kFloat);
   for (int j = 0; j < ranks; ++j) {

@@ -13,7 +13,7 @@
 namespace sc::exercise {
 namespace {
 
-/// Where a rank stands along each axis.
+/// A rank's coordinates on the axes.
 struct Place {
   Place(const MeshPlace& mesh, int of)
       : rank(of),
@@ -43,7 +43,7 @@ bool share_ends(const Place& a, const Place& b) {
   return a.end && b.end && a.replica == b.replica && a.part == b.part;
 }
 
-// What makes a and b different.
+// The axes on which a and b differ.
 std::string apart(const Place& a, const Place& b) {
   if (a.part != b.part) return "have different parts of each matrix";
   return a.replica != b.replica ? "read different rows" : "are of different stages";
@@ -113,7 +113,7 @@ std::string relation(const Place& mine, const Place& other) {
   return share_ends(mine, other) ? "at the other end" : "of another stage";
 }
 
-// What is wrong with one element of a slice; empty: nothing.
+// What is wrong with one element of a slice; empty if nothing is.
 std::string wrong_sum(const Kind& kind, const MeshPlace& mesh, double value, std::int64_t element) {
   const double counts = value / static_cast<double>(element + 1);
   if (std::isnan(value)) return "was not written";

@@ -55,7 +55,7 @@ std::vector<Batch> micro_batches(std::int64_t step) {
   return batches;
 }
 
-// What many training loops do instead, for the step's gradient that a wrong answer is compared with.
+// The gradient that many training loops compute instead, to recognise this mistake.
 at::Tensor mean_of_means(const std::vector<Batch>& batches) {
   TinyGpt model(tiny_workload(), WorldSize{1});
   model.init(kSeed);

@@ -29,7 +29,7 @@ std::string to_text(const Question& q) {
          ", stage " + std::to_string(q.stage) + ", micro-batch " + std::to_string(q.microbatch);
 }
 
-// What a rank of lesson 08 executes.
+// The version that a rank of lesson 08 uses.
 int version_of(const Question& q, Kind kind) {
   const bool two = q.versions == VersionRule::two_buffers;
   const pipedream::Windows windows({.family = two ? Family::two_bw : Family::pipedream,

@@ -57,7 +57,7 @@ class OneDevice {
       write = Write::accumulate;
     }
   }
-  /// What of a tensor's gradient belongs on the rank whose layout has `part` of it.
+  /// The part of a tensor's gradient that belongs on the rank whose layout has `part` of the tensor.
   [[nodiscard]] at::Tensor part_of(int unit, const ParamTensor& part) {
     const std::int64_t begin = layout_.unit(unit).sharded_begin + layout_.find(unit, part.name)->offset;
     at::Tensor out = at::empty({part.numel()}, at::kFloat);

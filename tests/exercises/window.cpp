@@ -26,7 +26,7 @@ InfinityOptions options(const WindowCase& window) {
   return options;
 }
 
-/// Its transfers pass one behind the other.
+/// A disk that carries out its transfers one after another.
 class Disk {
  public:
   explicit Disk(double mbps) : bytes_per_second_(1e6 * mbps) {}

@@ -21,15 +21,15 @@ struct WindowCase {
 /// The pieces' elements, in order.
 std::vector<std::int64_t> pieces_of(const WindowCase& window);
 
-/// By the lesson's plan: host memory of states, gradients and parameters on their way, pinned or not.
+/// Host memory of states, gradients and parameters in flight, pinned or not, from the lesson's plan.
 Bytes window_bytes(const WindowCase& window);
 
-/// By the lesson's order (states_on_disk.h): seconds per update where updates follow each other, nothing
-/// waits for the device, and the disk moves one transfer after another.
+/// Seconds per update by the lesson's order (states_on_disk.h), if updates follow each other, nothing waits
+/// for the device, and the disk carries out one transfer after another.
 double seconds_per_update(const WindowCase& window);
 
-/// The same in one line, which holds for one buffer and from three buffers on: the sum, and the longer of the
-/// two.
+/// seconds_per_update() as a formula for one buffer (the sum of both times), and for three or more (the
+/// longer of the two).
 double seconds_by_formula(const WindowCase& window);
 
 }  // namespace sc::exercise

@@ -16,8 +16,8 @@
 
 namespace sc::exercise {
 
-/// What every rank waits for. Between two operations a rank is neither waiting nor done, and so can still
-/// move others.
+/// Knows what every rank waits for. Between two operations a rank is neither waiting nor done, so it can
+/// still move others.
 class RankWatch {
  public:
   explicit RankWatch(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
@@ -39,7 +39,7 @@ class RankWatch {
     one(rank).done = true;
     return stuck();
   }
-  /// Empty if there was none.
+  /// The report of a hang; empty if there was none.
   [[nodiscard]] const std::string& hang() const { return hang_; }
 
  private:

@@ -25,7 +25,7 @@ class World {
   ///   Errors  NotReached naming who waits for what if they hang, or if a ticket was dropped without a wait;
   ///           else what the first rank threw.
   void run(const std::function<void(RecordingCommunicator& comm)>& body);
-  /// The same, and by rank what `body` has returned.
+  /// Runs `body` on every rank, and returns its results by rank.
   template <class Body>
   auto each(const Body& body) {
     std::vector<std::invoke_result_t<Body, RecordingCommunicator&>> results(comms_.size());
@@ -34,12 +34,12 @@ class World {
   }
 
   [[nodiscard]] int size() const { return static_cast<int>(comms_.size()); }
-  /// Of all that a rank has issued in phase "train".
+  /// The operations that a rank issued in phase "train".
   [[nodiscard]] CommPlan issued(int rank) const {
     return comms_[static_cast<std::size_t>(rank)]->recorded("train", 0);
   }
-  /// Of a watched rank: peers of its sends, and of its receives, of at least one element, in order; and the
-  /// waits that it has begun.
+  /// A watched rank's peers of sends, and of receives, of at least one element, in order; and the waits that
+  /// it began.
   struct Traffic {
     std::vector<int> to, from;
     std::int64_t waits = 0;
@@ -53,7 +53,7 @@ class World {
   std::vector<std::unique_ptr<RecordingCommunicator>> comms_;
 };
 
-/// What one rank computes, and how far communication had come before each of it.
+/// The computations of one rank, and how far communication had come before each of them.
 class Moments {
  public:
   struct Moment {
@@ -62,8 +62,9 @@ class Moments {
   };
   Moments(const World& world, RecordingCommunicator& comm) : world_(world), comm_(comm) {}
   void note(int computed);
-  /// They are `last`, ..., 1, 0, and judge(number, moment, "before unit 2 was computed, ") has no objection.
-  ///   name  of what is computed: "unit"
+  /// Requires that the moments are `last`, ..., 1, 0, and that judge(number, moment, "before unit 2 was
+  /// computed, ") has no objection.
+  ///   name  of what is computed, e.g. "unit"
   void require_descent(int last, const std::string& where, const std::string& name,
                        const std::function<void(int, const Moment&, const std::string&)>& judge) const;
 

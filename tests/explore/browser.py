@@ -1,4 +1,5 @@
-"""Chromium by its own protocol over a pipe: a page at any width, what it asked for, and what it says once it is done."""
+"""Chromium by its own protocol over a pipe: a page at any width, what it asked for, and what it says once it
+is done."""
 import json
 import os
 import select
@@ -112,7 +113,8 @@ class Browser:
         )
 
     def opened(self, address, width, done, seconds=120):
-        """The value of the expression `done` once it is there; of this page's events, the requests and errors."""
+        """The value of the expression `done` once it is there; of this page's events, the requests and
+        errors."""
         self.events = []
         self.call("Page.navigate", url="about:blank")
         self.call(

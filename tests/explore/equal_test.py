@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The engine of docs/explore/index.html answers as the native programs do, to the byte: plans of lessons, schedules, choose, and what they
-refuse. Asked in a browser, as the page asks. usage: equal_test.py BIN [--points N] [NAME ...]. Exit 77: there is no chromium.
+"""The engine of docs/explore/index.html answers as the native programs do, to the byte: plans of lessons,
+schedules, choose, and what they refuse. Asked in a browser, as the page asks. usage: equal_test.py BIN
+[--points N] [NAME ...]. Exit 77: there is no chromium.
 """
 
 import json

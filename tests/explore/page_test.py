@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""docs/explore/index.html in a real browser: it checks itself under #selftest, at a wide and a narrow window, and asks for nothing from anywhere;
-this test plants mistakes that it must find. usage: page_test.py [NAME ...]. Exit 77: there is no chromium.
+"""docs/explore/index.html in a real browser: it checks itself under #selftest, at a wide and a narrow window,
+and asks for nothing from anywhere; this test plants mistakes that it must find. usage: page_test.py [NAME
+...]. Exit 77: there is no chromium.
 """
 
 import json
@@ -65,7 +66,8 @@ class Page(unittest.TestCase):
             (
                 "#view=schedule&s.stages=64&s.microbatches=512",
                 "schedule-said",
-                "--microbatches 512error: schedule: 32,768 forwards in all .*, and this page draws 4,096\n  fix: ",
+                "--microbatches 512error: schedule: 32,768 forwards in all .*, and this page draws 4,096\n  "
+                "fix: ",
             ),
             (
                 "#ranks=4&lesson=04_zero3&04_zero3.prefetch=0",
@@ -151,7 +153,9 @@ class Page(unittest.TestCase):
             (
                 "curves and counts differ",
                 'timeline = result.code ? null : JSON.parse(file("timeline.json"));',
-                'timeline = result.code ? null : JSON.parse(file("timeline.json")); timeline?.per_stage.forEach(stage => stage.alive.pop() && (stage.alive = stage.alive.slice(0, 1)));',
+                'timeline = result.code ? null : JSON.parse(file("timeline.json")); '
+                "timeline?.per_stage.forEach(stage => stage.alive.pop() && (stage.alive = "
+                "stage.alive.slice(0, 1)));",
             ),
             ("wider than the window", "<body>", '<body><div style="width:2000px">wide</div>'),
             (

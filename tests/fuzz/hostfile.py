@@ -1,5 +1,5 @@
-"""Files of hosts, which bash reads: hostfile_trouble (common/setup/ending.sh) against what this file says of 300
-damaged ones.
+"""Files of hosts, which bash reads: hostfile_trouble (common/setup/ending.sh) against what this file says of
+300 damaged ones.
 
 usage: hostfile.py [--seed N]
 """

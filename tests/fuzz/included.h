@@ -1,4 +1,4 @@
-// What the sources include, for one precompiled header (CMakeLists.txt).
+// The includes of the sources, for one precompiled header (CMakeLists.txt).
 #pragma once
 
 #include <spdlog/fmt/fmt.h>

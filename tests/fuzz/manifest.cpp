@@ -1,6 +1,6 @@
-// What stands in a checkpoint's manifest behind its sum, which is no secret and is put before the input here.
-// What is taken is written, and read back equal. The same for the sums of one file on their way to the
-// manifest.
+// Fuzzes a checkpoint's manifest after its checksum, which is no secret and is put before the input here. An
+// accepted manifest is written and read back, and must be equal. Does the same with the sums of one file on
+// their way to the manifest.
 #include "common/storage/checkpoint/manifest.h"
 
 #include "tests/fuzz/support.h"

@@ -9,7 +9,7 @@
 #include "tests/fuzz/support.h"
 
 #ifndef STAGECRAFT_FUZZ_REPLAY
-// In the place of options.cpp, whose command line takes longer to compile than all else that is needed here.
+// Replaces options.cpp, whose command line takes longer to compile than everything else here.
 std::string_view sc::prepare::name_of(Format /*format*/) { return "a format"; }
 #endif
 

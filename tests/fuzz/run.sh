@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Fuzz targets of all readers of files from elsewhere, under the address and undefined-behaviour sanitizers: each reads its corpus, then
-# inputs made from it. Built by clang into build/fuzz.
+# Fuzz targets of all readers of files from elsewhere, under the address and undefined-behaviour sanitizers:
+# each reads its corpus, then inputs made from it. Built by clang into build/fuzz.
 #   usage  tests/fuzz/run.sh [--seconds N] [TARGET...]
 #     --seconds N   so long a target, on one core; without it: 250 inputs, from a fixed seed
 #     TARGET        tests/fuzz/TARGET.cpp; without one: all
-#   exit   0 nothing was found; 1 an input that breaks a rule, kept in build/fuzz/found; 64 usage; 77 clang-14 is missing (ctest: skipped)
+#   exit   0 nothing was found; 1 an input that breaks a rule, kept in build/fuzz/found; 64 usage; 77 clang-14
+#          is missing (ctest: skipped)
 # Inputs that reach new code stay in build/fuzz/grown/TARGET, where a longer run goes on.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
@@ -14,7 +15,8 @@ seconds='' targets=()
 while (($#)); do
   case $1 in
     --seconds)
-      [[ ${2:-} =~ ^[0-9]{1,6}$ ]] || die "$exit_usage" "--seconds" "'${2:-}' is not a number" "tests/fuzz/run.sh --seconds 600 manifest"
+      [[ ${2:-} =~ ^[0-9]{1,6}$ ]] ||
+        die "$exit_usage" "--seconds" "'${2:-}' is not a number" "tests/fuzz/run.sh --seconds 600 manifest"
       seconds=$((10#$2))
       shift
       ;;
@@ -24,7 +26,8 @@ while (($#)); do
       ;;
     /*) ;; # ctest's build folder
     *)
-      [[ -d tests/fuzz/corpus/$1 ]] || die "$exit_usage" "$1" "no fuzz target" "one of: $(cd tests/fuzz/corpus && echo *)"
+      [[ -d tests/fuzz/corpus/$1 ]] ||
+        die "$exit_usage" "$1" "no fuzz target" "one of: $(cd tests/fuzz/corpus && echo *)"
       targets+=("$1")
       ;;
   esac
@@ -45,10 +48,12 @@ build_targets() {
   fi
   # ccache takes a file with a precompiled header only if told that it may.
   CCACHE_BASEDIR=$root CCACHE_SLOPPINESS=pch_defines,time_macros \
-    ninja -C build/fuzz -j "$(jobs_for_build)" "$@" >build/fuzz/build.log || { grep -A 20 '^FAILED' build/fuzz/build.log; return 1; }
+    ninja -C build/fuzz -j "$(jobs_for_build)" "$@" >build/fuzz/build.log ||
+    { grep -A 20 '^FAILED' build/fuzz/build.log; return 1; }
 }
 
-# fuzz TARGET: a line; all output where something is found, or where no input is taken, or none refused: that would test nothing.
+# fuzz TARGET: a line; all output where something is found, or where no input is taken, or none refused: that
+# would test nothing.
 fuzz() {
   local target=$1 log=build/fuzz/$1.log status=0
   local -a options=(-timeout=60 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=4096 -print_final_stats=1
@@ -64,10 +69,12 @@ fuzz() {
   mkdir -p build/fuzz/found "$grown"
   if [[ -f tests/fuzz/$target.dict ]]; then options+=("-dict=tests/fuzz/$target.dict"); fi
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    "build/fuzz/$target" "${options[@]}" "$grown" "tests/fuzz/corpus/$target" >"$log" 2>&1 </dev/null || status=$?
+    "build/fuzz/$target" "${options[@]}" "$grown" "tests/fuzz/corpus/$target" \
+    >"$log" 2>&1 </dev/null || status=$?
   if ((status)) || ! grep -qE '^[1-9][0-9]* taken, [1-9][0-9]* refused$' "$log"; then
     tail -n 60 "$log"
-    say "$target: FAILED (exit $status); the input, if one was kept: build/fuzz/found/$target-*; all output: $log"
+    say "$target: FAILED (exit $status); the input, if one was kept: build/fuzz/found/$target-*;" \
+      "all output: $log"
     return 1
   fi
   say "$target: $(grep -E ' taken, .* refused$' "$log")"

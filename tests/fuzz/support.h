@@ -1,4 +1,4 @@
-// What all fuzz targets do with an input: a reader takes it, or refuses it with its own error and does
+// What all fuzz targets do with an input: a reader accepts it, or refuses it with its own error and does
 // nothing else.
 #pragma once
 
@@ -35,7 +35,7 @@ struct Counts {
 };
 Counts counts();
 
-/// What `read` returns; nothing where it refuses. Any other exception leaves, and is a find.
+/// The result of `read`; empty if it refuses. Any other exception passes, and is a find.
 template <class Refusal = InputError, class Read>
 auto taken(Read read) {
   std::optional<decltype(read())> result;

@@ -20,7 +20,7 @@ std::map<std::string, std::string> texts_of(const Workload& workload) {
   return texts;
 }
 
-// Whose text may be shorter than they are.
+// Numbers whose text may be shorter than they are.
 auto numbers_of(const Workload& w) {
   const OptimConfig& o = w.optim;
   return std::tuple(o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, o.min_lr_fraction, w.steps,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What tests/gpu/other_architectures.sh found: compare_bits.py SCRATCH OUT COMMIT GPU writes OUT/gpu_other_architectures.json and prints it in short.
+"""What tests/gpu/other_architectures.sh found: compare_bits.py SCRATCH OUT COMMIT GPU writes
+OUT/gpu_other_architectures.json and prints it in short.
 
-SCRATCH has steps.tsv, a log of each step, the outputs of kernel_bits in machine_code/, ptx/ and forced/, and records of lesson 00 in run_machine_code/ and run_ptx/.
-Exit 1 where a comparison could not be made."""
+SCRATCH has steps.tsv, a log of each step, the outputs of kernel_bits in machine_code/, ptx/ and forced/, and
+records of lesson 00 in run_machine_code/ and run_ptx/. Exit 1 where a comparison could not be made."""
 import json
 import math
 import pathlib
@@ -75,7 +76,8 @@ def main():
         for output, one in list(found.get("different", {}).items())[:20]:
             print(f"  differs: {output}: {json.dumps(one)}")
     print(
-        f"PTX: {result['bits_machine_code']!r} {result['bits_ptx']!r} {result['bits_forced']!r}; losses equal: {result['losses_equal']}"
+        f"PTX: {result['bits_machine_code']!r} {result['bits_ptx']!r} {result['bits_forced']!r}; losses "
+        f"equal: {result['losses_equal']}"
     )
     return 1 if any("error" in found for found in result["kernels"].values()) else 0
 

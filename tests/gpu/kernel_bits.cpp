@@ -55,7 +55,7 @@ class Case {
     return numbers<__half>(n, __float2half_rn);
   }
   float* floats(std::int64_t n) { return static_cast<float*>(input(DType::f32, n)); }
-  /// In [0, below).
+  /// Random tokens in [0, below).
   std::int64_t* tokens(std::int64_t n, std::int64_t below) {
     std::vector<std::int64_t> host(static_cast<std::size_t>(n));
     for (std::int64_t& token : host)

@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: do kernels compiled for another architecture compute the same? Builds three times, for PTX of 8.0 alone,
-# as everybody builds, and for 8.6 alone, in a folder of its own; takes some minutes on 16 cores.
-#   usage  tests/gpu/other_architectures.sh [OUT [COMMIT]]     OUT gets gpu_other_architectures.json and steps.log (default
-#                                                              build/other_architectures); COMMIT where there is no git
-#   checks 1 the tests of our kernels, and a run of lesson 00, by PTX of 8.0, which the driver compiles for this GPU
-#          2 every kernel's output: machine code of this GPU against PTX of 8.0 (CUDA_FORCE_PTX_JIT=1), bit for bit
+# On a machine with a GPU: do kernels compiled for another architecture compute the same? Builds three times,
+# for PTX of 8.0 alone, as everybody builds, and for 8.6 alone, in a folder of its own; takes some minutes on
+# 16 cores.
+#   usage  tests/gpu/other_architectures.sh [OUT [COMMIT]]
+#     OUT     gets gpu_other_architectures.json and steps.log (default build/other_architectures)
+#     COMMIT  what the result names where there is no git
+#   checks 1 the tests of our kernels, and a run of lesson 00, by PTX of 8.0, which the driver compiles for
+#            this GPU
+#          2 every kernel's output: machine code of this GPU against PTX of 8.0 (CUDA_FORCE_PTX_JIT=1), bit
+#            for bit
 #          3 lesson 00's losses: the same two
 #          4 a build without kernels for this GPU ends with 69, and says what it has
 #   exit   0 all as expected, differences of 2 and 3 aside: they are named; 1 something else; 69 no GPU
-# LibTorch's own kernels bring no PTX that CUDA_FORCE_PTX_JIT could compile here: only 2, which runs none of them, is made that way.
+# LibTorch's own kernels bring no PTX that CUDA_FORCE_PTX_JIT could compile here: only check 2, which runs
+# none of them, sets that variable.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 cd "$root" || exit 1
-gpu_visible || die "$exit_missing" "$0" "no GPU is visible on this machine" "run it where nvidia-smi -L names one"
+gpu_visible ||
+  die "$exit_missing" "$0" "no GPU is visible on this machine" "run it where nvidia-smi -L names one"
 out=${1:-build/other_architectures} folder=build/cuda_architectures
 mkdir -p "$out" "$folder"
 rm -f "$out/steps.log"
@@ -24,7 +30,8 @@ export CUDACXX CUDA_CACHE_PATH=$scratch/cache OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLO
 jobs=$(jobs_for_build)
 failed=0
 
-# step NAME COMMAND...: what it prints stands in SCRATCH/NAME.log and at the end of OUT/steps.log, its end and seconds in steps.tsv.
+# step NAME COMMAND...: what it prints stands in SCRATCH/NAME.log and at the end of OUT/steps.log, its exit
+# code and seconds in steps.tsv.
 step() {
   local name=$1 began=$SECONDS status=0
   shift
@@ -43,11 +50,13 @@ must() {
 build_for() {
   local architectures=$1
   shift
-  cmake --preset cuda -B "$folder" -DCMAKE_CUDA_ARCHITECTURES="$architectures" && ninja -C "$folder" -j "$jobs" "$@"
+  cmake --preset cuda -B "$folder" -DCMAKE_CUDA_ARCHITECTURES="$architectures" &&
+    ninja -C "$folder" -j "$jobs" "$@"
 }
 lesson() {
-  "$folder/bin/00_one_device" --device cuda --workload tests/workloads/four_blocks.json --strategy lessons/00_one_device/config.json \
-    --ops deterministic --set precision.dtype=bf16 --steps 20 --out "$scratch/run_$1"
+  "$folder/bin/00_one_device" --device cuda --workload tests/workloads/four_blocks.json \
+    --strategy lessons/00_one_device/config.json --ops deterministic --set precision.dtype=bf16 \
+    --steps 20 --out "$scratch/run_$1"
 }
 test_program() { "$(find "$folder/tests" -name "$1" -type f)"; }
 bits() { "$folder/tests/gpu/kernel_bits" "$scratch/$1"; }
@@ -68,7 +77,8 @@ must build_for_86 build_for 86-real 00_one_device
 if [[ $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1) != 8.[6-9] ]]; then
   status=0
   step lesson_for_86 lesson for_86 || status=$?
-  if [[ $status != "$exit_missing" ]] || ! grep -q "kernels for the CUDA architectures 86-real alone" "$scratch/lesson_for_86.log"; then
+  if [[ $status != "$exit_missing" ]] ||
+    ! grep -q "kernels for the CUDA architectures 86-real alone" "$scratch/lesson_for_86.log"; then
     failed=1
     tail -n 25 "$scratch/lesson_for_86.log"
   fi

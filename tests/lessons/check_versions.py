@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Lesson 08 against PyTorch: each rule of weight versions, computed by autograd in fp64 from the weights, the tokens and the workload alone.
+"""Lesson 08 against PyTorch: each rule of weight versions, computed by autograd in fp64 from the weights, the
+tokens and the workload alone.
 
   .deps/oracle/bin/python tests/lessons/check_versions.py build/cpu/bin
 
-Runs 08_weight_versions under each rule on random GPT-2 weights and compares what it saves with all four computations. Prints a table
-of the largest differences of any weight, rules of the program down, rules of PyTorch across; exit 1 unless every entry of the diagonal is
-100 times smaller than the others of its row, and losses and norms agree. Needs the oracle packages (setup.sh --oracle).
+Runs 08_weight_versions under each rule on random GPT-2 weights and compares what it saves with all four
+computations. Prints a table of the largest differences of any weight, rules of the program down, rules of
+PyTorch across; exit 1 unless every entry of the diagonal is 100 times smaller than the others of its row, and
+losses and norms agree. Needs the oracle packages (setup.sh --oracle).
 """
 import json
 import math
@@ -27,7 +29,8 @@ RULES = ("none", "stash", "vertical_sync", "two_buffers")
 # (stages, micro-batches, updates every, steps, split); 0: every micro-batch, with two_buffers once a step
 CASES = ((2, 2, 0, 3, (2, 2)), (3, 6, 3, 3, (1, 2, 1)))
 LAYERS, HEADS, WIDTH, LENGTH, VOCAB, ROWS, SEED = 4, 2, 32, 16, 257, 2, 11
-# eps: far above the rounding of a gradient, so that an element whose gradient is zero by construction (a key's bias) does not move by noise.
+# eps: far above the rounding of a gradient, so that an element whose gradient is zero by construction (a
+# key's bias) does not move by noise.
 OPTIM = {
     "lr": 0.02,
     "beta1": 0.9,
@@ -68,8 +71,8 @@ def random_weights():
 
 
 def mean_loss(tokens, targets, read, again):
-    """The value is that of the weights `read`. In the gradients stand `again`'s, which backward finds: with versions=none newer ones.
-    Both are functions of a name; every layer is linear in its weights."""
+    """The value is that of the weights `read`. In the gradients stand `again`'s, which backward finds: with
+    versions=none newer ones. Both are functions of a name; every layer is linear in its weights."""
 
     def layer(f, x, *names):
         y = f(x, *(again(name) for name in names))
@@ -140,7 +143,8 @@ def learning_rate(update, updates):
 
 
 def compute(rule, weights, text, case):
-    """(weights, [(loss, norm) of every step]) by the rule's formula: which version micro-batch k reads on stage s."""
+    """(weights, [(loss, norm) of every step]) by the rule's formula: which version micro-batch k reads on
+    stage s."""
     stages, micro_batches, every, steps, split = case
     every = every or (micro_batches if rule == "two_buffers" else 1)
     updates, lag = steps * micro_batches // every, -(-(stages - 1) // every)
@@ -238,7 +242,8 @@ def run(rule, case, folder):
 def check(case, weights, text, folder):
     computed = {rule: compute(rule, weights, text, case) for rule in RULES}
     print(
-        f"{case[0]} stages, {case[1]} micro-batches, an update every {case[2] or 'auto'}, {case[3]} steps\n{'':14}",
+        f"{case[0]} stages, {case[1]} micro-batches, an update every {case[2] or 'auto'}, {case[3]} "
+        f"steps\n{'':14}",
         *(f"{rule:>13}" for rule in RULES),
     )
     good = True

@@ -21,7 +21,7 @@ struct Ranks {
   Workload workload;
   typename S::Options options;
   std::vector<std::int64_t> steps = {4};
-  /// Then it has to be a mistake, and what comes next says no more.
+  /// After a hang, which must be a planted mistake, later results mean nothing.
   static inline std::atomic<bool> hung = false;
 
   std::vector<std::string> compare(const std::function<void(int rank, S&)>& damage,
@@ -56,7 +56,7 @@ struct Ranks {
     return found;
   }
 
-  /// As above, and the ranks that found something all say `message`.
+  /// Runs the case, and requires that the ranks that found something all say `message`.
   void expect(const std::function<void(int rank, S&)>& damage, const std::set<int>& throwing,
               const std::string& message = "") const {
     ASSERT_FALSE(hung) << "ranks waited for each other";
@@ -136,7 +136,8 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
   }
 }
 
-// Of two that differ the first is named, and ranks that differ alike differ.
+// Of two damaged copies the first is named; ranks whose copies differ in the same way still differ from rank
+// 0.
 TEST(DataParallelCopies, TheFirstThatDiffersIsNamed) {
   const Ranks<DataParallel> ranks{4, workload(), {.bucket = {}, .verify_replicas = 1}};
   const auto on = [](const std::set<int>& odd) {

@@ -99,7 +99,7 @@ TEST(DataParallel, AccumulationSynchronisesOnce) {
   }
 }
 
-// Of the units with elements in `range` the one that backward completes last: the lowest.
+// The unit with elements in `range` that backward completes last: the one with the lowest number.
 int last_complete(const ParamLayout& layout, Range range) {
   int unit = 0;
   while (range.begin >= layout.unit(unit).sharded_begin + layout.unit(unit).sharded_size) ++unit;

@@ -15,7 +15,7 @@
 namespace sc::test {
 namespace {
 
-// Nothing of it needs padding, on four ranks or as a quarter of every matrix.
+// Sizes that need no padding, on four ranks or with every matrix cut into quarters.
 constexpr std::int64_t L = 8, d = 256, V = 512, C = 128, kHeads = 4, kTokens = 128;
 constexpr std::int64_t kMatrices = 12 * d * d, kVectors = 13 * d;  // of a block
 constexpr std::int64_t P = (V + C) * d + L * (kMatrices + kVectors) + 2 * d;
@@ -45,7 +45,7 @@ MemoryPlan plan_of(const Asked& asked) {
   return plan;
 }
 
-/// Of all buffers of that name, wherever they lie.
+/// The bytes of all buffers with that name, at any place.
 std::int64_t held(const MemoryPlan& plan, const std::string& name) {
   Bytes sum;
   for (const Buffer& buffer : plan.items())

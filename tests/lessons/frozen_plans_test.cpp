@@ -41,8 +41,8 @@ std::vector<Frozen> frozen_plans() {
   return all;
 }
 
-/// Of the words "4 1 nccl": so many ranks, which of them, and how they communicate, which says where they
-/// are.
+/// The shape for words such as "4 1 nccl": the number of ranks, the rank, and the communicator, which implies
+/// the device.
 RunShape shape_of(const Frozen& frozen, const Plans& plans) {
   RunShape shape;
   const FieldSet fields = workload_fields().bind(shape.workload);

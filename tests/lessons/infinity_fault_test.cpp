@@ -26,8 +26,8 @@ using Kind = BlockRequest::Kind;
 constexpr int kFaultWorld = 2;
 constexpr std::int64_t kFaultSteps = 6, kFirst = -1;
 
-/// What happens to one block, the first one of unit 1 (the embedding's rows of padding never change), and how
-/// the run ends.
+/// Damage to one block, the first one of unit 1 (the embedding's padding rows never change), and how the run
+/// ends.
 struct Case {
   const char* name;
   Fault fault;
@@ -95,7 +95,7 @@ const Case kCases[] = {
      ""},
 };
 
-/// What a rank trained, and what it threw.
+/// What a rank trained, and the error that it threw.
 struct Trained {
   std::vector<double> losses;
   std::exception_ptr error;
@@ -113,7 +113,7 @@ class InfinityFaults : public ::testing::Test {
     w.batch.global = 2 * kFaultWorld;
     return w;
   }
-  /// Where the rank's first piece of unit 1 begins in its file, and the file's end.
+  /// The byte at which the rank's first piece of unit 1 begins in its file, and the file's end.
   static std::pair<std::int64_t, std::int64_t> unit_1(int rank, const InfinityOptions& o) {
     std::int64_t begin = 0, end = 0;
     for (const Piece& piece :
@@ -133,7 +133,7 @@ class InfinityFaults : public ::testing::Test {
     o.wrap = [fault](auto io) { return std::make_unique<FaultyBlockIo>(std::move(io), fault); };
     return o;
   }
-  /// Of all ranks, of which `faulty` has a disk of its own.
+  /// Trains all ranks, of which `faulty` has a disk of its own.
   std::vector<Trained> train(const InfinityOptions& others, int faulty, const Fault& fault) const {
     const Deadline deadline(60s, "a disk's error left a rank behind");
     std::vector<Trained> ranks(kFaultWorld);

@@ -18,7 +18,7 @@ using Order = ShufflingBlockIo::Order;
 constexpr int kSavedWorld = 2;
 constexpr std::int64_t kSavedSteps = 5;
 
-/// Where things are, and when they are updated.
+/// Where the states lie, and when they are updated.
 struct SavedSetting {
   GradsAt grads;
   ParamsAt params;
@@ -36,7 +36,7 @@ constexpr SavedSetting kSettings[] = {
     {GradsAt::host, ParamsAt::disk, UpdateKind::delayed},
 };
 
-/// By buffers and type of the weights.
+/// Parameters: number of buffers, type of the weights.
 class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, DType>> {
  protected:
   static Workload workload() {
@@ -80,8 +80,8 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   sc::test::TempDir dir_;
 };
 
-// What the window has read ahead into the buffer that a save borrows is read again: in turn that is each of
-// the last pieces.
+// If a save borrows a buffer into which the window has read ahead, the window reads again; over the settings
+// this concerns each of the last pieces.
 TEST_P(InfinitySaves, ChangeNothing) {
   const ParamLayout layout(workload().model, WorldSize{kSavedWorld});
   for (int rank = 0; rank < kSavedWorld; ++rank) {
@@ -118,8 +118,8 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
   });
 }
 
-// Of reads and writes the newest ends first, or any one: nothing is read before it has been written, and no
-// buffer is used before that.
+// The newest read or write ends first, or any of them: nothing may be read before it was written, and no
+// buffer reused earlier.
 TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {
   for_each_setting(
       [&](const SavedSetting& s, const Workload& w, const std::vector<test::RankResult>& expected) {

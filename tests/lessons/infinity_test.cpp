@@ -70,7 +70,7 @@ TEST_P(InfinityWorlds, ResidentUnitsEndInTheSameBits) {
   }
 }
 
-// This rank's slice of the parameters too lies on the host, or on the disk, and comes with every gather.
+// This rank's slice of the parameters also lies on the host or on disk, and is fetched for every gather.
 TEST_P(InfinityWorlds, ParametersElsewhereEndInTheSameBits) {
   const int world = GetParam();
   test::Lot lot(world - 1, 3);

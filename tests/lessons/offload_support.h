@@ -1,4 +1,4 @@
-// What lessons 05 and 06 are compared with: lesson 00 in lesson 04's order of sums.
+// The reference for lessons 05 and 06: lesson 00 with lesson 04's order of sums.
 #pragma once
 
 #include "lessons/reference/reference_order.h"

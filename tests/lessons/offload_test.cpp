@@ -117,7 +117,7 @@ TEST(Offload, ResidentUnitsAreClippedAndRecomputed) {
   });
 }
 
-// Nothing clips: the host needs no norm.
+// Without clipping the host needs no norm.
 TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
@@ -245,8 +245,8 @@ TEST(Offload, DelaysChangeNothing) {
   }
 }
 
-/// What has left the device is NaN there at once: nobody may read it any more. Counts which of the copies to
-/// the device wait for no more than what issued() gave last, and how often that was asked.
+/// Overwrites what has left the device with NaN at once, because nothing may read it any more. Counts the
+/// copies to the device that wait for no more than the last issued(), and the calls of issued().
 class PoisoningCopies final : public Copies {
  public:
   struct Counts {
@@ -380,7 +380,7 @@ class DelayedDirectly final : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  /// What computes from now on.
+  /// Selects the version of the parameters for later computation.
   void read(std::size_t version) { params_of_ = unit_views(layout_, versions_[version]); }
   [[nodiscard]] at::Tensor of(const at::Tensor& arena, int unit) const {
     return unit_views(layout_, arena)[static_cast<std::size_t>(unit)].sharded;
@@ -466,8 +466,8 @@ std::vector<at::Tensor> gradients_after(std::int64_t steps, const OffloadOptions
   return gradients;
 }
 
-// Of the two buffers on the host, the one in which the last step's have landed: a gradient that is not finite
-// is looked for there.
+// The state refers to the one of two host buffers into which the last step's gradients were copied, because a
+// gradient that is not finite is searched there.
 TEST(OffloadDelayed, TheStateHasTheLastStepsGradients) {
   for (const std::int64_t steps : {3, 4}) {
     const std::vector<at::Tensor> exact = gradients_after(steps, {}),

@@ -64,7 +64,7 @@ struct OfInfinity : Of<Infinity> {
     return o;
   }
 };
-// What begins before the norm is undone.
+// Updates that began before the norm was known must be undone.
 struct OfEarlyUpdates : Of<Offload> {
   static OffloadOptions options() { return {{.update = UpdateKind::early, .resident = 1, .piece = 500}}; }
 };

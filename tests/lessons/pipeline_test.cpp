@@ -62,7 +62,7 @@ TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
 
-// Up to the most that fits: all forwards first on every stage but the last.
+// Up to the largest warm-up: all forwards first on every stage but the last.
 TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
   const int stages = GetParam();
   for (const std::int64_t micro : {3, 6})
@@ -388,7 +388,7 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
       << "no copy of a matrix that is not tied";
 }
 
-// What is known before a run: the simulator's makespan with the costs that a file gives.
+// The prediction before a run: the simulator's makespan with the costs of a file.
 TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(4, 4, 1);
@@ -400,7 +400,7 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   // (M + S - 1)(f + b) = 5 x 30 ms; 4 rows of 9 tokens in it.
   EXPECT_EQ(PipelinePlans({.costs = path}).predict(shape),
             "time of a step, by " + path + "\n  makespan 150.00 ms, idle 20.0 %, 240 tokens a second\n");
-  // What a message takes is hidden by one more forward: 190 ms without it.
+  // One more forward hides the time of messages: without it the step takes 190 ms.
   pipedream::write_text(path, R"({"latency": 0.01, "times": [{"forward": 0.01, "backward_input": 0.01,
                                                               "backward_weights": 0.01}]})");
   EXPECT_NE(PipelinePlans({.warmup = 1, .costs = path}).predict(shape).find("makespan 170.00 ms"),

@@ -86,7 +86,7 @@ std::string text_of(const VersionsCase& c) {
          std::to_string(c.micro_batches) + " micro-batches, an update every " + std::to_string(c.every);
 }
 
-// In the plan, in the lines before a run, and in what a run's ledger saw at most.
+// Compares the table with the plan, with the lines before a run, and with the peak of a run's ledger.
 TEST(VersionCounts, AreThoseOfTheTable) {
   for (const VersionsCase& c : kVersions) {
     SCOPED_TRACE(text_of(c));
@@ -105,8 +105,8 @@ TEST(VersionCounts, AreThoseOfTheTable) {
       const test::RankResult& rank = ran[static_cast<std::size_t>(stage)];
       EXPECT_EQ(rank.peak.at(Purpose::parameters, Place::device), one) << "stage " << stage;
       EXPECT_EQ(rank.peak.at(Purpose::stash, Place::device), older) << "stage " << stage;
-      // What a checkpoint takes beside the newest: the older versions, gradients that are being added up, and
-      // the gradient that the next stage has sent.
+      // A checkpoint has, besides the newest version: the older versions, gradients that are being
+      // accumulated, and the gradient that the next stage has sent.
       const std::int64_t flying = stage + 1 < c.stages ? 4 * 180 : 0;
       EXPECT_EQ(WeightVersionsPlans(options).facts(shape_of(c.stages, c.micro_batches, stage)).pending,
                 older + (c.every > 1 ? one : Bytes(0)) + Bytes(flying))
@@ -266,7 +266,7 @@ TEST(SteadyIdle, IsWhatTheSlowestStageOrTheLinksLeave) {
 constexpr std::int64_t kSince = 10;  // the run's step that was window 0
 constexpr double kMs = 1e-3;
 
-/// What two stages leave of a window of four micro-batches, written out for window 2.
+/// The marks that two stages leave of a window of four micro-batches, written out for window 2.
 struct Marked {
   std::string name;
   double begin, end;  // ms from the window's beginning
@@ -292,8 +292,7 @@ std::string later(const std::string& name, std::int64_t windows) {
   return to_text(action);
 }
 
-/// Where window t begins, in ms: windows 3, 4 and 5 are 20, 16 and 18 ms behind the one before, at their
-/// ends.
+/// The begin of window t, in ms: windows 3, 4 and 5 end 20, 16 and 18 ms after the window before.
 constexpr double kBegins[] = {0, 16, 32, 52, 68, 86};
 
 /// Two ranks with marks of windows 1 to 5, less one that `left_out` names on rank 0.
@@ -359,7 +358,7 @@ TEST(SteadyTimetable, RowsAreCountedByHand) {
   const Timetable table = timetable_of_marks(options);
   EXPECT_EQ(table.length, "period");
   ASSERT_EQ(table.rows.size(), 4U);
-  // Of 20, 16 and 18 ms the median is window 5's: 12 + 16 ms are busy of 2 x 18.
+  // The median of 20, 16 and 18 ms is window 5's: 12 + 16 ms are busy out of 2 x 18.
   expect_row(table.rows[0], "measured", 18, 1 - 28 / 36.0,
              "from the end of a step to that of the next, the median of 3");
   // Stage 1 sets the pace, with 4 x 4 ms: 12 + 16 of 2 x 16.

@@ -1,4 +1,4 @@
-// What lesson 06 says of a step's time: overlapping transfers count once, and the first step not at all.
+// The step times that lesson 06 reports: overlapping transfers count once, and the first step is left out.
 #include "lessons/06_infinity/step_clock.h"
 
 #include <gtest/gtest.h>

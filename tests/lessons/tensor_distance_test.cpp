@@ -21,7 +21,8 @@ namespace {
 
 using Gradients = std::map<std::string, at::Tensor>;  // whole tensors by name
 
-/// As after some training: first biases are 0, and 0 is right however often it is added.
+/// A model as after some training: initial biases are 0, which stays right even if they are added several
+/// times.
 std::unique_ptr<Model> trained(const Workload& w) {
   const c10::InferenceMode inference;
   RunShape run;
@@ -49,7 +50,7 @@ Gradients exact(const Workload& w, const Model& model) {
   return sum;
 }
 
-/// Of a step of `model`, put together from what the ranks have.
+/// The gradient of a step of `model`, put together from the ranks' parts.
 template <Lesson S>
 Gradients of_run(const Workload& w, const Model& model, int ranks, const typename S::Options& options) {
   const ParamLayout whole(w.model, WorldSize{1});

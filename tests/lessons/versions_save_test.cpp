@@ -15,14 +15,14 @@ using pipedream::VersionRule, test::rule, test::workload_of;
 
 constexpr std::int64_t kSavedVersionsSteps = 14;
 
-/// By stages and rule.
+/// Parameters: stages and version rule.
 class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRule>> {
  protected:
   [[nodiscard]] static int stages() { return std::get<0>(GetParam()); }
   [[nodiscard]] static VersionOptions options(std::int64_t update_every) {
     return rule(std::get<1>(GetParam()), update_every);
   }
-  /// That many micro-batches, an update every so many; 0: as the rule has it.
+  /// The number of micro-batches, and of those per update; 0: the rule's own number.
   static constexpr std::pair<std::int64_t, std::int64_t> kUpdates[] = {{4, 0}, {8, 4}};
 
   const Deadline deadline_{60s, "a save left a stage behind"};

@@ -1,4 +1,4 @@
-// What the tests of lesson 08 train, and what it must come to.
+// The models that the tests of lesson 08 train, and the expected results.
 #pragma once
 
 #include "common/pipeline/split.h"

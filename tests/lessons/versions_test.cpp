@@ -154,8 +154,8 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
     EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kVersionsSteps * kMicro}}));
 }
 
-// What is known before a run: updates, versions, whose norm clips, and by a file of costs the time of a step:
-// in the steady state M (f + b) and an update behind each of them, or one.
+// The prediction before a run: updates, versions, whose norm clips, and with a file of costs the time of a
+// step in the steady state: M (f + b), and one update, or one after each micro-batch.
 TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(8, 4);

@@ -11,7 +11,7 @@
 namespace sc {
 namespace {
 
-/// So deep that all units are many times what one is.
+/// A model so deep that all units together are many times the size of one.
 Workload deep_workload(DType dtype) {
   Workload w = test::odd_workload();
   w.model.layers = 24;
@@ -20,7 +20,7 @@ Workload deep_workload(DType dtype) {
   return w;
 }
 
-/// In fp32.
+/// The largest sizes, in fp32.
 struct Largest {
   Bytes unit, tensor;
 };
@@ -35,7 +35,7 @@ Largest largest_of(const ParamLayout& layout) {
   return largest;
 }
 
-/// What all ranks of this process took for something, at its peak, beyond what lived before.
+/// The peak of what all ranks of this process allocated for something, beyond what existed before.
 struct Taken {
   Bytes save, load, evaluate;
   double loss_before = 0, loss_after = 0;

@@ -1,5 +1,5 @@
-// On a mesh of eight ranks the bytes of every group, counted beneath everything of ours by MPI's
-// communicators, are the plan's: of each axis its own, and no group sends what another should.
+// On a mesh of eight ranks the bytes of every group, counted below all of our code by MPI's communicators,
+// equal the plan's: each axis has its own, and no group sends another group's.
 #include <map>
 #include <tuple>
 
@@ -12,7 +12,7 @@ namespace {
 
 using test::for_each_precision, test::RankOf, test::SentOver;
 
-/// Of every group of the plan's collectives, and of the messages, which have the world's ranks.
+/// The planned bytes of every group's collectives, and of the messages, which have the world's ranks.
 std::vector<SentOver> planned_by_communicator(const CommPlan& plan, const RunShape& shape) {
   std::map<std::tuple<bool, int, int>, CommPlan> parts;  // whether messages, how many ranks, how far apart
   for (const auto& [op, times] : plan.count) {
@@ -85,7 +85,7 @@ TEST(WireBytesByGroup, OfMeshesWithoutAnAxisAreThePlans) {
   expect_groups_send_what_is_planned<Combined>(five_heads(2), {.mesh = "4x2x1"}, 4);
 }
 
-// Of lesson 07 too.
+// The same for lesson 07.
 TEST(WireBytesByGroup, OfAPipelinesReplicasAreThePlans) {
   for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded})
     expect_groups_send_what_is_planned<Pipeline>(five_heads(2), {.replicas = 2, .states = states}, 4);

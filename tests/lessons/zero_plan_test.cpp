@@ -1,4 +1,4 @@
-// What lessons 02-04 say before they run: plans without ranks, for worlds that no test can start, and the
+// What lessons 02 to 04 say before they run: plans without ranks, for worlds that no test can start, and the
 // ZeRO paper's bytes.
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
@@ -87,7 +87,7 @@ Workload sixteen_bits(Workload w) {
   return w;
 }
 
-// What --memory-cap advises is each lesson's own plan.
+// The plan that --memory-cap advises is the lesson's own.
 TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
   const RunShape shape = test::shape_for(odd_workload(), GetParam(), 0, CommBackend::mpi);
   const std::vector<StrategyPlans> table = lesson_plans();
@@ -99,8 +99,7 @@ TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
   EXPECT_EQ(table[4].plans->comm_plan(shape), Zero3Plans().comm_plan(shape));
 }
 
-/// Of a plan the rows of model states: neither units that are full for a moment, nor scratch, nor
-/// activations.
+/// The rows of model states in a plan: neither units that are temporarily full, nor scratch, nor activations.
 Bytes model_states_in(const MemoryPlan& plan) {
   Bytes sum;
   for (const Buffer& item : plan.items())

@@ -29,7 +29,7 @@ std::int64_t named(std::span<const test::RankResult> ranks, Purpose purpose) {
   return elements;
 }
 
-/// Nothing of the optimizer's state is kept back, and nothing is held twice.
+/// Requires that all of the optimizer's state is named, and nothing twice.
 void expect_all_state_named(std::span<const test::RankResult> ranks, std::int64_t elements) {
   EXPECT_EQ(named(ranks, Purpose::momentum), elements);
   EXPECT_EQ(named(ranks, Purpose::variance), elements);
@@ -57,7 +57,7 @@ class SumsInOrder : public ForwardingCommunicator {
   std::vector<std::int64_t>& sums_;
 };
 
-/// What `Noting` has noted of rank 0, of one step on two ranks and the evaluation after it.
+/// The notes of `Noting` on rank 0, for one step on two ranks and the evaluation after it.
 template <Lesson S, class Noting, class Notes>
 Notes noted(const Workload& w) {
   std::array<Notes, 2> notes;
@@ -82,7 +82,7 @@ std::vector<int> units_summed(const Workload& w) {
   return units;
 }
 
-// As backward completes them: the embedding's part of unit 0 comes last.
+// The order in which backward completes units: the embedding's part of unit 0 comes last.
 TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
   Workload w = odd_workload();
   w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
@@ -127,7 +127,7 @@ class GathersInOrder : public ForwardingCommunicator {
   int issued_ = 0;
 };
 
-// What is issued at once is a GPU's first work of a step, before any of forward. Units 0 to 4; then quiet()
+// All gathers issued at once are a GPU's first work of a step, before forward. Units 0 to 4; then quiet()
 // publishes them again.
 const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 g8 g9 w5 w6 w7 w8 w9";
 
@@ -181,8 +181,8 @@ class Windows : public ForwardingCommunicator {
   std::vector<at::Tensor> windows_;
 };
 
-/// What two ranks of a strategy gather between windows: all that is planned for gathers lies there, and
-/// gathered data lies at the same place on both. Their parameters are the zero_reference's as ever.
+/// What two ranks of a strategy gather between windows: everything that is planned for gathers lies in
+/// windows, and gathered data lies at the same place on both. Parameters still equal zero_reference's.
 template <Lesson S, class Options>
 void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
   const Workload w = odd_workload();
@@ -295,7 +295,7 @@ TEST(Zero3, HybridShardingSendsOtherGroupsOneSumAStep) {
             "64|shard_ranks: 4 ranks cannot be divided into groups of 3|--set shard_ranks=1, 2 or 4");
 }
 
-/// The same values of every named tensor, where persist_below has moved tensors between segments.
+/// Requires equal values of every named tensor, even if persist_below has moved tensors between segments.
 void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout& layout,
                                 const test::RankResult& expected, const ParamLayout& plain) {
   std::int64_t compared = 0, held = 0;
@@ -318,7 +318,7 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
   EXPECT_EQ(compared, held);
 }
 
-/// What computes is what was stepped, rounded.
+/// Requires that the parameters used for computation are the stepped ones, rounded.
 void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   std::int64_t masters = 0;
   for (const StateSlice& master : rank.state) {
@@ -347,7 +347,7 @@ enum class Numbers {
   bf16_beside_f32_gradients_several
 };
 
-/// What all three lessons are asked for.
+/// The settings that all three lessons have.
 struct ZeroSetting {
   int world;
   Workload workload;
@@ -388,7 +388,7 @@ Zero2Options options_of(test::Choose& choose, Zero2Options) {
           .overlap = choose("overlap", {true, false})};
 }
 
-// Nothing stays whole, vectors of a width, matrices too, everything.
+// The values of persist_below: nothing stays whole, vectors of a width, matrices too, everything.
 Zero3Options options_of(test::Choose& choose, Zero3Options) {
   return {.prefetch = choose("prefetch", {0, 1, 2, 5}),
           .reshard_after_forward = choose("reshard", {true, false}),
@@ -404,7 +404,7 @@ std::int64_t persist_below(const Options& options) {
 constexpr std::int64_t kEvaluatedStep = 1;
 std::int64_t pair_steps() { return test::all_settings() ? 20 : 6; }
 
-// Of bf16 gradients lesson 01's: as 02 to 04 do, it rounds a sum over ranks once.
+// For bf16 gradients the reference is lesson 01, which rounds a sum over ranks once, like lessons 02 to 04.
 test::RankResult zero_reference(const ZeroSetting& s, ReduceEvery every) {
   const std::optional<std::int64_t> after = s.evaluates ? std::optional(kEvaluatedStep) : std::nullopt;
   if (s.workload.precision.grad_dtype == DType::bf16)
@@ -450,8 +450,8 @@ void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& 
   EXPECT_NE(expected.evaluation_between, expected.evaluation);
 }
 
-/// In the worlds of `world` ranks every value of every option meets every value of every other one (worlds,
-/// too, are one of them, so that it takes all worlds for all pairs).
+/// In the worlds of `world` ranks every pair of values of two options occurs (the world is an option too, so
+/// only all worlds together contain all pairs).
 template <Lesson S>
 void expect_every_pair(int world) {
   struct Case {

@@ -57,7 +57,7 @@ void expect_equal_grads(const Model& a, const Model& b) {
   });
 }
 
-/// Of each tensor of `a`.
+/// Compares the gradients of each tensor of `a`.
 void expect_close_grads(const Model& a, const Model& b, double limit) {
   a.for_each_tensor([&](int unit, const std::string& name) {
     EXPECT_LE(relative_error(a.grad(unit, name), b.grad(unit, name)), limit) << name;
@@ -241,7 +241,7 @@ TEST_F(GptTest, TargetsBelowZeroHaveNoLoss) {
   });
 }
 
-// Where the vectors live (worlds, segments) changes neither values nor gradients.
+// Neither values nor gradients depend on the place of the vectors (worlds, segments).
 TEST_F(GptTest, LayoutChangesNoBit) {
   const RunShape run = small_run(false);
   Model reference(run);

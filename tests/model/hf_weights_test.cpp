@@ -185,7 +185,7 @@ TEST(HfWeights, HeadOfTheOtherKind) {
   Edited copy(kGolden / "tied.safetensors");
   copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
-  // The same numbers in another type are the same head.
+  // The same numbers in another type count as the same head.
   Edited narrow(kGolden / "tied.safetensors");
   std::vector<std::byte> halves;
   auto& wte = narrow.data["transformer.wte.weight"];
@@ -208,7 +208,7 @@ TEST(HfWeights, IgnoresMasksOfOldFiles) {
   EXPECT_EQ(refusal(old.write("old.safetensors"), golden_config(false)), "accepted");
 }
 
-// What wraps a model leaves its names in it.
+// Wrappers of a model leave their names in the tensors' names.
 TEST(HfWeights, NamesThatOthersGive) {
   test::expect_texts(
       {{our_name("transformer.h.0.ln_1.weight"), "h.0.ln_1.weight"},
@@ -320,7 +320,7 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
             "tensor 'transformer.h.0.attn.q_norm.weight' does not belong to the workload's model | a GPT-2 "
             "file: with this "
             "tensor it computes something else");
-  // What stands inside the model, and a number that no block has.
+  // A tensor inside the model, and a number that no block has.
   Edited inside(kGolden / "tied.safetensors");
   inside.add("transformer.adapter.0.weight", DType::f32, {8}, std::vector<std::byte>(32));
   EXPECT_EQ(
@@ -377,8 +377,8 @@ TEST(HfWeights, OurOwnCheckpointsAreNamed) {
             "is a folder, and a file is to be read | " + (folder / "hf/model.safetensors").string());
 }
 
-// What no shape tells. A file of this program says it itself; of others their config.json does, where there
-// is one.
+// Differences in the computation that no shape shows: a file of this program stores them itself; other files
+// have a config.json, if any.
 TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
   const test::TempDir folder;
   const auto ops = posix_file_ops(Syncing::skip);
@@ -423,7 +423,7 @@ TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
         with("vocab_size", "128"), std::string("{\"model\": {\"heads\": 2}}"), std::string("[]")})
     EXPECT_EQ(answer(theirs, same), "accepted") << same;
   EXPECT_TRUE(answer(theirs, "{\"n_head\": 4").starts_with("config.json:1:"));
-  // Whatever lies beside it: several files may lie there.
+  // Whatever config.json lies next to it, since several files may lie there.
   EXPECT_EQ(answer(ours, with("n_head", "2")), "accepted");
   EXPECT_EQ(answer(ours, plain, 8),
             "ours.safetensors: \"n_head\" is 4, and this run computes 8|--set model.heads=4" + either);

@@ -52,7 +52,7 @@ class Model {
         params(arena(run.workload.precision.dtype)),
         grads(arena(run.workload.precision.grad_dtype)),
         buffers(gpt, ledger) {
-    // What a function does not write shows.
+    // Poison shows elements that a function does not write.
     for (const UnitTensors& g : grads) {
       g.sharded.fill_(std::numeric_limits<double>::quiet_NaN());
       if (g.whole.defined()) g.whole.fill_(std::numeric_limits<double>::quiet_NaN());

@@ -49,8 +49,7 @@ void copy_params(const Model& from, const Model& to) {
     to.params[unit].sharded.copy_(from.params[unit].sharded);
 }
 
-// What PyTorch makes of the same two micro-batches with the same parameters: its gradients are summed in
-// their dtype.
+// PyTorch's gradients for the same two micro-batches and parameters, summed in their dtype.
 std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
   std::map<std::string, at::Tensor> sums;
   for (const std::uint64_t seed : {1, 2}) {
@@ -64,8 +63,8 @@ std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
   return sums;
 }
 
-// At most 1.2 times PyTorch's own error in a tensor's relative L2 (it rounds the same parameters and
-// activations to the same dtype), and 1e-6 in fp32.
+// The error is at most 1.2 times PyTorch's own, in a tensor's relative L2 (PyTorch rounds the same parameters
+// and activations to the same dtype), and 1e-6 in fp32.
 TEST_F(FusedModelTest, GradientsAsGoodAsPyTorchs) {
   struct Case {
     DType dtype, grad;
@@ -101,8 +100,7 @@ TEST_F(FusedModelTest, DeterministicIsBitEqualRunToRunUnderEveryActivationsMode)
   }
 }
 
-// What a run claims wherever op_scratch_is_exact says so: after the first step a whole model allocates
-// nothing.
+// A run claims this if op_scratch_is_exact: after the first step a whole model allocates nothing.
 TEST_F(FusedModelTest, AStepAllocatesNothing) {
   for (const OpsBackend ops : {OpsBackend::fused, OpsBackend::deterministic}) {
     for (const DType grad : {DType::bf16, DType::f32}) {

@@ -1,4 +1,4 @@
-// What --profile counts of an operation, by hand.
+// The arithmetic and traffic that --profile counts for an operation, checked by hand.
 #include "common/model/ops_profiled.h"
 
 #include <ATen/ops/empty.h>

@@ -196,7 +196,7 @@ TEST_F(OpsTest, EmbeddingBothWays) {
   const at::Tensor grad = random({2, 5, 16});
   at::Tensor grad_wte = at::full({128, 16}, 2.0), grad_wpe = at::full({12, 16}, 3.0);
   cpu_->embed_backward(tokens, grad, grad_wte, Write::accumulate, grad_wpe, Write::accumulate);
-  // In token order, each added to what is there.
+  // Rows are added in token order to what is there.
   EXPECT_TRUE(at::equal(grad_wte[5], ((grad[0][0] + 2.0) + grad[0][1]) + grad[0][4] + grad[1][4]));
   EXPECT_TRUE(at::equal(grad_wte[6], at::full({16}, 2.0)));
   EXPECT_TRUE(at::equal(grad_wpe[3], (grad[0][3] + 3.0) + grad[1][3]));

@@ -157,8 +157,8 @@ TEST(ParamLayout, DecayRangesAreTheMatricesAndNothingElse) {
   EXPECT_EQ(decayed, (128 + 17 + 128 + 12 * 45) * 45);
 }
 
-// Of every tensor each element is on one tensor rank, or on all of them in the whole segment; parts differ by
-// a granule at most.
+// Each element of every tensor is on one tensor rank, or on all of them in the whole segment; parts differ by
+// one granule at most.
 TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   const GptConfig odd{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};
   const GptConfig like_xl{.layers = 48, .heads = 25, .width = 200, .context = 128, .vocab = 5025};

@@ -1,5 +1,5 @@
-// What tensor ranks compute, put together, is what one device does: operations on parts of a vocabulary and
-// runs of tokens, and the first weights.
+// The results of tensor ranks, put together, are those of one device: operations on parts of a vocabulary and
+// runs of tokens, and the initial weights.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

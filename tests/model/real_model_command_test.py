@@ -1,6 +1,8 @@
-"""lessons/real_model.sh against a hub on 127.0.0.1 that has a tiny model and a made text: what it says, fetches, and does without a network.
+"""lessons/real_model.sh against a hub on 127.0.0.1 that has a tiny model and a made text: what it says,
+fetches, and does without a network.
 
-  python3 tests/model/real_model_command_test.py build/cpu/bin FOLDER PYARROW     (FOLDER: an empty one; PYARROW: a Python that has it)
+  python3 tests/model/real_model_command_test.py build/cpu/bin FOLDER PYARROW
+          FOLDER: an empty one; PYARROW: a Python that has it
 """
 import hashlib
 import http.server
@@ -23,7 +25,8 @@ FLAGS = f"{HERE} --set optim.lr=0.01 --set optim.warmup_steps=1 --steps 4"
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """files: {"/repository/file": bytes}. Closes the connection after `most` bytes of a file, and is gone from then on."""
+    """files: {"/repository/file": bytes}. Closes the connection after `most` bytes of a file, and is gone
+    from then on."""
 
     daemon_threads = True
 
@@ -107,7 +110,8 @@ def made_files(folder, pyarrow):
     # The real files' rows: a line with its end, and nothing for an empty line.
     program = (
         "import pyarrow, pyarrow.parquet, sys; lines = open(sys.argv[1]).read().splitlines(keepends=True); "
-        "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in lines]}), sys.argv[2])"
+        "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in "
+        "lines]}), sys.argv[2])"
     )
     for ours, theirs in SPLITS.items():
         subprocess.run(
@@ -149,9 +153,10 @@ class Place:
             text=True,
             check=False,
         )
-        assert (
-            done.returncode == code
-        ), f"{flags}: exit {done.returncode}, {code} was expected\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == code, (
+            f"{flags}: exit {done.returncode}, {code} was "
+            f"expected\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
         return done.stdout, done.stderr
 
 
@@ -163,7 +168,8 @@ def check_without_network(place, files):
     for path in files:
         *repository, file = path.split("/")[1:]
         assert re.search(
-            rf"^    http://127.0.0.1:1/\S+/resolve/main/\S*{re.escape(file)} -> {re.escape(str(place.cache))}\S*/{re.escape(file)}$",
+            rf"^    http://127.0.0.1:1/\S+/resolve/main/\S*{re.escape(file)} -> "
+            rf"{re.escape(str(place.cache))}\S*/{re.escape(file)}$",
             said,
             re.M,
         ), said
@@ -218,7 +224,8 @@ def check_whole(place, files, texts):
 
 
 def check_damaged(place, hub, texts):
-    """A file of the cache in which a bit turned is fetched again; without a network it is one of those to bring."""
+    """A file of the cache in which a bit turned is fetched again; without a network it is one of those to
+    bring."""
     text = place.cache / "real_model/wikitext"
     parquet = text / "wikitext-2-raw-v1/test-00000-of-00001.parquet"
     sound = parquet.read_bytes()

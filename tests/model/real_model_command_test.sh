@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# lessons/real_model.sh with a tiny model and a hub on 127.0.0.1. usage: real_model_command_test.sh BUILD. Exit 77: a package is missing.
+# lessons/real_model.sh with a tiny model and a hub on 127.0.0.1. usage: real_model_command_test.sh BUILD.
+# Exit 77: a package is missing.
 set -euo pipefail
 source tests/setup/oracle.sh
 oracle huggingface_hub

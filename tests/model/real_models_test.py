@@ -1,6 +1,6 @@
-"""A new user's path through docs/real_models.md: the page's own commands, in a folder that has files of the names it uses, with the shape of a
-tiny model appended. Where transformers is there, it finds the same perplexities, and loads what was trained. What the page says of bytes and of
-refused files is asked for, too.
+"""A new user's path through docs/real_models.md: the page's own commands, in a folder that has files of the
+names it uses, with the shape of a tiny model appended. Where transformers is there, it finds the same
+perplexities, and loads what was trained. What the page says of bytes and of refused files is asked for, too.
 
   .deps/oracle/bin/python tests/model/real_models_test.py build/cpu/bin FOLDER     (FOLDER: an empty one)
 """
@@ -128,7 +128,8 @@ def write_texts(place):
     if PYARROW.exists():
         program = (
             "import pyarrow, pyarrow.parquet, sys; "
-            "pyarrow.parquet.write_table(pyarrow.table({'text': open(sys.argv[1]).read().splitlines()}), sys.argv[2])"
+            "pyarrow.parquet.write_table(pyarrow.table({'text': open(sys.argv[1]).read().splitlines()}), "
+            "sys.argv[2])"
         )
         subprocess.run(
             [PYARROW, "-c", program, place / "wiki.test.raw", place / "test-00000-of-00001.parquet"],
@@ -182,7 +183,8 @@ def follow(place, text):
         steps = "" if "--steps" in line else f"--steps {STEPS}"
         adapted = f"{line} {HERE} {steps}" if lesson else line
         if "--eval-every" in line and "--resume" not in line:
-            # The interruption that the page speaks of. Steps are so short here that a checkpoint written behind them might be lost with the run.
+            # The interruption that the page speaks of. Steps are so short here that a checkpoint written
+            # behind them might be lost with the run.
             found[line] = ran(place, adapted + " --save-async off --inject kill@1,102", code=75), newest(
                 place, lesson[1]
             )
@@ -339,7 +341,8 @@ def main():
     check_refusals(place, text)
     if not HAS_TRANSFORMERS:
         print(
-            "skipped: transformers is missing (common/setup/setup.sh --oracle installs it); the rest has passed"
+            "skipped: transformers is missing (common/setup/setup.sh --oracle installs it); the rest has "
+            "passed"
         )
         sys.exit(77)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Mutants of the sums, messages, rows and bytes of all lessons but 00 and beneath them, or the lessons' planted faults, against the tests.
+# Mutants of the sums, messages, rows and bytes of all lessons but 00 and beneath them, or the lessons'
+# planted faults, against the tests.
 #   usage  tests/mutate/base.sh [--build DIR] [--faults] [flags of mutate.py, for example --sample 20]
 #     --build DIR   a build folder of the cpu preset, up to date; default build/cpu
 #   exit   as mutate.py: 0 if at least 90 % of the mutants die, or every fault is noticed
@@ -19,16 +20,26 @@ export CCACHE_BASEDIR=$PWD/build/mutate_base # another copy of the repository fi
 
 # Mutants may allocate for ever: 8 GB of address space beyond what LibTorch maps.
 test='ulimit -v 12000000; bash build/mutant/run.sh "{filter}"'
-common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons pipedream --timeout 240 --work build/mutate_base)
+common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons pipedream
+  --timeout 240 --work build/mutate_base)
 
 if [[ ${1:-} == --faults ]]; then
   shift
-  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/[01][0-9]_*.patch' "$@"
+  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" \
+    --patches 'tests/faults/[01][0-9]_*.patch' "$@"
 fi
-# Of lessons 06 and 08 not what reports (step_clock, versions_read), nor what a checkpoint has of work in flight.
-files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
-  common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes,state_plan}.cpp
-  common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp common/offload/update_clock.h
-  common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp common/model/{param_layout,part_plan}.cpp
-  lessons/@(0[1-9]|[1-9][0-9])_*/!(main|step_clock|in_flight|versions_read).cpp lessons/08_weight_versions/ring.h)
-exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"
+# No mutants in the files of lessons 06 and 08 that only report (step_clock, versions_read), nor in what puts
+# work in flight into a checkpoint (in_flight).
+files=(common/watch/comm_op.{h,cpp}
+  common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
+  common/memory/{ledger,allocator_witness}.cpp
+  common/data/{sampler,rows}.cpp
+  common/strategy/{owned_slice,passes,state_plan}.cpp
+  common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp
+  common/offload/update_clock.h
+  common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp
+  common/model/{param_layout,part_plan}.cpp
+  lessons/@(0[1-9]|[1-9][0-9])_*/!(main|step_clock|in_flight|versions_read).cpp
+  lessons/08_weight_versions/ring.h)
+exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit \
+  --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"

@@ -1,29 +1,34 @@
 #!/usr/bin/env python3
 """Damages source files on purpose and counts how much of the damage the tests notice.
 
-usage: tests/mutate/mutate.py --build COMMAND --test COMMAND [options] FILES...        (from the repository's root)
+usage: tests/mutate/mutate.py --build COMMAND --test COMMAND [options] FILES...   (from the repository's root)
        tests/mutate/mutate.py --build COMMAND --patches 'tests/faults/pipedream_*.patch' [options]
 
-Mutants: every binary + - * / % < <= > >= (and += -= ) of the files, exchanged for its neighbour, and every index `rank`, `unit` or `stage`
-that is used as a value, moved by one. Comments, texts, preprocessor lines and template brackets are left alone. For each mutant a copy of the
-repository is changed, built and tested: the mutant is killed if the test command fails or runs too long, it survives if the test passes, and
-does not count if it does not compile.
+Mutants: every binary + - * / % < <= > >= (and += -= ) of the files, exchanged for its neighbour, and every
+index `rank`, `unit` or `stage` that is used as a value, moved by one. Comments, texts, preprocessor lines and
+template brackets are left alone. For each mutant a copy of the repository is changed, built and tested: the
+mutant is killed if the test command fails or runs too long, it survives if the test passes, and does not
+count if it does not compile.
 
-Patches: each is applied to the copy alone; its line `Test: FILTER` names the tests that must fail, which replace {filter} in --test. A patch
-that does not apply or compile, or whose test passes, fails the run. With --sample N all must apply, and N, drawn anew when one of the files
-changes, are tried.
+Patches: each is applied to the copy alone; its line `Test: FILTER` names the tests that must fail, which
+replace {filter} in --test. A patch that does not apply or compile, or whose test passes, fails the run. With
+--sample N all must apply, and N, drawn anew when one of the files changes, are tried.
 
-  --work DIR        where the copy lives, default build/mutate (kept between runs, so that only what changed is compiled)
+  --work DIR        where the copy lives, default build/mutate (kept between runs, so that only what
+                    changed is compiled)
   --copy PATHS      what is copied, default: everything that git knows or would add
   --names A,B       index names, default rank,unit,stage
   --sample N        only N mutants, evenly spread over all (a fixed choice), or N patches
   --only FILE:LINE  only mutants of that line
   --least SHARE     exit 1 if fewer are killed, default 0.9
   --timeout S       of one test, default 120
-  --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not counted; with `survives ` before
-                    it, a mutant that counts as a survivor, and why it is left
-  --changed         only patches, or mutants of files, that differ from what the last soak saw, or whose tests do (tests/setup/soaked.txt)
-  --record          notes there what was noticed: patches, and files of whose mutants --least died; not with --sample or --only
+  --accept FILE     lines `path:text of the line -> text of the mutant   reason`: equivalent mutants, not
+                    counted; with `survives ` before it, a mutant that counts as a survivor, and why it is
+                    left
+  --changed         only patches, or mutants of files, that differ from what the last soak saw, or whose tests
+                    do (tests/setup/soaked.txt)
+  --record          notes there what was noticed: patches, and files of whose mutants --least died; not with
+                    --sample or --only
   --minutes N       begins no further file's mutants after that
   --jobs N          so many mutants at once, each in a copy of its own; default 1
 
@@ -300,7 +305,8 @@ def summary(verdicts, least):
             print(f"survived: {verdict['place']}: {verdict['change']}   {verdict['reason']}".rstrip())
     print(f"{100 * share_killed(counts):.1f} % killed; {counts['equivalent']} accepted as equivalent")
     print(
-        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, {counts['does not compile']} did not compile"
+        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, "
+        f"{counts['does not compile']} did not compile"
     )
     return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
 
@@ -345,8 +351,8 @@ def main():
         copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
         if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
             print(
-                "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
-                + str(copy.root),
+                "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and "
+                "--test in " + str(copy.root),
                 file=sys.stderr,
             )
             return 70

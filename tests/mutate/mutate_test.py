@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of mutate.py: which mutants it finds, and that it tells killed from survived. Runs in a scratch repository with a "program" in Python."""
+"""Tests of mutate.py: which mutants it finds, and that it tells killed from survived. Runs in a scratch
+repository with a "program" in Python."""
 import pathlib
 import re
 import subprocess
@@ -80,7 +81,10 @@ def judges():
             run(folder, "--build", "true", "--test", "false", "sum.py").returncode == 70,
             "a broken baseline is an error",
         )
-        patch = "Test: any\n--- a/sum.py\n+++ b/sum.py\n@@ -1,3 +1,3 @@\n def f(a, b):\n     c = a * 1\n-    return c + b\n+    return c + {}\n"
+        patch = (
+            "Test: any\n--- a/sum.py\n+++ b/sum.py\n@@ -1,3 +1,3 @@\n def f(a, b):\n     c = a * 1\n-    "
+            "return c + b\n+    return c + {}\n"
+        )
         for number, (text, code) in enumerate([("7", 1 - 1), ("b + 0", 1)]):
             (folder / f"p{number}.patch").write_text(patch.format(text))
             result = run(folder, *commands, "--patches", f"p{number}.patch")

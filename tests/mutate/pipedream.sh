@@ -6,17 +6,20 @@
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# One object a source, only where it or a header is newer; then the tests of the library.
+# Compiles sources newer than their objects, or all if a header is newer; links the library's tests.
 # shellcheck disable=SC2016
 build='
 set -e
 mkdir -p build/mutant
-sources="$(ls common/input/*.cpp) $(ls pipedream/*.cpp | grep -v main.cpp) $(ls tests/pipedream/*_test.cpp | grep -v command_test) tests/pipedream/support.cpp"
+tests="$(ls tests/pipedream/*_test.cpp | grep -v command_test) tests/pipedream/support.cpp"
+sources="$(ls common/input/*.cpp) $(ls pipedream/*.cpp | grep -v main.cpp) $tests"
+headers="common/input pipedream tests/pipedream"
 objects=
 for source in $sources; do
   object=build/mutant/$(echo "$source" | tr / _).o
   objects="$objects $object"
-  if [ ! -f "$object" ] || [ "$source" -nt "$object" ] || [ -n "$(find common/input pipedream tests/pipedream -name "*.h" -newer "$object" -print -quit)" ]; then
+  if [ ! -f "$object" ] || [ "$source" -nt "$object" ] ||
+    [ -n "$(find $headers -name "*.h" -newer "$object" -print -quit)" ]; then
     ${CXX:-c++} -std=c++20 -O1 -D_GLIBCXX_ASSERTIONS -I. -c "$source" -o "$object"
   fi
 done
@@ -24,14 +27,18 @@ ${CXX:-c++} -o build/mutant/tests $objects -lgtest -lgtest_main -lpthread'
 
 # A mutant may loop or allocate for ever: 60 s, 4 GB.
 test='ulimit -v 4000000; build/mutant/tests --gtest_fail_fast --gtest_brief=1 --gtest_filter="{filter}"'
-common=(--build "$build" --copy common/input pipedream tests/pipedream tests/support/answers.h tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)
+common=(--build "$build" --copy common/input pipedream tests/pipedream
+  tests/support/answers.h tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)
 
 if [[ ${1:-} == --faults ]]; then
   shift
-  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" --patches 'tests/faults/pipedream_*.patch' "$@"
+  exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" \
+    --patches 'tests/faults/pipedream_*.patch' "$@"
 fi
 files=()
-for name in generate weight_versions messages check check_deadlock check_versions simulate formulas partition schedule; do
+for name in generate weight_versions messages check check_deadlock check_versions simulate formulas \
+  partition schedule; do
   files+=("pipedream/$name.cpp")
 done
-exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --accept tests/mutate/pipedream_equivalent.txt "$@" "${files[@]}"
+exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" \
+  --accept tests/mutate/pipedream_equivalent.txt "$@" "${files[@]}"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the tests of a few damaged files without building the project: only what differs is compiled, with the flags of an existing build,
-and linked before the libraries of that build, whose objects for the same files are then left out. Tests are ctest's entries.
+"""Builds the tests of a few damaged files without building the project: only what differs is compiled, with
+the flags of an existing build, and linked before the libraries of that build, whose objects for the same
+files are then left out. Tests are ctest's entries.
 
-usage: tests/mutate/relink.py ROOT BUILD      in a copy of ROOT (mutate.py's); BUILD is ROOT's build folder, up to date
+usage: tests/mutate/relink.py ROOT BUILD   in a copy of ROOT (mutate.py's); BUILD: ROOT's build folder
 
-Compares the files of TESTS with ROOT's, compiles those that differ, links the tests that they name, and writes build/mutant/run.sh, which runs
-them with the GoogleTest filter in its first argument. Where nothing differs: all tests, as they are.
-exit: 0; 1 a file does not compile or link
+Compares the files of TESTS with ROOT's, compiles those that differ, links the tests that they name, and
+writes build/mutant/run.sh, which runs them with the GoogleTest filter in its first argument. Where nothing
+differs: all tests, as they are. exit: 0; 1 a file does not compile or link
 """
 import concurrent.futures
 import json
@@ -51,12 +52,12 @@ TESTS = {
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
-    "common/storage/hold.cpp": ["storage_hold_test"],
+    "common/storage/run_lock.cpp": ["storage_run_lock_test"],
     **{
         f"common/storage/checkpoint/{name}.cpp": [CHECKPOINT]
         for name in ("entry", "file_writer", "generations", "manifest", "rank_file", "reader", "sums")
     },
-    **{f"common/strategy/holders.{end}": [SAVED] for end in ("cpp", "h")},
+    **{f"common/strategy/state_placement.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO, PIPELINE],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
     "common/strategy/state_plan.cpp": [ZERO],
@@ -81,8 +82,8 @@ TESTS = {
     "lessons/08_weight_versions/ring.h": [VERSIONS],
 }
 SOURCES_OF_HEADERS = {
-    "common/strategy/holders.h": [
-        f"common/strategy/{name}.cpp" for name in ("holders", "saved_state", "weights")
+    "common/strategy/state_placement.h": [
+        f"common/strategy/{name}.cpp" for name in ("saved_state", "state_placement", "weights")
     ],
     "common/watch/comm_op.h": [
         "common/watch/comm_op.cpp",
@@ -103,7 +104,8 @@ SOURCES_OF_HEADERS = {
         ),
     ],
 }
-# Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are all that can notice it.
+# Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are
+# all that can notice it.
 NARROW = {
     name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*"
     for name in TESTS
@@ -154,7 +156,8 @@ class Linker:
         return self.units.get(str(self.root / source), str(self.root / source))
 
     def compile(self, unit):
-        """Its object, of the copy's files: flags as in the build, but quick to compile, and with the library's own assertions."""
+        """Its object, of the copy's files: flags as in the build, but quick to compile, and with the
+        library's own assertions."""
         words = shlex.split(self.commands[unit])
         name = os.path.relpath(unit, self.build if self.build in pathlib.Path(unit).parents else self.root)
         target, source = self.out / (name.replace("/", "_") + ".o"), self.here / name
@@ -171,7 +174,8 @@ class Linker:
         return str(target)
 
     def link(self, program, objects):
-        """The build's own link command, with `objects` in front: of an inline function the first definition counts."""
+        """The build's own link command, with `objects` in front: of an inline function the first definition
+        counts."""
         if not objects:
             return program
         if program not in self.linked:

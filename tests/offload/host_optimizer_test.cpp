@@ -121,7 +121,7 @@ class HostOptimizerThatGuesses : public HostOptimizerOfTwo {
     scalars_landed_.open();
     optimizer_.post({.scalars = {scalars_landed_.end(), scalars_.data()}, .norm = NormIs::guessed});
   }
-  // Until so many pieces have begun.
+  // Waits until that many pieces have begun.
   void until_begun(std::int64_t pieces) {
     while (optimizer_.counts().before_norm < pieces) std::this_thread::sleep_for(100us);
   }
@@ -165,7 +165,8 @@ TEST_F(HostOptimizerThatGuesses, AWrongGuessIsMadeAgainFromWhatWas) {
   expect_counts(2, 2, 2);
 }
 
-// Who clips once may clip again: nothing begins before the norm until that says what was guessed.
+// After one clipped step the next may clip too: nothing begins before the norm until the norm has confirmed a
+// guess.
 TEST_F(HostOptimizerThatGuesses, AfterAWrongGuessTheNormIsWaitedForOnce) {
   for (Gate& gate : landed_) gate.open();
   until_begun(2);

@@ -92,8 +92,8 @@ TEST(AdamW, NoUpdateChangesNothing) {
   expect_equal(s, before);
 }
 
-// Wherever a vector is cut, and so whatever the vector width covers and the remainder does, the bits are the
-// same.
+// The bits do not depend on where a vector is cut, so neither on which elements vector instructions cover and
+// which the remainder.
 TEST(AdamW, SlicesEqualTheWhole) {
   for (const std::int64_t n : {1, 15, 16, 17, 257, 1000}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {

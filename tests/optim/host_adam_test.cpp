@@ -112,8 +112,8 @@ void expect_equal(const Vectors& a, const Vectors& b, const std::string& what) {
   EXPECT_TRUE(same_bits(a.p16, b.p16)) << text;
 }
 
-// Whatever vectors a processor has: lengths on both sides of their widths and of a streamed block, numbers
-// that are none, too small or too large.
+// For all vector widths of processors: lengths on both sides of the widths and of a streamed block, numbers
+// that are NaN, too small or too large.
 TEST(HostAdam, LoopsForAllProcessorsAgree) {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> odd = {std::nanf(""), infinity, -infinity, 1e-41F, -0.0F, 7e4F, 3e38F};
@@ -156,7 +156,7 @@ TEST(HostAdam, EqualsAdamWStepOnAnyThreadsInAnyChunks) {
   }
 }
 
-// Wherever the vectors begin and end, and so whatever part of a cache line is not streamed.
+// For any begin and end of the vectors, so for any part of a cache line that is not streamed.
 TEST(HostAdam, WritesItsElementsAndNothingElse) {
   for (const Kind& kind : all_kinds()) {
     for (std::int64_t shift = 0; shift < 34; ++shift) {
@@ -176,7 +176,7 @@ TEST(HostAdam, WritesItsElementsAndNothingElse) {
   }
 }
 
-// What is overwritten elsewhere is not read, and what is read stays.
+// An update into another place does not read what it overwrites, and does not change what it reads.
 TEST(HostAdam, AnUpdateElsewhereReadsTheOldStates) {
   for (const Kind& kind : all_kinds()) {
     if (kind.in_place) continue;

@@ -331,7 +331,7 @@ TEST_F(Command, AWarmupIsReadWhereverASchedulesFlagsAre) {
   EXPECT_EQ(read_schedule(path("k.json")), generate({.stages = 2, .microbatches = 4, .warmup = 2}));
   expect_in_answers(printed, {{"draw -m 5 --warmup 3", "F0 F1 F2 F3 F4 "},
                               {"explain -s 2 --warmup 2", "t3    stage 0: forward of microbatch 3\n"}});
-  // Beside the other schedules, 1F1B as it is among them.
+  // Together with other schedules, 1F1B appears with and without the longer warm-up.
   const std::string both = run("compare -m 8 --warmup 1 --latency 1").out;
   expect_parts(both, {"\n1f1b                            49 ", "\n1f1b_warmup_1                   44 "});
   EXPECT_EQ(refused("compare --warmup 3"), refused("check --warmup 3"));
@@ -452,7 +452,7 @@ TEST_F(Command, ExercisesFailAsShippedAndSolutionsPass) {
   }
 }
 
-// What an answer that is nearly right is told.
+// The message for an answer that is nearly right.
 TEST_F(Command, ExercisesSayWhatIsMissing) {
   const auto told = [&](const std::string& name, const std::string& text) {
     write_text(path("a.json"), text);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Which lines of pipedream/ its tests run. usage: tests/pipedream/coverage.sh [least percent, default 95]
-# Prints the lines that never run and a table; exit 1 if fewer run than asked for. Needs g++ and gcov, no LibTorch.
+# Prints the lines that never run and a table; exit 1 if fewer run than asked for. Needs g++ and gcov, no
+# LibTorch.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 least=${1:-95}
@@ -12,7 +13,10 @@ tests=(tests/pipedream/*_test.cpp tests/pipedream/support.cpp)
 compile() {
   local source=$1 flags=-O0 object=$build/${1//\//_}.o
   [[ $source == pipedream/* ]] && flags='-O0 --coverage'
-  if [[ -f $object && ! $source -nt $object && -z $(find pipedream tests/pipedream common/input -name '*.h' -newer "$object" -print -quit) ]]; then return 0; fi
+  if [[ -f $object && ! $source -nt $object ]] &&
+    [[ -z $(find pipedream tests/pipedream common/input -name '*.h' -newer "$object" -print -quit) ]]; then
+    return 0
+  fi
   # shellcheck disable=SC2086
   g++ -std=c++20 $flags -I. -c "$source" -o "$object"
 }
@@ -42,7 +46,8 @@ run = total = 0
 for name in sorted(lines):
     missed = [n for n, count in sorted(lines[name].items()) if count == 0]
     run, total = run + len(lines[name]) - len(missed), total + len(lines[name])
-    print(f"{name:45} {100 - 100 * len(missed) / len(lines[name]):6.1f} %", "never run:" if missed else "", *missed)
+    share = 100 - 100 * len(missed) / len(lines[name])
+    print(f"{name:45} {share:6.1f} %", "never run:" if missed else "", *missed)
 print(f"{100 * run / max(1, total):.1f} % of {total} lines")
 sys.exit(total == 0 or 100 * run / total < float(sys.argv[1]))
 ' "$least"

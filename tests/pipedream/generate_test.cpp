@@ -34,8 +34,8 @@ TEST(Generated, HoldAsManyActivationsAsTheFormulaSays) {
   EXPECT_EQ(known, 8949);
 }
 
-// Where there is no formula: interleaved with rounds that are not full, and ZB-H1 with chunks. A stage never
-// holds more than the formula gives for full rounds of the size that the generator uses.
+// For cases without a formula (interleaved with rounds that are not full, and ZB-H1 with chunks): a stage
+// never holds more than the formula gives for full rounds of the generator's size.
 TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
   for (const GenerateOptions& o : every_schedule(8)) {
     if (o.family != Family::interleaved) continue;

@@ -13,7 +13,7 @@ using test::error_of, test::expect_answers, test::expect_numbers, test::expect_t
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// What optimal_partition makes least, the first first.
+// The criteria of optimal_partition, the most important first.
 struct Cost {
   double bottleneck = kInfinite;
   int ranks = 0;
@@ -133,8 +133,7 @@ TEST(Partition, MoreStagesThanReplicasAreTried) {
   }
 }
 
-// numbers.md: the LM head costs as much as 3.8 blocks at 355M; four uniform stages are capped at 71 %,
-// balanced ones (7/7/7/3 and the head) at 99 %.
+// The LM head costs as much as 3.8 blocks at 355M; four uniform stages are capped at 71 %.
 TEST(Partition, TheHeadOfGpt2Counts) {
   const std::vector<std::pair<std::string, double>> heads = {
       {"gpt2_124m", 4.9}, {"gpt2_355m", 3.8}, {"gpt2_774m", 3.1}, {"gpt2_1558m", 2.5}};

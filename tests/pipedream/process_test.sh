@@ -11,7 +11,9 @@ expect() {
   got_err=$(mktemp)
   got_out=$("$program" "$@" 2>"$got_err")
   got_code=$?
-  if [[ $got_code -ne $code ]]; then echo "pipedream $*: exit $got_code, expected $code"; failures=$((failures + 1)); fi
+  if [[ $got_code -ne $code ]]; then
+    echo "pipedream $*: exit $got_code, expected $code"; failures=$((failures + 1))
+  fi
   for pair in "out:$out:$got_out" "err:$err:$(cat "$got_err")"; do
     local name=${pair%%:*} rest=${pair#*:}
     local wanted=${rest%%:*} got=${rest#*:}

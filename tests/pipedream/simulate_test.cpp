@@ -53,7 +53,7 @@ TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
   EXPECT_GT(known, 300);
   // The naive schedule idles even there.
   EXPECT_GT(simulate(generate({.family = Family::naive}), {}).stages[1].steady_idle.value(), 0.5);
-  // In GPipe no forward follows a backward: there is no such time.
+  // In GPipe no forward follows a backward, so there is no steady time.
   for (const StageUse& use : simulate(generate({.family = Family::gpipe}), {}).stages)
     EXPECT_FALSE(use.steady_idle);
 }
@@ -181,8 +181,8 @@ TEST(Simulate, UnevenStages) {
        {timeline.utilization, 36.0 / 60}});
 }
 
-// Where messages take time, and where a stage before the last one is the slowest: it waits before its first
-// backward and before its last one, and has that much less to wait for with every forward done early.
+// If messages take time, or a stage before the last one is the slowest: a stage waits before its first and
+// before its last backward, and every forward done early shortens these waits.
 TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
   const auto expect = [](const Costs& costs, const std::vector<double>& by_warmup) {
     for (int warmup = 0; warmup < 3; ++warmup)
@@ -282,7 +282,7 @@ TEST(Formulas, BubbleFractionsOfThePapers) {
 }
 
 TEST(Formulas, BytesSent) {
-  expect_numbers({{pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0},  // 8.4 MB each way, formulas.md 5.6
+  expect_numbers({{pipeline_bytes(1, 4, 1024, 1024), 2 * 8388608.0},  // 8.4 MB each way
                   {pipeline_bytes(3, 2, 5, 7), 4 * 3 * 2 * 5 * 7.0},
                   {zero3_most_bytes(1, 354823168, 4), 6 * 354823168.0 * 0.75},
                   {zero3_most_bytes(3, 100, 4), 3 * 450.0},

@@ -1,4 +1,4 @@
-// What the tests of pipedream share.
+// Shared by the tests of pipedream.
 #pragma once
 
 #include <gtest/gtest.h>

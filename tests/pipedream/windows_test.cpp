@@ -31,8 +31,7 @@ std::vector<GenerateOptions> every_rule(int most) {
   return all;
 }
 
-/// What a stage computes and steps, in order: without messages, and without what is kept and freed for
-/// others.
+/// What a stage computes and steps, in order, without messages, stashes and drops.
 std::vector<Action> arithmetic(const std::vector<Action>& list) {
   std::vector<Action> kept;
   for (const Action& a : list)

@@ -44,7 +44,8 @@ COMMAND_LINES = {
         69,
         re.compile(
             r"--device cuda: this build has no GPU code\n"
-            r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan needs no GPU\): no GPU is visible on this machine)"
+            r"  fix: (run\.sh --preset cuda, or --device cpu|--device cpu, which trains in fp32 \(--plan "
+            r"needs no GPU\): no GPU is visible on this machine)"
         ),
     ),
     "--threads 0": (64, "--threads 0: 0 is outside its range, 1 .. 1024\n  fix: --threads takes 1 .. 1024"),
@@ -60,17 +61,20 @@ COMMAND_LINES = {
     ),
     "--inject kill@0,1000": (
         64,
-        "--inject kill@0,1000: this run's steps are 0 to 3\n  fix: one of them (they count from 0), or more --steps",
+        "--inject kill@0,1000: this run's steps are 0 to 3\n  fix: one of them (they count from 0), or more "
+        "--steps",
     ),
     "--graph off": (
         64,
         "--graph: it is about GPUs, and this is on the CPU\n  fix: leave it out, or --device cuda",
     ),
-    "--set model.width=65536 --set model.heads=1 --set model.layers=1024 --set batch.micro=16777216 --set batch.global=16777216 "
+    "--set model.width=65536 --set model.heads=1 --set model.layers=1024 --set batch.micro=16777216 --set "
+    "batch.global=16777216 "
     "--set batch.sequence=1048576 --set model.context=1048576": (
         64,
         re.compile(
-            r".*: a run of this size would hold more bytes than 64 bits can count\n  fix: a smaller model\.width, model\.layers, "
+            r".*: a run of this size would hold more bytes than 64 bits can count\n  fix: a smaller "
+            r"model\.width, model\.layers, "
             r"batch\.micro or batch\.sequence"
         ),
     ),
@@ -88,7 +92,8 @@ CONFIGURATIONS = {
     "--set batch.micro=5": (
         64,
         re.compile(
-            r"--set batch\.micro=5: accumulation = global / \(micro x data-parallel ranks\) = 12 / \(5 x (1|3)\) = [\d.]+, "
+            r"--set batch\.micro=5: accumulation = global / \(micro x data-parallel ranks\) = 12 / \(5 x "
+            r"(1|3)\) = [\d.]+, "
             r"which is not whole\n  fix: one of\n    --set batch\.global=\d+.*\n    --set batch\.micro=\d+.*"
         ),
     ),
@@ -142,8 +147,8 @@ DATA = {
     ),
     "--data zero.txt": (
         65,
-        "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; unpack what "
-        "is compressed",
+        "zero.txt: is not text: byte 3 is zero\n  fix: give UTF-8; for UTF-16: iconv -f UTF-16 -t UTF-8; "
+        "unpack what is compressed",
     ),
 }
 WEIGHTS = {
@@ -153,12 +158,14 @@ WEIGHTS = {
     ),
     "--init right.safetensors --set model.width=64": (
         65,
-        "right.safetensors: tensor 'transformer.wte.weight' is [257, 32], the workload's model needs [257, 64]\n"
+        "right.safetensors: tensor 'transformer.wte.weight' is [257, 32], the workload's model needs [257, "
+        "64]\n"
         "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32",
     ),
     "--init right.safetensors --set model.layers=1": (
         65,
-        "right.safetensors: tensor 'transformer.h.1.attn.c_attn.bias' does not belong to the workload's model\n"
+        "right.safetensors: tensor 'transformer.h.1.attn.c_attn.bias' does not belong to the workload's "
+        "model\n"
         "  fix: a workload with the file's model: layers 2, vocab 257, width 32, context 32",
     ),
     "--init right.safetensors --set model.layers=3": (
@@ -188,7 +195,8 @@ LIMITS = {
     "--memory-cap 150000": (
         69,
         re.compile(
-            r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
+            r"--memory-cap 150\.00 kB: a rank would hold [\d.]+ [kM]B, [\d.]+ [kM]B more than that\n(  "
+            r"[a-z]+ +[\d.]+ [kM]?B\n)+"
             r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+"
         ),
     ),
@@ -196,7 +204,8 @@ LIMITS = {
     "--set model.layers=16 --set model.width=65536 --set batch.sequence=1": (
         69,
         re.compile(
-            r"[\d.]+ [kMGT]?B free on this machine, ranks here: \d: a rank would hold [\d.]+ TB, [\d.]+ TB more than its share\n"
+            r"[\d.]+ [kMGT]?B free on this machine, ranks here: \d: a rank would hold [\d.]+ TB, [\d.]+ TB "
+            r"more than its share\n"
             r"(  [a-z]+ +[\d.]+ [kMGT]?B\n)+  fix: a smaller model\.\*, or more machines"
         ),
     ),
@@ -325,7 +334,8 @@ class BadInput(support.ProcessTest):
             support.execute([*little, *support.command(LESSON, 0, text)]),
             69,
             re.compile(
-                r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give \([\d.]+ [kMG]?B are in use\)\n"
+                r"memory: [a-z]+ '[a-z_ ]+' asks for [\d.]+ [MG]B, which this machine does not give "
+                r"\([\d.]+ [kMG]?B are in use\)\n"
                 r"  fix: a smaller batch\.micro, activations=recompute, or a strategy that shards more"
             ),
         )
@@ -390,8 +400,8 @@ class Launchers(support.ProcessTest):
                 {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
                 (),
                 69,
-                "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would be a "
-                "world of one rank\n  fix: srun --mpi=pmix ...",
+                "launcher: Slurm started 4 tasks (SLURM_PROCID=0, SLURM_NTASKS=4) without PMIx: each would "
+                "be a world of one rank\n  fix: srun --mpi=pmix ...",
             ),
         ):
             with self.subTest(ranks=ranks, variables=variables, each=each):

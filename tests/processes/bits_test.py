@@ -16,7 +16,8 @@ import operations  # noqa: E402
 TOOL = os.path.join(support.ROOT, "tests/bits.py")
 CASE = "00_one_device split"
 CHANGES = {
-    "predicted": "record['ranks'][0]['predicted_operations'].append({'kind': 'broadcast', 'dtype': 'f32', 'elements': 64, 'count': 1})",
+    "predicted": "record['ranks'][0]['predicted_operations'].append({'kind': 'broadcast', 'dtype': 'f32', "
+    "'elements': 64, 'count': 1})",
     "measured": "record['ranks'][0]['measured_bytes']['total'] = 64",
 }
 STAND_IN = """#!{python}

@@ -1,9 +1,9 @@
 """Checkpoints on the real programs: a run that goes on ends in the bits of one that never stopped; any lesson
 on any ranks takes any checkpoint; ranks killed at any moment, and at every file operation of a save, leave
 the old checkpoint or the new one; damage is passed over by all ranks; what does not belong together is
-refused by name. STAGECRAFT_KILLS=100 repeats the random kills that often, STAGECRAFT_PAIRS=300 tries that many pairs
-of layouts (tests/soak.sh). On threads, tests/strategy and tests/lessons/*_save_test.cpp have the lessons that
-ordinarily are left out here, tests/storage every damage and crash."""
+refused by name. STAGECRAFT_KILLS=100 repeats the random kills that often, STAGECRAFT_PAIRS=300 tries that
+many pairs of layouts (tests/soak.sh). On threads, tests/strategy and tests/lessons/*_save_test.cpp have the
+lessons that ordinarily are left out here, tests/storage every damage and crash."""
 
 import filecmp
 import functools
@@ -172,7 +172,8 @@ class EveryLesson(CheckpointTest):
         )
         read = (
             "import sys; from safetensors.numpy import load_file; found = load_file(sys.argv[1]); "
-            "print(sum(values.size for values in found.values()), *sorted({name.split('@')[1].split('[')[0] for name in found}))"
+            "print(sum(values.size for values in found.values()), *sorted({name.split('@')[1].split('[')[0] "
+            "for name in found}))"
         )
         folder = saving(*FOUR).saved(SAVED)
         said = [
@@ -263,7 +264,10 @@ class OnTheirWay(CheckpointTest):
 
     # They are in no checkpoint.
     def test_forwards_with_weights_that_are_gone(self):
-        why = "with versions=none a micro-batch on its way has been forward with weights that are gone, and cannot be again"
+        why = (
+            "with versions=none a micro-batch on its way has been forward with weights that are gone, and "
+            "cannot be again"
+        )
         none = f"{UNTIED} versions=none"
         path = self.expect_well(saving(*EIGHT)).saved(7)
         self.expect_ends(
@@ -274,7 +278,8 @@ class OnTheirWay(CheckpointTest):
                 ),
                 f"{none} --resume {path}": (
                     64,
-                    f"--resume: {why}\n  fix: another setting goes on from it; --init FILE begins with its weights, which `checkpoint export` writes",
+                    f"--resume: {why}\n  fix: another setting goes on from it; --init FILE begins with its "
+                    "weights, which `checkpoint export` writes",
                 ),
             },
             "08_weight_versions",
@@ -394,7 +399,8 @@ class AnyToAny(CheckpointTest):
         ended = support.run("04_zero3", 2, f"--steps {STEPS} --resume {elsewhere} --threads 2")
         self.assertRegex(
             ended.out,
-            r"\nfrom here on sums are added in another order: by CPU (.*), threads 2, before by CPU \1, threads 1\n",
+            r"\nfrom here on sums are added in another order: by CPU (.*), threads 2, before by CPU \1, "
+            r"threads 1\n",
         )
 
 
@@ -442,7 +448,10 @@ class Killed(CheckpointTest):
         return killed
 
     def test_run_sh_goes_on_by_itself(self):
-        said = r"\nrestart 1 of 2: a rank was (lost|killed \(SIGKILL\)); goes on at step 20, 5 steps are redone, \d+\.\d s are lost"
+        said = (
+            r"\nrestart 1 of 2: a rank was (lost|killed \(SIGKILL\)); goes on at step 20, 5 steps are "
+            r"redone, \d+\.\d s are lost"
+        )
         # 12 rows in micro-batches of 3: 4 ranks share them, and 2, but not 3.
         for ranks, fewer, more in (
             (2, "", "\n"),
@@ -474,7 +483,8 @@ class Killed(CheckpointTest):
 
 
 class CrashAt(CheckpointTest):
-    """One rank is killed in place of the K-th operation of its second save, for every fifth K, or for every one."""
+    """One rank is killed in place of the K-th operation of its second save, for every fifth K, or for every
+    one."""
 
     EVERY = 1 if support.all_settings() else 5
     SMALL = (
@@ -571,7 +581,8 @@ class Damaged(CheckpointTest):
         "behind": r"manifest\.json:\d+:\d+: a zero byte",
         "none": r"manifest\.json: \"workload\.batch\.sequence\": 0 is outside its range",
         "steers": r"manifest\.json: \"workload\.optim\.lr\": \"?\\x1b\[2Jx{,300}\W",
-        "int": r"rank-000\d\.safetensors: \S+@momentum\S+ is (i32|f32)",  # against its other half, or by itself
+        # Found against its other half, or by itself.
+        "int": r"rank-000\d\.safetensors: \S+@momentum\S+ is (i32|f32)",
     }
 
     def expect_passed_over(self, case, folder, ranks, said):
@@ -617,7 +628,8 @@ class Damaged(CheckpointTest):
         self.expect_one_error(
             support.run("04_zero3", 2, f"--resume {nothing}"),
             65,
-            f"--resume {nothing}: no checkpoint in {nothing}\n  fix: leave --resume out to begin, or name where they are: --checkpoints DIR",
+            f"--resume {nothing}: no checkpoint in {nothing}\n  fix: leave --resume out to begin, or name "
+            "where they are: --checkpoints DIR",
         )
 
 
@@ -635,18 +647,21 @@ class Refused(CheckpointTest):
     def test_each_with_its_words(self):
         lr = f"optim.lr=0.02 --resume {self.saved} --steps 6"
         fix = "fix: the same workload; or, if that is meant, --resume-with"
-        # The newest one would be that of whichever run got further. Alone: it holds the folder until it has looked.
+        # The newest one would be that of whichever run got further. Alone: it holds the folder until it has
+        # looked.
         self.expect_one_error(
             Run("00_one_device", 0, f"--save-every 2 --checkpoints {self.folder}"),
             64,
-            f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: --resume latest goes on from "
-            "there; to begin again, remove them or name another directory with --checkpoints",
+            f"--save-every: {self.folder} holds checkpoints of an earlier run, up to {step(4)}\n  fix: "
+            "--resume latest goes on from there; to begin again, remove them or name another directory "
+            "with --checkpoints",
         )
         self.expect_ends(
             {
                 lr: (
                     64,
-                    f"--resume {self.saved}: {self.OF_ANOTHER} optim.lr is 0.02 now and was 0.01, steps is 6 now and was 4\n"
+                    f"--resume {self.saved}: {self.OF_ANOTHER} optim.lr is 0.02 now and was 0.01, steps is "
+                    "6 now and was 4\n"
                     f"  {fix} optim.lr,steps",
                 ),
                 f"{lr} --resume-with optim.lr": (
@@ -661,7 +676,8 @@ class Refused(CheckpointTest):
                 ),
                 f"--resume {self.saved} --resume-with steps --steps 3": (
                     64,
-                    f"--resume {self.saved}: 4 steps are done, and the run has 3\n  fix: --steps 4 or more, with --resume-with steps",
+                    f"--resume {self.saved}: 4 steps are done, and the run has 3\n  fix: --steps 4 or more, "
+                    "with --resume-with steps",
                 ),
                 f"model.width=64 --resume {self.saved}": (64, ("model.width is 64 now and was 32",)),
                 "--resume-with steps": (
@@ -672,7 +688,8 @@ class Refused(CheckpointTest):
                 "--crash-at 1": (64, "--crash-at: this run saves nothing\n  fix: add --save-every STEPS"),
                 "--checkpoints x": (
                     64,
-                    "--checkpoints: this run neither saves nor resumes\n  fix: add --save-every STEPS, or --resume latest",
+                    "--checkpoints: this run neither saves nor resumes\n  fix: add --save-every STEPS, or "
+                    "--resume latest",
                 ),
                 "--resume latest --init w": (
                     64,
@@ -680,7 +697,8 @@ class Refused(CheckpointTest):
                 ),
                 "--plan --save-every 2": (
                     64,
-                    "--save-every: it belongs to a run; --plan only predicts one\n  fix: leave one of them out",
+                    "--save-every: it belongs to a run; --plan only predicts one\n  fix: leave one of them "
+                    "out",
                 ),
             },
             "00_one_device",
@@ -696,9 +714,10 @@ class Refused(CheckpointTest):
                 self.expect_one_error(
                     Run(lesson, ranks, f"{how} {path}", checkpoints=self.folder),
                     64,
-                    f"--save-every: {self.folder} holds checkpoints up to {step(4)}, and this run goes on from {path}\n"
-                    f"  fix: --resume latest goes on from {step(4)}; otherwise name another directory with --checkpoints, or move away "
-                    "those that this run does not go on from",
+                    f"--save-every: {self.folder} holds checkpoints up to {step(4)}, and this run goes on "
+                    f"from {path}\n"
+                    f"  fix: --resume latest goes on from {step(4)}; otherwise name another directory with "
+                    "--checkpoints, or move away those that this run does not go on from",
                 )
                 self.assertEqual(names_in(self.folder), [step(2), step(4)])
         for path in (self.saved + "/", "latest", self.folder):
@@ -726,7 +745,8 @@ class Refused(CheckpointTest):
             Run("00_one_device", 0, f"{text} steps", each=here),
             65,
             re.compile(
-                r"tokens\.bin: it holds other tokens than the file that was trained on: (\d+) bytes with the sum [0-9a-f]{16}, which was \1 with [0-9a-f]{16}\n"
+                r"tokens\.bin: it holds other tokens than the file that was trained on: (\d+) bytes with "
+                r"the sum [0-9a-f]{16}, which was \1 with [0-9a-f]{16}\n"
                 r"  fix: that file; or, if other data are meant, --resume-with data\.source"
             ),
         )
@@ -740,10 +760,14 @@ class Disk(CheckpointTest):
             with self.subTest(ranks=ranks):
                 job = Run("04_zero3", ranks, f"--save-every 2 --steps 8 --save-async {how}", checkpoints=disk)
                 # The first one takes half of it.
-                script = f"{' '.join(job.line)}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} verify {disk} >&2 || exit 1; exit $code"
+                script = (
+                    f"{' '.join(job.line)}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} "
+                    f"verify {disk} >&2 || exit 1; exit $code"
+                )
                 ended = support.execute(self.on_tmpfs("560k", disk, ["sh", "-c", script]))
                 message = (
-                    rf"\A{disk}: a checkpoint was not written: rank \d: .*\n  fix: make room .*; then --resume latest goes on, or "
+                    rf"\A{disk}: a checkpoint was not written: rank \d: .*\n  fix: make room .*; then "
+                    r"--resume latest goes on, or "
                     rf"--resume {disk} with another directory: --checkpoints DIR\. {step(2)} stands\n"
                 )
                 self.expect_one_error(ended, 73, (re.compile(message),))
@@ -755,15 +779,18 @@ class Disk(CheckpointTest):
         for size, said in (
             (
                 "160k",
-                r": no checkpoint can be written here: rank 0: .*a checkpoint takes \d+.*, \d+.* are free[^\0]*",
+                r": no checkpoint can be written here: rank 0: .*a checkpoint takes \d+.*, \d+.* are "
+                r"free[^\0]*",
             ),
             (
                 "64M,nr_inodes=12",
-                r": no checkpoint can be written here: rank 0: .*: checkpoints take 16 new files and folders, 10 can be made \(df -i\)\n  fix: make room .*",
+                r": no checkpoint can be written here: rank 0: .*: checkpoints take 16 new files and "
+                r"folders, 10 can be made \(df -i\)\n  fix: make room .*",
             ),
             (
                 "64M,nr_inodes=1",
-                r"/\.lock: cannot create: No space left on device \(ENOSPC\)\n  fix: remove files: no more can be made there \(df -i\), .*",
+                r"/\.lock: cannot create: No space left on device \(ENOSPC\)\n  fix: remove files: no more "
+                r"can be made there \(df -i\), .*",
             ),
         ):
             with self.subTest(size=size):

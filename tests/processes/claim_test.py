@@ -10,7 +10,8 @@ RANKS = 2
 SOMETHING = r"(?:.*\n)*"
 # fault: message; what is wrong is done in step 1 (the checked one) by every rank, or by the last one
 EXPECTED = {
-    "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, one operation may take \d+ "
+    "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, "
+    r"one operation may take \d+ "
     r"for itself: \d{7} bytes went beside the ledger",
     "buffer": r"rank \d: step 1 did not hold what was predicted\n"
     + SOMETHING

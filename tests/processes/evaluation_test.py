@@ -95,7 +95,10 @@ class EvaluationTest(support.ProcessTest):
     def test_an_older_workload_file(self):
         older = json.dumps({"data": {"validation_batches": 2}, "batch": {"micro": 3}})
         ended = support.tool("00_one_device", "--workload", new_file("older.json", older), "--plan")
-        note = r"\n  note: \S+/older\S*\.json:1:\d+: validation_batches 2 of batch\.micro 3 rows: taken as \"validation_rows\": 6\n"
+        note = (
+            r"\n  note: \S+/older\S*\.json:1:\d+: validation_batches 2 of batch\.micro 3 rows: taken as "
+            r"\"validation_rows\": 6\n"
+        )
         self.expect_well(ended, re.compile(note))
 
     def test_a_comparison_knows_the_files(self):
@@ -116,7 +119,8 @@ class EvaluationTest(support.ProcessTest):
                     (
                         compared,
                         re.compile(
-                            r"validation losses are of other texts: --validation \S+ \(sum \w+\) there, \S+ \(sum \w+\) here\n"
+                            r"validation losses are of other texts: --validation \S+ \(sum \w+\) there, \S+ "
+                            r"\(sum \w+\) here\n"
                         ),
                     ),
                 ),
@@ -146,8 +150,8 @@ class EvaluationTest(support.ProcessTest):
             {
                 ("data.tokenizer=gpt2", *flags, "Emma"): (
                     64,
-                    "--prompt: token 1 of it is 10161, and the model has 257\n  fix: other words, or the tokenizer that the data were "
-                    "made with: --set data.tokenizer=byte",
+                    "--prompt: token 1 of it is 10161, and the model has 257\n  fix: other words, or the "
+                    "tokenizer that the data were made with: --set data.tokenizer=byte",
                 ),
                 ("model.vocab=120", *flags, "a zoo"): (
                     64,
@@ -193,8 +197,8 @@ class EvaluationTest(support.ProcessTest):
             {
                 f"model.heads=4 --steps 0 {flag} {weights}": (
                     65,
-                    f'{named}: "n_head" is 2, and this run computes 4\n  fix: --set model.heads=2; or, if the config.json is '
-                    "not these weights', a folder of their own",
+                    f'{named}: "n_head" is 2, and this run computes 4\n  fix: --set model.heads=2; or, if '
+                    "the config.json is not these weights', a folder of their own",
                 )
                 for flag, named in (("--init", weights), ("--save", config))
             },
@@ -240,11 +244,13 @@ class EvaluationTest(support.ProcessTest):
             ),
             f"--test {short}": (
                 65,
-                f"{short}: the test text has 11 tokens, 0 rows of 32; needed: one row, 33 tokens\n  fix: give a longer text",
+                f"{short}: the test text has 11 tokens, 0 rows of 32; needed: one row, 33 tokens\n  fix: "
+                "give a longer text",
             ),
             f"--init {pickle}": (
                 65,
-                f"{pickle}: it is a pickle (torch.save), which can run any program when it is read\n  fix: convert it where you trust it",
+                f"{pickle}: it is a pickle (torch.save), which can run any program when it is read\n  fix: "
+                "convert it where you trust it",
             ),
             f"--init {index}": (
                 65,
@@ -253,7 +259,8 @@ class EvaluationTest(support.ProcessTest):
             "--prompt Emma": (64, "--prompt: this run makes no text\n  fix: add --sample N"),
             "data.validation_fraction=0 --eval-every 2": (
                 64,
-                "--eval-every 2: there is no validation text: data.validation_fraction is 0\n  fix: add --validation FILE, or --set ",
+                "--eval-every 2: there is no validation text: data.validation_fraction is 0\n  fix: add "
+                "--validation FILE, or --set ",
             ),
             "--lr 0.1": (64, "--lr: it is a flag of other programs\n  fix: --set optim.lr=0.001"),
             "--batch_size 8": (
@@ -267,14 +274,16 @@ class EvaluationTest(support.ProcessTest):
             ),
             "stage=3": (
                 64,
-                '--set stage=3: "stage" is a key of other programs\n  fix: a stage is a lesson: lessons/02_zero1 (1)',
+                '--set stage=3: "stage" is a key of other programs\n  fix: a stage is a lesson: '
+                "lessons/02_zero1 (1)",
             ),
         }
         self.expect_ends({text: (code, (said,)) for text, (code, said) in cases.items()}, "00_one_device", 0)
         self.expect_one_error(
             Run("08_weight_versions", 2, "model.tied=off --eval-every 2"),
             64,
-            "--eval-every: the stages would have to finish what is on its way, and every later step would be another one\n"
+            "--eval-every: the stages would have to finish what is on its way, and every later step would "
+            "be another one\n"
             "  fix: leave it out: a run evaluates at its end",
         )
 

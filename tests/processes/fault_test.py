@@ -15,8 +15,14 @@ ONE_OPERATION = rf"last operation \d+ \({SUM}\), train step 2"
 FIX_HANG = (
     r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 2\.0 s\)"
 )
-FIX_GONE = r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of memory\?\)"
-ADVICE = r"if nobody did it, memory ran out \(dmesg says so\): fewer ranks, batch\.micro smaller, or --memory-cap to see it named"
+FIX_GONE = (
+    r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of "
+    r"memory\?\)"
+)
+ADVICE = (
+    r"if nobody did it, memory ran out \(dmesg says so\): fewer ranks, batch\.micro smaller, or "
+    r"--memory-cap to see it named"
+)
 FIX_NAN = r"\n  fix: a smaller optim\.lr, a longer optim\.warmup_steps, or optim\.clip=1 where it is 0"
 NAN = "step 2: the gradient is not finite, first seen in unit 3; it came from rank {}'s own micro-batches"
 
@@ -154,7 +160,10 @@ class FullDisk(support.ProcessTest):
     """A limit on the size of a file stands for a disk that is full: the write fails at the same byte, with
     EFBIG."""
 
-    SAID = r": File too large \(EFBIG\)\n  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system"
+    SAID = (
+        r": File too large \(EFBIG\)\n  fix: raise the limit of a file's size \(ulimit -f unlimited\), or "
+        r"use another file system"
+    )
 
     @staticmethod
     def limited(size):

@@ -143,7 +143,8 @@ class Links(FoldersTest):
         self.expect_one_error(
             one_device(f"--save {weights}"),
             64,
-            f"{weights}: is a symbolic link, and would be replaced\n  fix: give the path of the file that it leads to, or remove the link",
+            f"{weights}: is a symbolic link, and would be replaced\n  fix: give the path of the file that "
+            "it leads to, or remove the link",
         )
 
     # As on a machine where runs/ lies on another disk.
@@ -208,7 +209,8 @@ class TwoRuns(FoldersTest):
                 if codes == [0, 64]:
                     self.expect_one_refused(
                         ends,
-                        rf"--save-every: {re.escape(folder)} is in use: {WHO}writes there\n  fix: another directory with --checkpoints, .*"
+                        rf"--save-every: {re.escape(folder)} is in use: {WHO}writes there\n  fix: another "
+                        r"directory with --checkpoints, .*"
                         rf"|--save-every: {re.escape(folder)} holds checkpoints of an earlier run[^\0]*",
                     )
 
@@ -241,7 +243,8 @@ class TwoRuns(FoldersTest):
             support.end(process),
             73,
             re.compile(
-                rf"{folder}: no checkpoint can be written here: rank 0: {folder}/\.lock: process 7 on another-host "
+                rf"{folder}: no checkpoint can be written here: rank 0: {folder}/\.lock: process 7 on "
+                r"another-host "
                 r"took this run for gone, and its place\n  fix: let that run end, or stop it; .*"
             ),
         )
@@ -308,7 +311,8 @@ class TwoRuns(FoldersTest):
         self.assertEqual(ended.code, 0, ended)
         self.assertRegex(
             ended.out,
-            r"restart 1 of 2: a rank was killed \(SIGKILL\); goes on at step \d{1,2}, \d steps? (is|are) redone",
+            r"restart 1 of 2: a rank was killed \(SIGKILL\); goes on at step \d{1,2}, \d steps? (is|are) "
+            r"redone",
         )
 
     def test_looking_at_what_is_being_pruned(self):
@@ -357,7 +361,8 @@ class TooLate(FoldersTest):
             make(f"{folder}/{step(4)}")
             self.refused(
                 folder,
-                rf"{folder}/{step(4)}: bears a checkpoint's name, and is no directory\n  fix: move it away; or another directory with --checkpoints",
+                rf"{folder}/{step(4)}: bears a checkpoint's name, and is no directory\n  fix: move it away; "
+                r"or another directory with --checkpoints",
                 ranks=0,
             )
             self.assertEqual(names_in(folder), [step(4)])

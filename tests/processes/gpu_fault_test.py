@@ -22,20 +22,27 @@ CASES = [
 ]
 CASES += [(kind, "07_pipeline", graph) for kind in ("hang", "kill") for graph in ("on", "off")]
 
-OPERATION = r"[a-z_]+ of (?:(?:the embedding|the head|block \d+)'s )?[a-z ]+ \([\d,]+ [a-z]+\d\d\)(?: (?:to|from) rank \d)?"
-LAST = rf"last operation \d+ \({OPERATION}\), train step {STEP}(?:, stage \d, action \d+: \S+)?"  # a pipeline says what it does
+OPERATION = (
+    r"[a-z_]+ of (?:(?:the embedding|the head|block \d+)'s )?[a-z ]+ \([\d,]+ [a-z]+\d\d\)(?: (?:to|from) "
+    r"rank \d)?"
+)
+# A pipeline's rank also says its stage and action.
+LAST = rf"last operation \d+ \({OPERATION}\), train step {STEP}(?:, stage \d, action \d+: \S+)?"
 WAITS = rf"rank 0 waits for its operation \d+ \({OPERATION}, train step {STEP}\) for more than 3\.0 s"
 # What the program says, and what run.sh adds where mpirun sees the death before it sees the watchdog's code.
 EXPECTED = {
     "hang": (
-        rf"lost rank 1: {WAITS}\n  rank 1: process \d+ is alive, but does not come to the next operation; {LAST}"
+        rf"lost rank 1: {WAITS}\n  rank 1: process \d+ is alive, but does not come to the next operation; "
+        rf"{LAST}"
         r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 3\.0 s\)",
         "",
     ),
     "kill": (
         rf"lost rank 1: (?:noticed by rank 0|{WAITS})\n  rank 1: process \d+ is gone; {LAST}"
-        r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of memory\?\)",
-        r"(?:\n  killed with SIGKILL; if nobody did it, memory ran out \(dmesg says so\): fewer ranks, batch\.micro smaller, or --memory-cap to see "
+        r"\n  fix: look above for its own last words; without any, the system may have killed it \(out of "
+        r"memory\?\)",
+        r"(?:\n  killed with SIGKILL; if nobody did it, memory ran out \(dmesg says so\): fewer ranks, "
+        r"batch\.micro smaller, or --memory-cap to see "
         "it named)?",
     ),
 }

@@ -8,7 +8,10 @@ import unittest
 import support
 from support import Run
 
-SETTINGS = "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 model.layers=8 batch.micro=2"
+SETTINGS = (
+    "model.width=128 model.context=128 batch.sequence=128 precision.dtype=bf16 data.validation_fraction=0.2 "
+    "model.layers=8 batch.micro=2"
+)
 FLAGS = "--device cuda --ops deterministic --threads 1 --steps 8"
 SCHEDULES = [
     *(f"schedule={schedule}" for schedule in ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")),

@@ -12,8 +12,8 @@ from support import Run
 RANKS = max(1, min(2, support.gpus()))
 LESSONS = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
 TEXT = (
-    "model.width=128 model.context=128 batch.sequence=128 precision.dtype=fp16 data.validation_fraction=0.2 batch.global=12 optim.lr=0.002 "
-    f"batch.micro={12 // RANKS} --device cuda --ops deterministic --threads 1"
+    "model.width=128 model.context=128 batch.sequence=128 precision.dtype=fp16 data.validation_fraction=0.2 "
+    f"batch.global=12 optim.lr=0.002 batch.micro={12 // RANKS} --device cuda --ops deterministic --threads 1"
 )
 POISONED = 5  # a replay of the graph that the third step captured
 # The second overflow halves the scale; the third is the first since then.
@@ -73,7 +73,8 @@ class Overflow(support.ProcessTest):
         for name, job in self.runs.items():
             with self.subTest(name=name):
                 said = re.findall(
-                    r"^step (\d+): the gradient is not finite; its update is skipped, the loss scale is ([\d.]+) now$",
+                    r"^step (\d+): the gradient is not finite; its update is skipped, the loss scale is "
+                    r"([\d.]+) now$",
                     job.ended.out,
                     re.MULTILINE,
                 )

@@ -185,7 +185,8 @@ class OnGpus(support.ProcessTest):
     # Five steps warm up, three are timed.
     def test_a_profile_times_the_operations_of_a_step(self):
         said = re.compile(
-            r"\n  time of a step by operation +ms +share +calls +rate +of its bound\n(.*)\n  a step \(mean of 3\) +([\d.]+)",
+            r"\n  time of a step by operation +ms +share +calls +rate +of its bound\n(.*)\n  a step \(mean "
+            r"of 3\) +([\d.]+)",
             re.DOTALL,
         )
         for job in self.with_flag("--profile"):

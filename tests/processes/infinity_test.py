@@ -40,12 +40,17 @@ DELAYED = [
     f"{LATE} {SLOW}",
 ]  # on two ranks
 DELAYED = support.chosen(DELAYED, f"{LATE} {SLOW}")
-ROOM = r"; the file takes \d+\.\d\d kB, \S+ k?B are free\n  fix: free space on the file system that holds it, or write elsewhere"
+ROOM = (
+    r"; the file takes \d+\.\d\d kB, \S+ k?B are free\n  fix: free space on the file system that holds it, "
+    r"or write elsewhere"
+)
 NO_DIRECT = "{}: no O_DIRECT there: transfers go through the page cache, which takes memory"
 OTHER_ENGINE = r"io_uring is refused here: .*; threads takes its place"
 STUCK = (
-    r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of (the embedding|the head|block \d+)'s (states|parameters) \([\d,]+ f32\), train step \d+\) has not ended for more than {} s\n"
-    r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog \(now {} s\)"
+    r"rank \d is stuck: its operation [\d]+ \(disk_(read|write) of (the embedding|the head|block \d+)'s "
+    r"(states|parameters) \([\d,]+ f32\), train step \d+\) has not ended for more than {} s\n"
+    r"  fix: see whether the disk still answers \(dmesg\); one that is only slow needs a longer --watchdog "
+    r"\(now {} s\)"
 )
 NO_SECCOMP = "no seccomp here"
 
@@ -263,7 +268,8 @@ class Bits(InfinityTest):
             self.job(2, f"optim.nonfinite=stop {poisoned}"),
             70,
             re.compile(
-                r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 0's own micro-batches\n  fix: .*"
+                r"step 2: the gradient is not finite, first seen in unit 3; it came from rank 0's own "
+                r"micro-batches\n  fix: .*"
             ),
         )
 
@@ -289,14 +295,16 @@ class Refusals(InfinityTest):
         no_folder = (
             69,
             re.compile(
-                rf"{disk}/no/states of rank \d: cannot create: No such file or directory \(ENOENT\); the file takes "
+                rf"{disk}/no/states of rank \d: cannot create: No such file or directory \(ENOENT\); the "
+                r"file takes "
                 rf"\d+\.\d\d kB\n  fix: create its directory: mkdir -p {disk}/no"
             ),
         )
         cases = {
             "update=delayed": (
                 64,
-                "update=delayed: the next gradient would overwrite the one on the device that the update still reads\n"
+                "update=delayed: the next gradient would overwrite the one on the device that the update "
+                "still reads\n"
                 "  fix: grads_at=host, or update=exact",
             ),
             "block=5000": (64, "block: 5000 is no multiple of 4096\n  fix: block=8192"),
@@ -340,7 +348,8 @@ class Refusals(InfinityTest):
             Run(LESSON, 0, f"--disk {locked}", each=each),
             69,
             re.compile(
-                rf"{locked}/states of rank 0: cannot create: Permission denied \(EACCES\); the file takes \d+\.\d\d kB, .* are free\n"
+                rf"{locked}/states of rank 0: cannot create: Permission denied \(EACCES\); the file takes "
+                r"\d+\.\d\d kB, .* are free\n"
                 r"  fix: write where you have permission, or change the directory's owner or mode"
             ),
         )
@@ -348,7 +357,8 @@ class Refusals(InfinityTest):
     # Open MPI's shared memory would not fit into the limit either.
     def test_a_limit_of_file_sizes(self):
         message = (
-            r"\S+/states of rank \d: cannot allocate (\d+) bytes: File too large \(EFBIG\); the file takes \S+ kB, .* are free\n"
+            r"\S+/states of rank \d: cannot allocate (\d+) bytes: File too large \(EFBIG\); the file takes "
+            r"\S+ kB, .* are free\n"
             r"  fix: raise the limit of a file's size \(ulimit -f unlimited\), or use another file system"
         )
         env, each = support.environment(OMPI_MCA_btl="tcp,self"), ["prlimit", "--fsize=200000"]
@@ -381,8 +391,8 @@ class PoorDisks(InfinityTest):
 
     def test_half_the_room(self):
         message = (
-            rf"{self.disk}/states of rank \d: cannot (make a file of this size|allocate \d+ bytes): No space left on device \(ENOSPC\)"
-            + ROOM
+            rf"{self.disk}/states of rank \d: cannot (make a file of this size|allocate \d+ bytes): No "
+            r"space left on device \(ENOSPC\)" + ROOM
         )
         for ranks in (0, 2):  # of two one may find room
             self.expect_end(self.on_small_disk(self.file_size(), self.job(ranks)), 69, message)
@@ -457,7 +467,8 @@ class WhileItTrains(InfinityTest):
             self.expect_end(
                 job,
                 65,
-                rf"{self.disk}/states of rank {rank}: the 4096 bytes at byte {at} are not what was written there last: "
+                rf"{self.disk}/states of rank {rank}: the 4096 bytes at byte {at} are not what was written "
+                r"there last: "
                 r"a write was lost, or somebody changed the file\n"
                 r"  fix: look for the disk's errors \(dmesg\), or use another disk",
                 process,
@@ -584,7 +595,10 @@ class Counted(InfinityTest):
             3
         ):  # what the kernel maps of a library besides only adds: the least of a few is the run's own
             for layers in (12, 48):
-                text = f"{self.MODEL} model.layers={layers} batch.global=1 piece=500000 --steps 3 --disk {self.disk}"
+                text = (
+                    f"{self.MODEL} model.layers={layers} batch.global=1 piece=500000 --steps 3 --disk "
+                    f"{self.disk}"
+                )
                 # Marks and a text grow with the model, too.
                 ended, plans, peaks = support.peak_memory(LESSON, 1, f"{text} --page off --sample 0")
                 self.expect_well(ended)

@@ -59,8 +59,10 @@ class Nonfinite(support.ProcessTest):
             path = spoiled(self.weights, tensor, value, element)
             cases[lesson, f"{keys} --steps 2 --init {path}"] = (
                 re.escape(path)
-                + rf": tensor 'transformer\.{re.escape(tensor)}' holds a number that is not finite \(NaN or infinite\), "
-                rf"element {element} of \d+\n  fix: weights that were saved before the training that made them went wrong"
+                + rf": tensor 'transformer\.{re.escape(tensor)}' holds a number that is not finite \(NaN or "
+                r"infinite\), "
+                rf"element {element} of \d+\n  fix: weights that were saved before the training that made "
+                r"them went wrong"
             )
         for job in self.expect_stops(cases, 65).values():
             self.assertFalse(os.path.exists(job.weights))
@@ -93,7 +95,8 @@ class Nonfinite(support.ProcessTest):
                 (
                     lesson,
                     f"{NO_TAIL} --steps 0 --init {self.large} --sample 9 {flags}",
-                ): rf"--sample: after 0 tokens of {prompt} the model's output is not finite, first seen in unit [12]{FIX}.*"
+                ): rf"--sample: after 0 tokens of {prompt} the model's output is not finite, first seen in "
+                rf"unit [12]{FIX}.*"
                 for lesson in LESSONS
                 for flags, prompt in (
                     ("--prompt rank", "--prompt"),
@@ -111,7 +114,10 @@ class Nonfinite(support.ProcessTest):
         for lesson, ranks in LESSONS.items():
             with self.subTest(lesson=lesson):
                 job = Run(lesson, ranks, f"{keys} {start}")
-                said = rf"--save {re.escape(job.weights)}: wpe\.weight of unit 0 is not finite{FIX}; nothing was written.*"
+                said = (
+                    rf"--save {re.escape(job.weights)}: wpe\.weight of unit 0 is not finite{FIX}; nothing "
+                    r"was written.*"
+                )
                 self.expect_one_error(job, 70, re.compile(said))
                 self.assertFalse(os.path.exists(job.weights))
                 job = Run(lesson, ranks, f"{keys} {start} --save-every 1")
@@ -134,7 +140,10 @@ class Nonfinite(support.ProcessTest):
                 )
                 self.assertFalse(os.path.exists(out))
                 changed = ["steps", *(key.split("=")[0] for key in keys.split()), "optim.nonfinite"]
-                said = rf"{job.saved(1)}: (parameters|master) wpe\.weight holds a number that is not finite, element \d+\n  fix: an older checkpoint.*"
+                said = (
+                    rf"{job.saved(1)}: (parameters|master) wpe\.weight holds a number that is not finite, "
+                    r"element \d+\n  fix: an older checkpoint.*"
+                )
                 self.expect_one_error(
                     Run(
                         lesson,

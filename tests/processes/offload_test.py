@@ -80,7 +80,10 @@ class Bits(support.ProcessTest):
         self.assertGreaterEqual(late.record()["seconds"], 19 * max(down, up))
 
     def test_what_the_start_lines_say(self):
-        turns = r"\nthe host's AdamW: 1000 threads a rank; with 2 ranks more than the \d+ cores here, so that they take turns\n"
+        turns = (
+            r"\nthe host's AdamW: 1000 threads a rank; with 2 ranks more than the \d+ cores here, so that "
+            r"they take turns\n"
+        )
         warm, many = f"{LATE} warm_steps=100", "--adam-threads 1000"
         self.expect_well(
             self.exact[2, warm], "\n  note     update=delayed: all 20 steps are exact, since warm_steps=100\n"
@@ -155,7 +158,8 @@ class Early(support.ProcessTest):
         self.expect_one_error(
             Run("06_infinity", 2, EARLY),
             64,
-            '--set update=early: update: "early" is none of exact, delayed\n  fix: update takes choice: exact, delayed (default exact)',
+            '--set update=early: update: "early" is none of exact, delayed\n  fix: update takes choice: '
+            "exact, delayed (default exact)",
         )
 
 

@@ -142,7 +142,8 @@ class Pace(support.ProcessTest):
             Run(LESSON, 2, f"model.layers=4 --steps 4 --pace {pace_file(1e-6, 0.1, 0.1, 0.1)}"),
             64,
             re.compile(
-                r"pace: stage [01] computes \d+\.\d\d ms in one forward, whose cost is 0\.00 ms: it has to be "
+                r"pace: stage [01] computes \d+\.\d\d ms in one forward, whose cost is 0\.00 ms: it has to "
+                r"be "
                 r"twice as much at least\n  fix: multiply all costs by [\d.]+, or train a smaller model"
             ),
         )

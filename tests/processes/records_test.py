@@ -146,7 +146,8 @@ class Records(support.ProcessTest):
         for ranks in support.chosen((0, 3), 0):
             total = self.jobs[ranks].record()["ranks"][0]["predicted_bytes"]["total"]
             refused = re.compile(
-                r"--memory-cap [\d.]+ [kM]B: a rank would hold [\d.]+ [kM]B, 1 B more than that\n(  [a-z]+ +[\d.]+ [kM]?B\n)+"
+                r"--memory-cap [\d.]+ [kM]B: a rank would hold [\d.]+ [kM]B, 1 B more than that\n(  [a-z]+ "
+                r"+[\d.]+ [kM]?B\n)+"
                 r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n)+  --memory-cap "
                 + str(total)
                 + r" +[\d.]+ [kM]B"
@@ -276,7 +277,8 @@ class WithoutARun(support.ProcessTest):
     def test_version(self):
         self.assertRegex(
             support.tool(LESSON, "--version").out,
-            r"\AStagecraft ([0-9a-f]{12}(-dirty)?|unknown \(.+\))\nLibTorch \d+\.\d+\.\d+\nOpen MPI \d+\.\d+\.\d+\ng\+\+ \d+\.\d+\.\d+\n\Z",
+            r"\AStagecraft ([0-9a-f]{12}(-dirty)?|unknown \(.+\))\nLibTorch \d+\.\d+\.\d+\nOpen MPI "
+            r"\d+\.\d+\.\d+\ng\+\+ \d+\.\d+\.\d+\n\Z",
         )
 
     def test_under_mpirun_it_is_printed_once(self):

@@ -120,7 +120,8 @@ class Rows(ResumeTest):
             {
                 "seed=8": "seed is 8 now and was 7",
                 "batch.sequence=16": "batch.sequence is 16 now and was 32",
-                "data.validation_fraction=0.3 seed=9": "data.validation_fraction is 0.3 now and was 0.05, seed is 9 now and was 7",
+                "data.validation_fraction=0.3 seed=9": "data.validation_fraction is 0.3 now and was 0.05, "
+                "seed is 9 now and was 7",
             },
             "data.validation_fraction=0.3 seed=9",
         ).items():
@@ -171,7 +172,8 @@ class Rows(ResumeTest):
             Run("00_one_device", 0, f"{keys} {resume}".replace("rows=6", "rows=4")),
             64,
             re.compile(
-                r"--resume \S+: the checkpoint is of another workload: data\.validation_rows is 4 now and was 6\n"
+                r"--resume \S+: the checkpoint is of another workload: data\.validation_rows is 4 now and "
+                r"was 6\n"
                 r"  fix: .*--resume-with data\.validation_rows"
             ),
         )
@@ -267,7 +269,8 @@ class LearningRate(ResumeTest):
         first = self.train("08_weight_versions", 2, f"{keys} --steps 10 --save-every 4 --keep 9")
         resume = f"--steps 10 --resume {first.saved(4)} --resume-with batch.global"
         self.assertIn(
-            f"\n{RATE}4 is 0.0025, where the checkpoint's keys gave 0.0049: batch.global is 6 now and was 12\n",
+            f"\n{RATE}4 is 0.0025, where the checkpoint's keys gave 0.0049: batch.global is 6 now and was "
+            "12\n",
             self.train("08_weight_versions", 2, f"{keys} batch.global=6 {resume}").ended.out,
         )
 

@@ -58,7 +58,8 @@ class Lines(support.ProcessTest):
         ).out
         self.assertRegex(
             said,
-            r"ranks add in different orders: .*\n  rank 0: CPU (AVX\S+), threads 1 on \S+\n  rank 1: CPU (DEFAULT|NO AVX), threads 1 on \S+\n  fix: .*ATEN_CPU_CAPABILITY",
+            r"ranks add in different orders: .*\n  rank 0: CPU (AVX\S+), threads 1 on \S+\n  rank 1: CPU "
+            r"(DEFAULT|NO AVX), threads 1 on \S+\n  fix: .*ATEN_CPU_CAPABILITY",
         )
         self.assertLess(said.index("ranks add in"), said.index("TRAINING"))
         self.assertNotIn("ranks add in", self.expect_well(once(LESSON, 2, STEPS)).ended.out)

@@ -227,7 +227,8 @@ class Slurm(support.ProcessTest):
         )
         self.assertEqual(ended.code, 69, ended)
         said = (
-            "error: launcher: Slurm started 2 tasks (SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2) without PMIx: each would be a world of one rank\n"
+            "error: launcher: Slurm started 2 tasks (SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2) without PMIx: "
+            "each would be a world of one rank\n"
             "  fix: srun --mpi=pmix ...\n"
         )
         self.assertIn(said, ended.err)

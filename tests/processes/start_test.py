@@ -109,7 +109,10 @@ class StartTest(support.ProcessTest):
             text = f"--steps 2 {flags}" if "--out" in flags else f"--steps 2 --out {folder}/out {flags}"
             return job(ANOTHER_USER, text, TMPDIR=folder, STAGECRAFT_CACHE=folder)
 
-        said = rf"{locked}/\S+: cannot look at: Permission denied \(EACCES\)\n  fix: write where you have permission"
+        said = (
+            rf"{locked}/\S+: cannot look at: Permission denied \(EACCES\)\n  fix: write where you have "
+            r"permission"
+        )
         for path in (locked + "/new", locked + "/there/new"):
             for flags in ("--out", "--save", "--save-every 1 --checkpoints"):
                 with self.subTest(flags=flags, path=path):

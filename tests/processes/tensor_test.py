@@ -20,7 +20,8 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 shape = dict(vocab_size=97, n_positions=32, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager")
 model = GPT2LMHeadModel(GPT2Config(**shape, tie_word_embeddings=sys.argv[3] == "tied"))
-weights = {("" if name.startswith(("lm_head.", "transformer.")) else "transformer.") + name: tensor for name, tensor in load_file(sys.argv[1]).items()}
+def full(name): return ("" if name.startswith(("lm_head.", "transformer.")) else "transformer.") + name
+weights = {full(name): tensor for name, tensor in load_file(sys.argv[1]).items()}
 missing, unexpected = model.load_state_dict(weights, strict=False)
 assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
 model.tie_weights()
@@ -73,7 +74,7 @@ class Golden(support.ProcessTest):
                 self.assertEqual(sorted(found), sorted(wanted))
                 self.assertEqual([of for of in wanted if found[of] != wanted[of]], [])
                 if support.execute(["env", ORACLE, "-c", "import torch, transformers"]).code:
-                    continue  # equal weights have golden_test's golden logits; with transformers at hand it says so itself
+                    continue  # without transformers: equal weights have golden_test's golden logits
                 said = support.execute(
                     [ORACLE, "-c", LOGITS, weights, f"{GOLDEN}/{name}_io.safetensors", name]
                 )
@@ -120,7 +121,10 @@ class Memory(support.ProcessTest):
 
 class Faults(support.ProcessTest):
     def test_a_stopped_rank_is_named_with_its_block_and_half(self):
-        place = r"(?:(?:forward|backward) of (?:the embedding|block \d+'s (?:attention|MLP))|the head|the norm|the sum of what every rank has)"
+        place = (
+            r"(?:(?:forward|backward) of (?:the embedding|block \d+'s (?:attention|MLP))|the head|the "
+            r"norm|the sum of what every rank has)"
+        )
         self.expect_struck(signal.SIGSTOP, 1, LESSON, 2, "batch.micro=2", who="rank 0", at=place)
 
 

@@ -36,12 +36,16 @@ class BadInput(support.ProcessTest):
     GOOD = "model.tied=false batch.micro=3"
     CASES = {  # flags: message
         "model.tied=true": r"model\.tied: the head and the embedding would be one matrix on two stages, .*",
-        "model.tied=false versions=two_buffers batch.micro=12": r"batch\.micro: 1 micro-batches a step are fewer than the 2 stages: .*",
-        f"{GOOD} versions=two_buffers update_every=1": r"update_every: two versions are enough for an update every 2 micro-batches at least, .*",
+        "model.tied=false versions=two_buffers batch.micro=12": r"batch\.micro: 1 micro-batches a step are "
+        r"fewer than the 2 stages: .*",
+        f"{GOOD} versions=two_buffers update_every=1": r"update_every: two versions are enough for an "
+        r"update every 2 micro-batches at least, .*",
         f"{GOOD} precision.dtype=fp16": r"--set precision\.dtype=fp16: precision\.dtype fp16 needs a GPU: .*",
-        f"{GOOD} versions=none activations=recompute": r"activations: with versions=none backward would recompute with other weights .*",
+        f"{GOOD} versions=none activations=recompute": r"activations: with versions=none backward would "
+        r"recompute with other weights .*",
         f"{GOOD} update_every=3": r"update_every: 3 does not divide the 4 micro-batches of a step",
-        f"{GOOD} optim.nonfinite=skip": r"optim\.nonfinite: a stage has made its update before it knows of the others' gradients: .*",
+        f"{GOOD} optim.nonfinite=skip": r"optim\.nonfinite: a stage has made its update before it knows of "
+        r"the others' gradients: .*",
         f"{GOOD} --graph on": r"--graph: it is about GPUs, and this is on the CPU",
     }
 
@@ -154,10 +158,12 @@ class Faults(support.ProcessTest):
             support.end_struck(support.start(job.line)),
             75,
             re.compile(
-                rf"lost rank {last}: rank \d waits for its operation \d+ \(.*, train step \d+\) for more than 5\.0 s"
+                rf"lost rank {last}: rank \d waits for its operation \d+ \(.*, train step \d+\) for more "
+                r"than 5\.0 s"
                 rf"\n  rank {last}: process \d+ is alive, but does not come to the next operation"
                 rf"; last operation \d+ \(.*\), train step \d+, stage {last}, action \d+: \S+"
-                r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now 5\.0 s\)"
+                r"\n  fix: see what it does there; a rank that is only slow needs a longer --watchdog \(now "
+                r"5\.0 s\)"
             ),
         )
 

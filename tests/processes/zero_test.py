@@ -124,7 +124,8 @@ class Zero(support.ProcessTest):
         for purpose in ("parameters", "gradients", "momentum", "total"):
             self.assertRegex(
                 text,
-                rf"\n  {purpose} +{before[purpose]:,} +{now[purpose]:,} +x {now[purpose] / before[purpose]:.3f}\n",
+                rf"\n  {purpose} +{before[purpose]:,} +{now[purpose]:,} +x "
+                rf"{now[purpose] / before[purpose]:.3f}\n",
             )
         self.assertRegex(text, r"\n  reduce_scatter +4 +[\d,]+ +24 +[\d,]+\n")
         self.assertRegex(text, r"\n  step 19 +[\d.]+ +[\d.]+ +\d\.\d\de-\d\d\n")
@@ -135,7 +136,8 @@ class Zero(support.ProcessTest):
                 other: (
                     64,
                     f"{compare}: it did other work: steps is 21 here and 20 there\n"
-                    "  fix: runs are compared that train the same; --set the keys, or use that run's --workload",
+                    "  fix: runs are compared that train the same; --set the keys, or use that run's "
+                    "--workload",
                 ),
                 ("04_zero3", 0, f"--plan {compare}"): (
                     64,

@@ -56,7 +56,7 @@ void expect_lines(const std::string& text, const Answers& lines) {
   test::expect_answers([&](const std::string& first) { return line_of(text, first); }, lines);
 }
 
-// What operations carry is no row: a record from before they said so has the same tables.
+// Payloads are no rows: an older record without payloads has the same tables.
 TEST(Compare, OperationsWithoutNamesAreTheSameRows) {
   RunRecord run = some_run("01_data_parallel", 4000, 0.02, 5), old = reduced(run, CommKind::all_reduce, 3);
   for (RankRecord& rank : run.ranks) {

@@ -260,8 +260,9 @@ class Following(Case):
 
     def test_a_real_run(self):
         words = (
-            "--workload configs/tiny.json --strategy lessons/00_one_device/config.json --steps 40 --set model.layers=1 --set model.width=32 "
-            "--set batch.sequence=32 --set batch.global=2 --set data.validation_rows=1"
+            "--workload configs/tiny.json --strategy lessons/00_one_device/config.json --steps 40 --set "
+            "model.layers=1 --set model.width=32 --set batch.sequence=32 --set batch.global=2 --set "
+            "data.validation_rows=1"
         )
         with subprocess.Popen(
             [f"{programs}/00_one_device", *words.split(), "--out", self.path("real")],
@@ -365,7 +366,8 @@ class BadInput(Case):
             (65, "a: has no finished step\n  fix: take a run that trained", "a"),
             (
                 64,
-                "--follow b.json: is the copy of a record, which does not grow\n  fix: name the folder of the run",
+                "--follow b.json: is the copy of a record, which does not grow\n  fix: name the folder of "
+                "the run",
                 *("b.json", "--follow"),
             ),
             (
@@ -406,7 +408,8 @@ class BadInput(Case):
         code, _, err = self.ended("a", "--follow")
         self.assertEqual((code, err), (65, f"error: {said}\n"))
 
-    # Whatever somebody has made of it: no trace of Python's, and no more memory than a record of that kind needs.
+    # Whatever somebody has made of it: no trace of Python's, and no more memory than a record of that kind
+    # needs.
     def test_deep_and_large(self):
         deep = "[" * 100000 + "]" * 100000
         begun_run(self.path("a"), lines([step(0)]) + deep[:10000] + "\n")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Event files, read back by the tensorboard package. usage: curves_test.sh BUILD. Exit 77: the package is not installed.
+# Event files, read back by the tensorboard package. usage: curves_test.sh BUILD. Exit 77: the package is not
+# installed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../common/setup/lib.sh"
 if ! complete curves; then

@@ -28,7 +28,8 @@ def allowed(text):
 
 
 def browse(text, width=1280, more=(), until="selftest"):
-    """{id: text} of the page, which may be a changed one, after it has checked itself, or has an element of this id."""
+    """{id: text} of the page, which may be a changed one, after it has checked itself, or has an element of
+    this id."""
     with Browser(*more) as browser, tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
         file.write_text(allowed(text), encoding="utf-8")

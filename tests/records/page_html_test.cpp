@@ -35,7 +35,7 @@ RunRecord record_of(int ranks) {
   return record;
 }
 
-// So many spans in each of two steps.
+// Marks with `spans` spans in each of two steps.
 RankMarks marks_of(int spans) {
   RankMarks marks{{{2, at(1'000), at(9'000)}, {3, at(9'000), at(17'000)}}, {}, {}, {}};
   for (int step = 0; step < 2; ++step)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The page of a run (common/records/page/template.html) in a real browser, with what the runs of docs/pages wrote: it checks itself
-under #selftest, and this test plants mistakes that the check must find. usage: page_test.py [NAME ...]. Exit 77: there is no chromium.
+"""The page of a run (common/records/page/template.html) in a real browser, with what the runs of docs/pages
+wrote: it checks itself under #selftest, and this test plants mistakes that the check must find. usage:
+page_test.py [NAME ...]. Exit 77: there is no chromium.
 """
 
 import json
@@ -25,7 +26,8 @@ TEXT = TEMPLATE.read_text(encoding="utf-8")
 
 
 def sample(lesson, ranks=None):
-    """What a lesson's kept page shows; with `ranks` the record of so many that hold and send what its first one does."""
+    """What a lesson's kept page shows; with `ranks` the record of so many that hold and send what its first
+    one does."""
     data = data_in(KEPT[lesson])
     if ranks:
         first = data["record"]["ranks"][0]
@@ -151,7 +153,10 @@ class Passes(Case):
 
     def test_strings_do_no_harm(self):
         data = sample(ZERO3)
-        hard = "</script><script>document.title='no'</script> <!-- \"quotes\" 'and' & \u00e9\u4e2d\U0001f600 \u2028 \\"
+        hard = (
+            "</script><script>document.title='no'</script> <!-- \"quotes\" 'and' & \u00e9\u4e2d\U0001f600 "
+            "\u2028 \\"
+        )
         data["question"] = hard
         data["record"]["command"] = hard
         data["record"]["versions"][hard] = hard
@@ -167,8 +172,10 @@ class Passes(Case):
 # After every button was pressed: the elements that came from texts.
 HARM = """addEventListener("load", () => {
   $("events").open = true; try { listEvents(); } catch {}
-  for (const where of ["memory", "axes", "cells", "explain", "list", "timeline"]) $(where).querySelectorAll("button").forEach((b) => b.click());
-  document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "harm" }, esc(`${document.images.length} elements, ${document.body.dataset.ran ?? "none"} ran`)));
+  for (const where of ["memory", "axes", "cells", "explain", "list", "timeline"])
+    $(where).querySelectorAll("button").forEach((b) => b.click());
+  const harm = `${document.images.length} elements, ${document.body.dataset.ran ?? "none"} ran`;
+  document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "harm" }, esc(harm)));
 });
 """
 MARKUP = """'"><img src=x onerror="document.body.dataset.ran='one'">"""
@@ -212,8 +219,11 @@ class Markup(Case):
 HANDS = """
 const done = [], key = (name) => dispatchEvent(new KeyboardEvent("keydown", { key: name, cancelable: true }));
 const at = () => Number($("timeline").getAttribute("aria-valuenow"));
-const write = () => document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "done" }, esc(JSON.stringify(done))));
-const point = (e, name) => e.dispatchEvent(new PointerEvent(name, { bubbles: true, clientX: 700, clientY: 300, pointerId: 1 }));
+const write = () =>
+  document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "done" }, esc(JSON.stringify(done))));
+const finger = { bubbles: true, clientX: 700, clientY: 300, pointerId: 1 };
+const point = (e, name) => e.dispatchEvent(new PointerEvent(name, finger));
+const operation = () => $("timeline").querySelector(".op rect");
 SVGElement.prototype.setPointerCapture = () => {};
 try {
   const first = at();
@@ -225,14 +235,21 @@ try {
   key("+"); done.push(["zoom in", Math.abs((view.v1 - view.v0) / whole - 0.5) < 0.01]);
   key("-"); done.push(["zoom out", view.v1 - view.v0 === whole]);
   $("steps").children[1].click(); done.push(["step 3", $("when").textContent.includes("into step 3")]);
-  point($("timeline").querySelector(".op rect"), "pointermove"); done.push(["tip", !$("tip").hidden && /^Rank 0: .* Begins at/.test($("tip").textContent)]);
-  point($("timeline").querySelector(".op rect"), "pointerdown"); done.push(["message", /issued.*under way.*waited for/.test($("message").textContent)]);
+  point(operation(), "pointermove");
+  done.push(["tip", !$("tip").hidden && /^Rank 0: .* Begins at/.test($("tip").textContent)]);
+  point(operation(), "pointerdown");
+  done.push(["message", /issued.*under way.*waited for/.test($("message").textContent)]);
   key("Escape"); done.push(["no message", $("message").textContent === ""]);
-  point($("timeline"), "pointerdown"); done.push(["playhead", Math.abs(x(view.t) - 700 + $("timeline").getBoundingClientRect().left) < 1]);
-  $("explain").querySelector("button")?.click(); done.push(["from the text", view.chosen === null || $("message").textContent !== ""]);
-  $("memory").querySelector("button").click(); done.push(["buffers", /params_shard.*4 P\/N.*P: elements of all units.*N: ranks/.test($("buffers").textContent)]);
+  point($("timeline"), "pointerdown");
+  done.push(["playhead", Math.abs(x(view.t) - 700 + $("timeline").getBoundingClientRect().left) < 1]);
+  $("explain").querySelector("button")?.click();
+  done.push(["from the text", view.chosen === null || $("message").textContent !== ""]);
+  $("memory").querySelector("button").click();
+  const buffers = /params_shard.*4 P\/N.*P: elements of all units.*N: ranks/;
+  done.push(["buffers", buffers.test($("buffers").textContent)]);
   $("events").open = true; listEvents(); const row = $("list").querySelectorAll("button")[20]; row.click();
-  done.push(["list", Math.abs(view.t - row.dataset.t) < 1 && $("list").textContent.includes("Forward of block 2")]);
+  const listed = $("list").textContent.includes("Forward of block 2");
+  done.push(["list", Math.abs(view.t - row.dataset.t) < 1 && listed]);
   key("Home"); key("p"); done.push(["pause is offered", $("play").textContent === "Pause"]);
 } catch (error) { done.push([String(error), false]); }
 const still = performance.now(); while (performance.now() - still < 50);
@@ -254,13 +271,17 @@ class Hands(Case):
         self.acted("--force-prefers-reduced-motion")
 
 
-# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes, [rank, kind, from, to] in us;
-# `boxes` how many operations each stands for.
+# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes,
+# [rank, kind, from, to] in us; `boxes` how many operations each stands for.
 SAYS = """
 chooseStep(0); look(view.d0, view.d1); moveTo(view.d0 + MOMENT); $("events").open = true; listEvents();
 const timeOf = (px) => Number((timeAt(px, view.v0, view.v1) - view.d0).toFixed(0));
-const drawn = [...$("timeline").querySelectorAll(".hollow")].map((e) => [view.drawn[e.parentNode.dataset.i], Number(e.getAttribute("x")), Number(e.getAttribute("width"))]);
-const said = { explain: $("explain").innerText, list: $("list").innerText, flows: [...document.querySelectorAll("#timeline .flow")].map((e) => Number(e.dataset.t0) - view.d0),
+const number = (e, name) => Number(e.getAttribute(name));
+const drawn = [...$("timeline").querySelectorAll(".hollow")].map((e) =>
+  [view.drawn[e.parentNode.dataset.i], number(e, "x"), number(e, "width")]);
+const arrows = [...document.querySelectorAll("#timeline .flow")];
+const said = { explain: $("explain").innerText, list: $("list").innerText,
+  flows: arrows.map((e) => Number(e.dataset.t0) - view.d0),
   boxes: [...$("timeline").querySelectorAll(".op")].map((e) => (view.drawn[e.dataset.i].parts ?? [0]).length),
   drawn: drawn.map(([item, left, wide]) => [item.rank, item.kind, timeOf(left), timeOf(left + wide)]) };
 document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "said" }, esc(JSON.stringify(said))));
@@ -311,7 +332,8 @@ class Says(Case):
     def test_a_receive_before_its_send(self):
         said = self.message(3000)
         self.assertIn(
-            "Not yet travelling: rank 0 waits to receive the gradient of block 2's output for micro-batch 0; rank 1 has not sent it yet.",
+            "Not yet travelling: rank 0 waits to receive the gradient of block 2's output for micro-batch "
+            "0; rank 1 has not sent it yet.",
             said["explain"],
         )
         self.assertIn("No message is travelling.", said["explain"])
@@ -327,14 +349,15 @@ class Says(Case):
 
     def test_why_a_stage_waits(self):
         why = (
-            "waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at 5.000 ms; "
-            "until then rank 1 computes the forward of F0, and it computes the backward of B0"
+            "waiting for the gradient of block 2's output for micro-batch 0, because rank 1 sends it only at "
+            "5.000 ms; until then rank 1 computes the forward of F0, and it computes the backward of B0"
         )
         said = self.message(3000)
         self.assertIn(f"Rank 0: {why}.", said["explain"])
         self.assertIn(why[1:], said["list"])
         self.assertIn(
-            "The gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0, which waits for rank 1 until 5.000 ms",
+            "The gradient of block 2's output for micro-batch 0 goes from rank 1 to rank 0, which waits for "
+            "rank 1 until 5.000 ms",
             said["list"],
         )
 
@@ -366,11 +389,13 @@ class Says(Case):
     def test_why_a_rank_waits_for_another(self):
         said = self.collective(2000, 3500)
         self.assertIn(
-            "Rank 0: waiting for block 1's gradients, because rank 1 joins only at 3.000 ms; until then rank 1 computes the backward of block 1.",
+            "Rank 0: waiting for block 1's gradients, because rank 1 joins only at 3.000 ms; until then "
+            "rank 1 computes the backward of block 1.",
             said["explain"],
         )
         self.assertIn(
-            "Not yet travelling: rank 0 joined the all_reduce of block 1's gradients, which waits for rank 1 to join.",
+            "Not yet travelling: rank 0 joined the all_reduce of block 1's gradients, which waits for rank "
+            "1 to join.",
             said["explain"],
         )
         self.assertEqual(said["drawn"], [[0, "all_reduce", 1000, 3000]])
@@ -419,7 +444,8 @@ class Says(Case):
             },
         )
         self.assertIn(
-            "Rank 0: waiting for the copy of block 3's parameters, because its host is still updating block 3, until 0.400 ms.",
+            "Rank 0: waiting for the copy of block 3's parameters, because its host is still updating block "
+            "3, until 0.400 ms.",
             said["explain"],
         )
 
@@ -437,7 +463,8 @@ class Says(Case):
             },
         )
         self.assertIn(
-            "because rank 1 joins only at 1.200 ms; until then rank 1's host updates the embedding to block 3.",
+            "because rank 1 joins only at 1.200 ms; until then rank 1's host updates the embedding to block "
+            "3.",
             said["explain"],
         )
 
@@ -459,7 +486,8 @@ class Says(Case):
         said = self.said(ZERO3, 3000, {"holds": start + whole + given})
         for words in (
             "Rank 0, at 2.000 ms: block 1's full copy is given up (overwritten by block 3's).",
-            "Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the embedding.",
+            "Blocks take turns in 2 buffers. Whole, in buffers of their own that nothing overwrites: the "
+            "embedding.",
         ):
             self.assertIn(words, said["explain"])
         self.assertIn(
@@ -513,14 +541,16 @@ def mesh(stages, data, tensor, chunks=1):
     return page_data
 
 
-# Which ranks are shown to share what with each rank: [{axis: [ranks]}, ...]; and the text when an axis is chosen.
+# Which ranks are shown to share what with each rank: [{axis: [ranks]}, ...]; and the text when an axis is
+# chosen.
 SHARES = """
 const slices = record.ranks.map(({ rank }) => ["P", "O"].map((what) => sliceOf(rank, what)));
 document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "slices" }, esc(JSON.stringify(slices))));
 const shares = record.ranks.map(({ rank }) => {
   const found = {};
   chooseRank(rank);
-  for (const b of $("cells").querySelectorAll("[data-with]:not([data-with=''])")) for (const axis of b.dataset.with.split(" ")) (found[axis] ??= []).push(Number(b.dataset.rank));
+  for (const b of $("cells").querySelectorAll("[data-with]:not([data-with=''])"))
+    for (const axis of b.dataset.with.split(" ")) (found[axis] ??= []).push(Number(b.dataset.rank));
   return [found, $("shared").innerText.replace(/\s+/g, " ")];
 });
 document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "shares" }, esc(JSON.stringify(shares))));
@@ -555,7 +585,8 @@ class Mesh(Case):
         self.assertIn("Rank 5: stage 1, replica 0, tensor rank 1", found[5][1])
         self.assertRegex(
             found[5][1],
-            r"tensor group rank 4 1 20 B data group rank 7 1 40 B neighbours ranks 1 and 9 4 80 B all ranks ranks 0, 1, .* 10 and 11 1 32 B Together 172 B",
+            r"tensor group rank 4 1 20 B data group rank 7 1 40 B neighbours ranks 1 and 9 4 80 B all ranks "
+            r"ranks 0, 1, .* 10 and 11 1 32 B Together 172 B",
         )
 
     def test_chunks_go_around(self):

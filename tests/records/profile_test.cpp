@@ -1,4 +1,4 @@
-// What --profile prints and keeps, of made-up numbers: the measuring itself needs a GPU
+// What --profile prints and stores, for made-up numbers; measuring needs a GPU
 // (tests/processes/gpu_zero_test.py).
 #include "common/records/profile.h"
 

@@ -102,7 +102,7 @@ TEST(Progress, DrawsABarOnATerminalAndPlainLinesElsewhere) {
   EXPECT_EQ(plain.out.str(), "step 1/4  loss 2.5000  6.1k tok/s  waiting  0 %  left 2 s\n");
 }
 
-// What a screen shows: each line after its last carriage return, written over what was there.
+// The text on a screen: each line after its last carriage return, over what was there before.
 std::vector<std::string> shown(const std::string& text) {
   std::vector<std::string> screen(1);
   std::size_t column = 0;

@@ -87,7 +87,7 @@ class Record : public ::testing::Test {
     write_record(*ops, dir.path(), r);
     return read_file(*ops, file);
   }
-  /// What is said of the file of that name when it is read as a record.
+  /// The error of reading the file as a record.
   std::string refusal(const std::string& name = "record.json") {
     return input_error([&] { read_record(*ops, dir / name); }, dir.path().string());
   }
@@ -111,7 +111,7 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(written(got), text);  // and so is everything else
 }
 
-// As records were before operations had a stride, a purpose and a unit.
+// Operations in records from before stride, purpose and unit were stored.
 TEST_F(Record, ReadsOperationsWithoutNames) {
   auto json = nlohmann::json::parse(written(some_record()));
   for (const char* what : {"predicted_operations", "measured_operations"}) {

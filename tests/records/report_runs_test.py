@@ -104,7 +104,8 @@ class Table(Case):
 
     # As wire_bytes() of common/watch/comm_op.h counts them.
     def test_bytes_sent(self):
-        # Kind, elements, dtype, and of a group: how many of how large a world, and how far apart they are; then what each rank sends.
+        # Kind, elements, dtype, and of a group: how many of how large a world, and how far apart they are;
+        # then what each rank sends.
         for kind, elements, dtype, group, world, expected in (
             ("all_reduce", 10, "f32", {}, 4, [64, 64, 64, 48]),  # together 2 (4 - 1) times 10 numbers
             ("all_reduce", 2, "f32", {"ranks": 2}, 4, [8, 8, 8, 8]),
@@ -204,7 +205,8 @@ class Scaling(Case):
             (f"{short}: has 24 steps; a rate needs 25\n  fix: --steps 25 or more", one, short),
             (f"{again}: has 2 ranks, as {two}\n  fix: name one run of each number of ranks", one, two, again),
             (
-                "--scaling: one run says nothing of scaling\n  fix: name runs on other numbers of ranks as well",
+                "--scaling: one run says nothing of scaling\n  fix: name runs on other numbers of ranks as "
+                "well",
                 one,
             ),
             ("--scaling: prints a table alone\n  fix: leave out --svg and --pages", one, two, "--pages"),
@@ -265,7 +267,10 @@ class OtherFiles(Case):
 
     def differ(self, one, other, what, here, there, *first):
         fix = f"compare runs with one text, or say that they may differ in it: --across {what}"
-        said = f"{other}: was evaluated on another text than {one}: --{what} {here} here and {there} there\n  fix: {fix}"
+        said = (
+            f"{other}: was evaluated on another text than {one}: --{what} {here} here and {there} there\n  "
+            f"fix: {fix}"
+        )
         self.refused(64, said, *first, one, other)
 
     def test_losses_of_other_texts_are_refused(self):
@@ -404,7 +409,8 @@ class BadInput(Case):
             begun_run(self.path("a"), text)
             self.bad(f"a/steps.jsonl:{said}\n  fix: {run_files.A_LINE}")
 
-    # Whatever stands in a record: it is reported, or refused with a message, and nothing is written but the page and the figure.
+    # Whatever stands in a record: it is reported, or refused with a message, and nothing is written but the
+    # page and the figure.
     def test_forged_records(self):
         good = record(
             [step(i) for i in range(26)],
@@ -490,7 +496,10 @@ class BadInput(Case):
     def test_a_figure_that_cannot_be_written(self):
         ended_run(self.path("a"), [step(0)])
         code, _, err = self.ended("a", "--svg", "none/x.svg")
-        said = "error: none/x.svg: cannot be written: No such file or directory\n  fix: name another file: --svg FILE\n"
+        said = (
+            "error: none/x.svg: cannot be written: No such file or directory\n  fix: name another file: "
+            "--svg FILE\n"
+        )
         self.assertEqual((code, err), (73, said))
 
 

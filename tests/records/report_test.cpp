@@ -69,8 +69,7 @@ TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   EXPECT_FALSE(check.holds());
 }
 
-// Where every operation's scratch is known to be none, the step should not allocate at all, however little it
-// is.
+// If every operation's scratch is known to be zero, the step should not allocate anything, not even a little.
 TEST(AllocatorTable, SaysThatAStepAllocated) {
   AllocatorCheck check;
   check.parts = {{"ledger", Bytes(1'000'000)}};

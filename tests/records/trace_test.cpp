@@ -19,7 +19,7 @@ using Clock = Trace::Clock;
 const Clock::time_point kOrigin = Clock::time_point(std::chrono::hours(1));
 Clock::time_point at_us(int us) { return kOrigin + std::chrono::microseconds(us); }
 
-/// What all ranks' file would have of one rank.
+/// The part of all ranks' file that comes from one rank.
 std::string file_of(const Trace& trace) {
   const std::string text = trace.serialise();
   return merge_traces(std::span(&text, 1));
@@ -77,7 +77,7 @@ struct Parsed {
   }
 };
 
-// What a viewer needs: in order of begin, and each span inside the open one or after it.
+// The requirements of a viewer: spans in order of begin, and each inside the open one or after it.
 void expect_drawable(const Parsed& parsed) {
   for (const auto& [row, events] : parsed.rows) {
     std::vector<double> open;

@@ -1,4 +1,4 @@
-// What --memory-cap says where a plan does not fit.
+// What --memory-cap says if a plan does not fit.
 #include "common/run/fit.h"
 
 #include <gtest/gtest.h>
@@ -194,7 +194,7 @@ TEST(Fit, StagesOfOneMachineNeedTheirSum) {
   EXPECT_NE(fix_of(run), "it fits");
 }
 
-// What costs least comes first: another place for the same numbers.
+// The cheapest change comes first: another place for the same numbers.
 TEST(Fit, ItsOwnSettingsComeFirst) {
   LimitedRun run = limited("05_offload");
   run.shape.workload.model.layers = 24;  // of which the sharded one holds two at a time
@@ -352,9 +352,8 @@ std::string excess(LimitedRun run, std::int64_t cap) {
   return "it fits";
 }
 
-// On the CPU ranks that share a machine share it with what lies beside their devices, which is the same
-// memory: each 300 + 50 of its device and 40 + 60 beside it. A disk is no memory, and a GPU's host is another
-// one.
+// On the CPU, ranks that share a machine share its memory for everything: each has 300 + 50 for its device
+// and 40 + 60 outside it. Disk space is not memory, and a GPU's host is separate.
 TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
   for (const int here : {1, 2, 4}) {
     LimitedRun run = counted(4, 50, 0);

@@ -1,4 +1,4 @@
-// What a machine and its containers leave.
+// The memory that a machine and its containers leave.
 #include "common/run/host_memory.h"
 
 #include <gtest/gtest.h>

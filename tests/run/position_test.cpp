@@ -1,4 +1,5 @@
-// What a checkpoint knows of a run besides the strategy's state, and takes out of one; and when it is taken.
+// The progress of a run that a checkpoint stores besides the strategy's state and restores; and when it is
+// taken.
 #include <ATen/ops/zeros.h>
 
 #include "common/run/resume.h"
@@ -46,7 +47,7 @@ TEST(Position, ComesBackFromAManifest) {
   EXPECT_FALSE(unscaled.loss_scale.defined());
 }
 
-// What an update has left in flight is there when it is saved, with a copy and without one.
+// A save waits for what an update has left in flight, with --save-async on and off.
 TEST(Saver, WaitsForWhatIsInFlight) {
   const c10::InferenceMode inference;
   const Workload w = test::odd_workload();

@@ -1,4 +1,4 @@
-// What a run takes where the command line names nothing, and what ranks are to each other.
+// A run's defaults for what the command line does not name, and the mesh of its ranks.
 #include "common/run/run_shape.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
   }
 }
 
-// What counts is whether it comes within this run: between the step that it begins at and its last one.
+// A note depends on whether the event falls into this run: between its first step and its last one.
 TEST(Notes, SayWhatNeverComes) {
   CommandLine line;
   Workload workload;
@@ -121,7 +121,7 @@ TEST(Stages, AnInjectedNanReachesTheRankThatHasTheLoss) {
   EXPECT_FALSE(detail::poisons(Fault::parse("hang@3,3", WorldSize{4}), shape, 3));
 }
 
-// What is checked, traced and profiled counts from where a run begins.
+// The steps that are checked, traced and profiled count from the run's first step.
 TEST(TrainJobs, CountFromTheirFirstStep) {
   CommandLine line;
   line.trace = line.profile = true;

@@ -1,4 +1,4 @@
-// What the default screen says of one run.
+// The lines of the default screen about one run.
 #include "common/run/screen_text.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Dockerfile without a container engine: its steps one by one in an empty folder, on a PATH with nothing that setup.sh installs.
+# The Dockerfile without a container engine: its steps one by one in an empty folder, on a PATH with nothing
+# that setup.sh installs.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
 source=$(CDPATH='' cd "$here/../.." && pwd -P)
@@ -30,7 +31,8 @@ copied() {
 
 # What setup.sh itself names as missing there; the first RUN must ask for the same.
 setup_asks() {
-  sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" "$image/common/setup/setup.sh"
+  sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
+    "$image/common/setup/setup.sh"
   : >"$log"
   PATH=$shims run "$image/common/setup/setup.sh" --check
   packages=$(sed -n 's/^  packages  //p' <<<"$out")
@@ -75,5 +77,6 @@ for page in README.md docs/containers.md; do
   done < <(grep -oE '^ *(lessons|common|tests)/[a-z0-9_/]+\.sh' "$source/$page")
 done
 while read -r path; do check "$path is left out" test ! -e "$image/$path"; done <"$source/.dockerignore"
-check "the page says how the image is built" contains "$(<"$source/docs/containers.md")" "docker build --tag stagecraft ."
+check "the page says how the image is built" contains "$(<"$source/docs/containers.md")" \
+  "docker build --tag stagecraft ."
 finish_test

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# launch.sh: exit codes, signals, and that nothing stays behind. mpirun is a stand-in; tests/processes uses the real one.
+# launch.sh: exit codes, signals, and that nothing stays behind. mpirun is a stand-in; tests/processes uses
+# the real one.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
 launch=("$repo/common/setup/launch.sh" 99_fake --no-build)
@@ -63,43 +64,56 @@ done
 # What ends before the ranks have met.
 for status in 0 1 126 127 134 139 205 213; do
   for signs in '' started; do
-    if [[ $signs == started ]] && ((status == 0 || status > 128 && status < 200)); then continue; fi # it ran, or a rank was killed
+    # Status 0: the program ran; 129 to 199: a rank was killed. Neither is a failed start.
+    if [[ $signs == started ]] && ((status == 0 || status > 128 && status < 200)); then continue; fi
     SIGNS=$signs DO=exit:$status run "${launch[@]}" -n 2
-    check "mpirun ends with $status, signs '$signs': 69 and one error" equal "$code $(grep -c '^error: mpirun: ' <<<"$err") $(grep -c '^  fix: ' <<<"$err")" "69 1 1"
-    check "mpirun ends with $status: its words" equal "$(tail -n 2 <<<"$err" | cut -c1-46)" "  mpirun's own words:
+    check "mpirun ends with $status, signs '$signs': 69 and one error" equal \
+      "$code $(grep -c '^error: mpirun: ' <<<"$err") $(grep -c '^  fix: ' <<<"$err")" "69 1 1"
+    check "mpirun ends with $status: its words" equal "$(tail -n 2 <<<"$err" | cut -c1-46)" \
+      "  mpirun's own words:
     asked: -n 2 --oversubscribe --bind-to none"
   done
 done
 SIGNS='' ANSWER=0 MEET='started joined' DO=exit:1 run "${launch[@]}" -n 2
-check "the second time it works" equal "$code $(tail -n 1 <<<"$err")" "69   asked once more, mpirun started them: perhaps the same command works now"
+check "the second time it works" equal "$code $(tail -n 1 <<<"$err")" \
+  "69   asked once more, mpirun started them: perhaps the same command works now"
 SIGNS='' ANSWER=0 DO=exit:0 run "${launch[@]}" -n 2
-check "no rank ran, and mpirun says 0" contains "$code $err" "69 error: mpirun: it could not start the 2 ranks"
+check "no rank ran, and mpirun says 0" contains "$code $err" \
+  "69 error: mpirun: it could not start the 2 ranks"
 SIGNS='started' DO=exit:1 run "${launch[@]}" -n 2
-check "ranks that cannot meet" contains "$err" "error: mpirun: the 2 ranks were started and could not reach each other (exit code 1)"
+check "ranks that cannot meet" contains "$err" \
+  "error: mpirun: the 2 ranks were started and could not reach each other (exit code 1)"
 SIGNS='' DO=exit:1 OMPI_MCA_btl=self OMPI_MCA_pml=ob1 run "${launch[@]}" -n 2
 check "settings are named" contains "$err" "unset OMPI_MCA_btl OMPI_MCA_pml"
 SIGNS='started joined' DO=exit:1 run "${launch[@]}" -n 2
-check "mpirun ends in the middle of a run" contains "$code $err" "75 error: 99_fake: mpirun ended with exit code 1 in the middle of the run"
+check "mpirun ends in the middle of a run" contains "$code $err" \
+  "75 error: 99_fake: mpirun ended with exit code 1 in the middle of the run"
 SIGNS='started' DO=exit:137 run "${launch[@]}" -n 2
-check "a rank killed before they met" contains "$code $err" "75 error: 99_fake: a rank or mpirun was killed (SIGKILL)"
+check "a rank killed before they met" contains "$code $err" \
+  "75 error: 99_fake: a rank or mpirun was killed (SIGKILL)"
 SIGNS='' DO=exit:127 run "${launch[@]}" -n 1
-check "a program that cannot be loaded" contains "$code $err" "69 error: 99_fake: the program could not be started (exit code 127)"
+check "a program that cannot be loaded" contains "$code $err" \
+  "69 error: 99_fake: the program could not be started (exit code 127)"
 SIGNS='' DO=exit:132 run "${launch[@]}" -n 1
-check "or that this processor cannot run" contains "$code $err" "75 error: 99_fake: rank 0 was killed (SIGILL)"
+check "or that this processor cannot run" contains "$code $err" \
+  "75 error: 99_fake: rank 0 was killed (SIGILL)"
 SIGNS='started' DO=exit:110 run "${launch[@]}" -n 1
 check "a program's own code passes" equal "$code$err" 110
 : >"$PIDS"
 for place in /proc /dev/null "$sandbox/shims/mpirun.openmpi"; do
   TMPDIR=$place DO=exit:0 run "${launch[@]}" -n 2
-  check "TMPDIR=$place" equal "$code $(head -n 3 <<<"$err")" "69 error: TMPDIR $place: mpirun needs a folder there, and none can be made
+  check "TMPDIR=$place" equal "$code $(head -n 3 <<<"$err")" \
+    "69 error: TMPDIR $place: mpirun needs a folder there, and none can be made
   fix: export TMPDIR=/tmp, or another folder that you may write to
   mpirun's own words:"
 done
 printf 'localhost slots=2\r\n' >"$sandbox/cr"
 printf 'localhost\0\1' >"$sandbox/binary"
-for hosts in "cr:its lines end as on Windows (CR LF)" "binary:it is no text" "none:there is no such file" ".:it cannot be read"; do
+for hosts in "cr:its lines end as on Windows (CR LF)" "binary:it is no text" "none:there is no such file" \
+  ".:it cannot be read"; do
   OMPI_MCA_orte_default_hostfile=$sandbox/${hosts%%:*} DO=exit:0 run "${launch[@]}" -n 2
-  check "hostfile: ${hosts#*:}" contains "$code $err" "69 error: OMPI_MCA_orte_default_hostfile $sandbox/${hosts%%:*}: ${hosts#*:}
+  check "hostfile: ${hosts#*:}" contains "$code $err" \
+    "69 error: OMPI_MCA_orte_default_hostfile $sandbox/${hosts%%:*}: ${hosts#*:}
   fix: a text file"
 done
 check "of these no run has begun" equal "$(<"$PIDS")" ''
@@ -121,12 +135,18 @@ for ranks in 1 2; do
   DO=exit:137 run "${launch[@]}" -n "$ranks"
   check "137 is a lost rank, $ranks ranks" equal "$code" 75
   check "its likely reason, $ranks ranks" contains "$err" "if nobody did it, memory ran out"
-  check "a rank has said the error: no second one, $ranks ranks" equal "$err" "  killed with SIGKILL; ${err#*; }"
-  (ulimit -t 1000; DO=exit:137 run "${launch[@]}" -n "$ranks"; [[ $err == *"1000 s of processor time"* && $err != *memory* ]]) && code=0 || code=1
+  check "a rank has said the error: no second one, $ranks ranks" equal "$err" \
+    "  killed with SIGKILL; ${err#*; }"
+  (
+    ulimit -t 1000
+    DO=exit:137 run "${launch[@]}" -n "$ranks"
+    [[ $err == *"1000 s of processor time"* && $err != *memory* ]]
+  ) && code=0 || code=1
   check "a limit of processor time is no lack of memory, $ranks ranks" equal "$code" 0
   for signal in KILL:137 XFSZ:153 PIPE:141 XCPU:152 SYS:159 USR2:140; do
     SIGNS='started joined' DO=exit:${signal#*:} run "${launch[@]}" -n "$ranks"
-    check "${signal#*:} is a lost rank with the signal's name, $ranks ranks" equal "$code $(grep -c "^error: .*(SIG${signal%:*})\$" <<<"$err") $(grep -c '^  fix: ' <<<"$err")" "75 1 1"
+    check "${signal#*:} is a lost rank with the signal's name, $ranks ranks" equal \
+      "$code $(grep -c "^error: .*(SIG${signal%:*})\$" <<<"$err") $(grep -c '^  fix: ' <<<"$err")" "75 1 1"
     check "two lines, $ranks ranks" equal "$(wc -l <<<"$err")" 2
   done
   for signal in SEGV:139 ABRT:134 BUS:135; do
@@ -138,10 +158,12 @@ for ranks in 1 2; do
   check "a bad OMP_NUM_THREADS is refused, $ranks ranks" equal "$code" 64
   DO='kill' run "${launch[@]}" -n "$ranks"
   check "a killed program is a lost rank, $ranks ranks" equal "$code" 75
-  check "bash says nothing of its own, $ranks ranks" equal "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
+  check "bash says nothing of its own, $ranks ranks" equal \
+    "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
   # As on a busy machine: the program is dead, and bash knows, before the script waits.
   DO='kill' run "${late[@]}" -n "$ranks"
-  check "nor where it notices before the wait, $ranks ranks" equal "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
+  check "nor where it notices before the wait, $ranks ranks" equal \
+    "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
   check "what the run says is not lost, $ranks ranks" contains "$err" "killed"
 
   for signal in INT:130 TERM:143 HUP:129; do
@@ -173,7 +195,8 @@ echo "0::/" >"$MACHINE/proc/self/cgroup"
 for ranks in 1 2; do
   printf 'oom 3\noom_kill 3\n' >"$MACHINE/sys/fs/cgroup/memory.events"
   DO=oom run "${launch[@]}" -n "$ranks"
-  check "memory ran out, $ranks ranks" contains "$code $err" "; memory ran out, and the system ended it (its control group counts such ends): fewer ranks, "
+  check "memory ran out, $ranks ranks" contains "$code $err" \
+    "; memory ran out, and the system ended it (its control group counts such ends): fewer ranks, "
 done
 DO=exit:137 run "${launch[@]}" -n 2
 check "an earlier lack of it is not this run's" contains "$code $err" "; if nobody did it, memory ran out"
@@ -191,7 +214,8 @@ code=0
 wait "$pid" || code=$?
 check "the second signal kills" equal "$code" 143
 check "nothing is left after it" until_true none_alive
-check "nor what mpirun would have taken away" equal "$(echo "$sandbox/session/ompi.host.$(id -u)/"* /dev/shm/vader_segment."test-$(<"$PIDS.deaf")".*)" \
+check "nor what mpirun would have taken away" equal \
+  "$(echo "$sandbox/session/ompi.host.$(id -u)/"* /dev/shm/vader_segment."test-$(<"$PIDS.deaf")".*)" \
   "$sandbox/session/ompi.host.$(id -u)/* /dev/shm/vader_segment.test-$(<"$PIDS.deaf").$(id -u).12.0"
 rm "/dev/shm/vader_segment.test-$(<"$PIDS.deaf")".*
 
@@ -202,7 +226,9 @@ check "nothing is said for --help" equal "$out" ""
 
 # However a message comes to stderr, it is one write: a pipe of packets would show two.
 if command -v strace >/dev/null; then
-  OMP_NUM_THREADS=abc strace -f -qq -e trace=write -s 400 -o "$sandbox/trace" "${launch[@]}" >/dev/null 2>&1 </dev/null || true
-  check "an error is one write" equal "$(grep -c 'write([12], .*error: OMP_NUM_THREADS.*fix: ' "$sandbox/trace")" 1
+  OMP_NUM_THREADS=abc strace -f -qq -e trace=write -s 400 -o "$sandbox/trace" "${launch[@]}" >/dev/null 2>&1 \
+    </dev/null || true
+  check "an error is one write" equal \
+    "$(grep -c 'write([12], .*error: OMP_NUM_THREADS.*fix: ' "$sandbox/trace")" 1
 fi
 finish_test

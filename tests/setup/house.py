@@ -3,12 +3,12 @@
 
 usage: python3 -B tests/setup/house.py [COMMIT_BEFORE COMMIT_AFTER]
 
-Needs git, and clang-format-14 for two commits; builds nothing. Cells: "before / after / change", "-" where nothing is counted.
-Rows: lessons (*.cpp, *.h; no exercise/), what they share (lessons/reference), common/ and its rooms (*.cu and *.cuh, too), choose,
-pipedream, all of that as product, tests, and Python.
-  statements  C++: semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that initialize
-              nothing. Comments, strings and the preprocessor's lines do not count; for `lines` only comments. Python: by ast,
-              without docstrings
+Needs git, and clang-format-14 for two commits; builds nothing. Cells: "before / after / change", "-" where
+nothing is counted. Rows: lessons (*.cpp, *.h; no exercise/), what they share (lessons/reference), common/ and
+its rooms (*.cu and *.cuh, too), choose, pipedream, all of that as product, tests, and Python.
+  statements  C++: semicolons outside parentheses, so that for (;;) counts once, and blocks: braces that
+              initialize nothing. Comments, strings and the preprocessor's lines do not count; for `lines`
+              only comments. Python: by ast, without docstrings
   lines       that are not blank, of C++ after clang-format as the second commit's .clang-format says
   function    data members whose type has std::function in it; an alias of one is not found
   members     of the lesson's class and its bases, data that is not static: what outlives a step

@@ -55,25 +55,32 @@ SLURM_JOB_NUM_NODES=1 launch -n 2 --dry-run
 check "on one node it does not" contains "$out" " $mpirun "
 shim id <<<'echo 0'
 launch -n 2 --dry-run
-check "root is allowed" contains "$out" "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
+check "root is allowed" contains "$out" \
+  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(cut -d' ' -f2- <<<"$mpirun")"
 launch --no-build --preset cuda
-check "no GPU, no run of the cuda preset" equal "$code $err" "69 error: --preset cuda: no GPU is visible on this machine
+check "no GPU, no run of the cuda preset" equal "$code $err" \
+  "69 error: --preset cuda: no GPU is visible on this machine
   fix: --preset cpu, or --build-only to compile the GPU code"
 shim nvidia-smi <<'E'
-if [[ $1 == -L ]]; then echo "GPU 0: a GPU (UUID: 1)"; elif [[ $1 == --query-gpu=compute_cap,name ]]; then echo "$CAPABILITY"; fi
+if [[ $1 == -L ]]; then echo "GPU 0: a GPU (UUID: 1)"; fi
+if [[ $1 == --query-gpu=compute_cap,name ]]; then echo "$CAPABILITY"; fi
 E
 export CAPABILITY=$'6.1, Quadro P400\n7.5, Tesla T4'
 launch --no-build --preset cuda
-check "a GPU that is too old" equal "$code $err" "69 error: --preset cuda: Tesla T4, compute capability 7.5: the kernels need 8.0 or newer
+check "a GPU that is too old" equal "$code $err" \
+  "69 error: --preset cuda: Tesla T4, compute capability 7.5: the kernels need 8.0 or newer
   fix: --preset cpu, or a newer GPU"
 printf '#!/bin/sh\n' >"$repo/build/cpu/bin/99_fake"
 chmod +x "$repo/build/cpu/bin/99_fake"
 launch --no-build
-check "the run is the CPU's, and says why" contains "$code $out" "0 Tesla T4, compute capability 7.5: the kernels need 8.0 or newer. This run uses the CPU"
+check "the run is the CPU's, and says why" contains "$code $out" \
+  "0 Tesla T4, compute capability 7.5: the kernels need 8.0 or newer. This run uses the CPU"
 rm "$repo/build/cpu/bin/99_fake"
-for CAPABILITY in $'7.5, Tesla T4\n8.6, RTX 3090' "10.0, B200" "[N/A], what" "Field \"compute_cap\" is not a valid field to query." ""; do
+for CAPABILITY in $'7.5, Tesla T4\n8.6, RTX 3090' "10.0, B200" "[N/A], what" \
+  "Field \"compute_cap\" is not a valid field to query." ""; do
   launch --no-build --preset cuda
-  check "not too old, or nothing says so: '$CAPABILITY'" contains "$code $err" "69 error: build/cuda/bin/99_fake: is not built"
+  check "not too old, or nothing says so: '$CAPABILITY'" contains "$code $err" \
+    "69 error: build/cuda/bin/99_fake: is not built"
 done
 unset CAPABILITY
 shim nvidia-smi <<<'exit 1'
@@ -83,7 +90,8 @@ STAGECRAFT_PRESET=cuda launch --dry-run
 check "the preset from the environment" contains "$out" " build/cuda/bin/99_fake "
 cd "$sandbox"
 launch --dry-run
-check "from elsewhere, absolute paths" contains "$out" "$repo/build/cpu/bin/99_fake --workload $repo/configs/tiny.json"
+check "from elsewhere, absolute paths" contains "$out" \
+  "$repo/build/cpu/bin/99_fake --workload $repo/configs/tiny.json"
 
 for bad in 0 x -2 1.5 ''; do
   launch -n "$bad"
@@ -109,14 +117,16 @@ for flag in --help -h; do
   launch "$flag"
   check "$flag before the first build: run.sh's own flags" contains "$code $out$err" "0 Starts a lesson: "
   check "$flag before the first build: all of them" contains "$out" "  -n RANKS "
-  check "$flag before the first build: how to get the program's" contains "$out" "lessons/99_fake/run.sh --build-only, then --help"
+  check "$flag before the first build: how to get the program's" contains "$out" \
+    "lessons/99_fake/run.sh --build-only, then --help"
 done
 printf '#!/bin/sh\necho "flags of 99_fake: $*"\n' >"$repo/build/cpu/bin/99_fake"
 chmod +x "$repo/build/cpu/bin/99_fake"
 for task in 0 1; do
   SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=$task launch --no-build -n 2
   said="error: launcher: srun started run.sh 2 times, and each would start a run of its own
-  fix: run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/cpu/bin/99_fake ..."
+  fix: run.sh without srun, in the batch script: mpirun finds the job's nodes; \
+or srun --mpi=pmix build/cpu/bin/99_fake ..."
   check "srun in front of run.sh, task $task" equal "$code $out$err" "69 $( ((task)) || printf '%s' "$said")"
 done
 # shellcheck disable=SC2016  # the program's own variable
@@ -139,6 +149,7 @@ cd "$here/../.."
 for lesson in lessons/[0-9]*; do
   run "$lesson/run.sh" --dry-run
   workload=$(sed -n 's/.*\.workload = "\(.*\)",$/\1/p' "$lesson/main.cpp") # what its own messages say
-  check "$lesson/run.sh --dry-run" contains "$code $out" "bin/$(basename "$lesson") --workload ${workload:-configs/tiny.json} --strategy"
+  check "$lesson/run.sh --dry-run" contains "$code $out" \
+    "bin/$(basename "$lesson") --workload ${workload:-configs/tiny.json} --strategy"
 done
 finish_test

@@ -3,7 +3,8 @@
 # setup.sh: what it says and does where something is missing; apt-get, sudo and pip are stand-ins.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 # This machine's own Python and headers are out of sight: all that is there is in the sandbox.
-sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" "$repo/common/setup/setup.sh"
+sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
+  "$repo/common/setup/setup.sh"
 basic_tools
 shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
 PATH=$shims
@@ -73,7 +74,8 @@ case "$1 ${2:-} ${3:-}" in
   "-m venv --clear")                      # an environment whose pyarrow is what lies in its folder `site`
     echo venv >>"$log"
     mkdir -p "$5/bin"
-    { echo "#!$BASH"; echo "[[ \$2 != *sysconfig* ]] || { echo $5/site; exit; }; [[ -e $5/site/torch ]]"; } >"$5/bin/python"
+    printf '%s\n' "#!$BASH" "[[ \$2 != *sysconfig* ]] || { echo $5/site; exit; }" "[[ -e $5/site/torch ]]" \
+      >"$5/bin/python"
     chmod +x "$5/bin/python"
     exit 0
     ;;
@@ -133,7 +135,8 @@ check "a user's pip settings do not matter" contains "$(<"$log")" "install 0 $de
 setup
 check "the second call does nothing" equal "$code $out $(steps)" "0 setup: everything is there "
 MPI=MPICH setup --check
-check "but another MPI is said" equal "$code $err" "69 error: $shims/mpicc: it is another MPI's, and Stagecraft is built with Open MPI
+check "but another MPI is said" equal "$code $err" \
+  "69 error: $shims/mpicc: it is another MPI's, and Stagecraft is built with Open MPI
   fix: apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
 setup --quiet
 check "and can be silent" equal "$code $out$err" "0 "
@@ -147,7 +150,9 @@ check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
 # --- pyarrow, with --dev ------------------------------------------------------------------------------------
 mkdir -p "$repo/common/data/prepare"
 cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
-for tool in clang-format-14 clang-tidy-14 shellcheck black git patch strace slurmctld munged chromium; do shim $tool <<<'exit 0'; done
+for tool in clang-format-14 clang-tidy-14 shellcheck black git patch strace slurmctld munged chromium; do
+  shim $tool <<<'exit 0'
+done
 setup --check --dev
 check "--dev needs clang and its libFuzzer" contains "$code $out" "69 setup: missing
   packages  clang-14 libclang-rt-14-dev ccache"
@@ -178,10 +183,12 @@ check "and the second call does nothing" equal "$code $out $(steps)" "0 setup: e
 # --- tensorboard, with --curves or on the first use of lessons/curves.sh ------------------------------------
 setup --check --curves
 check "--curves needs tensorboard" equal "$code $out" "69 setup: missing
-  .deps/curves  tensorboard, with which lessons/curves.sh writes event files: 40 MB to download, 120 MB on disk
+  .deps/curves  tensorboard, with which lessons/curves.sh writes event files: \
+40 MB to download, 120 MB on disk
   fix: common/setup/setup.sh --curves"
 FAIL=install setup --curves
-check "tensorboard does not come" contains "$code $err" "69 error: pip install tensorboard: ERROR: connection broken
+check "tensorboard does not come" contains "$code $err" \
+  "69 error: pip install tensorboard: ERROR: connection broken
   fix: allow access to PyPI and use Python 3.11 to 3.14 with pip, then run this again"
 FAIL=killed setup --curves
 setup --check --curves
@@ -218,7 +225,8 @@ ln -sf "$(PATH=/usr/bin:/bin command -v flock)" "$shims/flock"
 fresh
 shim df <<<'printf "Filesystem 1M-blocks Used Available\ndisk 1 1 1999\n"'
 setup
-check "a full disk" contains "$code $err" "69 error: .deps/torch-cpu: needs 2000 MB free while it is installed (600 MB afterwards); there are 1999"
+check "a full disk" contains "$code $err" \
+  "69 error: .deps/torch-cpu: needs 2000 MB free while it is installed (600 MB afterwards); there are 1999"
 check "nothing was fetched" equal "$(steps)" ""
 ln -sf "$(PATH=/usr/bin:/bin command -v df)" "$shims/df"
 shim g++ <<<'echo 11.4.0'
@@ -227,7 +235,8 @@ check "an old compiler" contains "$code $err" "69 error: g++: version 11.4.0, bu
 shim g++ <<<'echo 13.2.0'
 MPI=MPICH run "$repo/common/setup/doctor.sh"
 check "doctor: another MPI's compiler" contains "$code $out" "  MPI compiler       missing
-                     fix: mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"
+                     fix: mpicc on PATH is another MPI's; \
+apt-get install libopenmpi-dev, or put Open MPI's first"
 shim cmake <<<'echo cmake version 3.22.1'
 setup
 check "an old CMake" contains "$code $err" "69 error: cmake: version 3.22.1, but 3.25 or newer is needed"

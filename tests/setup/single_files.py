@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Source files compiled alone, for their errors only (-fsyntax-only): the presets compile a room's files together, where one finds
-what another included. By default the files that build/cpu compiles together and clang-tidy, which reads each alone, does not: those that differ
-from what the last soak saw, with --all every one.
+"""Source files compiled alone, for their errors only (-fsyntax-only): the presets compile a room's files
+together, where one finds what another included. By default the files that build/cpu compiles together and
+clang-tidy, which reads each alone, does not: those that differ from what the last soak saw, with --all every
+one.
 
-  python3 tests/setup/single_files.py [--all | --cuda | --list | FILE ...]     after `cmake --preset cpu` and `cmake --preset single`
+  python3 tests/setup/single_files.py [--all | --cuda | --list | FILE ...]
+           after `cmake --preset cpu` and `cmake --preset single`
     --cuda   what the cuda preset alone compiles of tests/, and the benchmarks, after `cmake --preset cuda`
 """
 import concurrent.futures
@@ -62,7 +64,8 @@ def main(wanted):
     for name in wanted:
         if name not in entries:
             sys.exit(
-                f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run cmake again"
+                f"error: {name}: no target builds it\n  fix: name it in its room's CMakeLists.txt, or run "
+                "cmake again"
             )
 
     def check(name):

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# A copy of common/setup in a repository of its own, a PATH of our own choice, and assertions. Sourced by the tests of this folder.
+# A copy of common/setup in a repository of its own, a PATH of our own choice, and assertions. Sourced by the
+# tests of this folder.
 set -euo pipefail
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 sandbox=$(mktemp -d)
@@ -8,7 +9,8 @@ repo=$sandbox/repo
 shims=$sandbox/shims
 mkdir -p "$repo/common" "$repo/lessons/99_fake" "$repo/build/cpu/bin" "$shims"
 cp -r "$here/../../common/setup" "$repo/common/setup"
-unset OMP_NUM_THREADS LIBTORCH_ROOT STAGECRAFT_PRESET CUDACXX CUDA_VISIBLE_DEVICES OMPI_MCA_orte_default_hostfile ENVIRONMENT
+unset OMP_NUM_THREADS LIBTORCH_ROOT STAGECRAFT_PRESET CUDACXX CUDA_VISIBLE_DEVICES \
+  OMPI_MCA_orte_default_hostfile ENVIRONMENT
 for name in $(compgen -e | grep -E '^(SLURM|NCCL)_' || true); do unset "$name"; done
 
 failures=0 checks=0
@@ -55,8 +57,8 @@ shim() {
 # The small tools that the scripts use, without any that setup.sh installs.
 basic_tools() {
   local tool
-  for tool in awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed setpriv sh \
-    sha256sum sleep sort tail timeout touch tr uname; do
+  for tool in awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf \
+    rm sed setpriv sh sha256sum sleep sort tail timeout touch tr uname; do
     ln -sf "$(command -v "$tool")" "$shims/$tool"
   done
 }

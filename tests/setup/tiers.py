@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Which check runs where: the one list. What is not named here runs in all three.
 
-  tests/run.sh    what guards behaviour; a test of a tool only where what it reads differs from what the last soak saw
-  .ci/run         also what pages tell to type; format, clang-tidy, each file alone, planted faults, mutants and exercises, as far as they
-                  changed; chosen sanitizers; the cuda preset's objects; transformers
+  tests/run.sh    what guards behaviour; a test of a tool only where what it reads differs from what the last
+                  soak saw
+  .ci/run         also what pages tell to type; format, clang-tidy, each file alone, planted faults, mutants
+                  and exercises, as far as they changed; chosen sanitizers; the cuda preset's objects;
+                  transformers
   tests/soak.sh   everything, in parts. It leaves sums of what it found in order: tests/setup/soaked.txt
 
-usage: tiers.py left-out run|ci             of ctest's entries, as a regular expression for ctest -E
-       tiers.py part PART                   the ctest entries of a part of soak.sh, as a regular expression for ctest -R
-       tiers.py changed KIND NAME ...       those names of which soaked.txt has no sum, or another
-       tiers.py record KIND NAME ...        notes the sums of today
-       tiers.py passed CTEST_XML            notes the tools that passed there
-       tiers.py ran PART SECONDS TESTS      notes in docs/records/soak.json that a part passed now
-       tiers.py last PART ...               when each passed
-       tiers.py check BUILD                 every entry has a place, every name an entry, and soak has them all
+usage: tiers.py left-out run|ci        of ctest's entries, as a regular expression for ctest -E
+       tiers.py part PART              the ctest entries of a part of soak.sh, as an expression for ctest -R
+       tiers.py changed KIND NAME ...  those names of which soaked.txt has no sum, or another
+       tiers.py record KIND NAME ...   notes the sums of today
+       tiers.py passed CTEST_XML       notes the tools that passed there
+       tiers.py ran PART SECONDS TESTS notes in docs/records/soak.json that a part passed now
+       tiers.py last PART ...          when each passed
+       tiers.py check BUILD            every entry has a place, every name an entry, and soak has them all
 Kinds: tool (a ctest entry of READS), file (alone and by clang-tidy), fault (a patch), mutants (a source).
 """
 import datetime
@@ -75,7 +77,8 @@ PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
 # Exercises are built by their label; .ci/run does it where one changed.
 EXERCISE = "exercise_.*|exercises_score"
 READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
-# Only in soak: new inputs under sanitizers (fuzz_replay has the kept ones), and whether what is made of sources was made anew.
+# Only in soak: new inputs under sanitizers (fuzz_replay has the kept ones), and whether what is made of
+# sources was made anew.
 SOAK = "fuzz|explore_built"
 # Parts of soak.sh that are ctest entries; the part `tests` has what is left.
 PARTS = {
@@ -92,11 +95,12 @@ def matches(pattern, name):
     return re.fullmatch(pattern, name) is not None
 
 
-# --- sums ------------------------------------------------------------------------------------------------------------------
+# --- sums -------------------------------------------------------------------------------------------------
 
 
 def without_layout(text):
-    """C++ without comments, but for what clang-tidy is told, and with one blank where it had any; texts stay as they are."""
+    """C++ without comments, but for what clang-tidy is told, and with one blank where it had any; texts stay
+    as they are."""
     token = r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*(?:.|\n)*?\*/'
     pieces, end = [], 0
     for match in re.finditer(token, text):
@@ -195,7 +199,7 @@ def kind_exists(key):
     return kind == "tool" or (ROOT / name).is_file()
 
 
-# --- ctest -----------------------------------------------------------------------------------------------------------------
+# --- ctest ------------------------------------------------------------------------------------------------
 
 
 def entries(build):

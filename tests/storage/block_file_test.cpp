@@ -49,7 +49,7 @@ class BlockFileTest : public test::InTempDir, public ::testing::WithParamInterfa
     o.mbps = 0.05;
     return o;
   }
-  /// As input_error(), with FREE for the number that is another one each time.
+  /// input_error() with FREE in place of the free bytes, which vary.
   template <class Call>
   std::string error_of(Call call) {
     std::string text = InTempDir::error_of(call);

@@ -120,7 +120,7 @@ TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
 INSTANTIATE_TEST_SUITE_P(Engines, BlockIoTest, ::testing::Values(IoEngine::threads, IoEngine::io_uring),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-/// In a thread of its own, since what is refused stays refused.
+/// Each test runs in a thread of its own, because a refused system call stays refused for the thread.
 class RefusedEngineTest : public OneFile {
  protected:
   /// "engine|refusal", or the InputError, of a machine that refuses `calls`.

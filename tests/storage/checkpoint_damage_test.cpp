@@ -127,7 +127,7 @@ TEST_F(Damaged, FilesOfOthersAreRefused) {
   EXPECT_EQ(replaced(b / kManifestName, kManifestName),
             "65|DIR/step-000001: its manifest is of step 2: another checkpoint was given this name");
   EXPECT_NE(replaced(a / one, zero).find("65|DIR/step-000001/" + zero + ": has "), std::string::npos);
-  // The same step and cuts, other values: found where they are.
+  // The same step and cuts with other values: the damage must be found in its place.
   Manifest other = manifest_of(1, 3);
   Entries entries = cut(3);
   const Path foreign = dir_ / "foreign";
@@ -173,7 +173,7 @@ TEST_F(Damaged, AFileOfAnotherStepWithValidSums) {
             "65|DIR/x/rank-0000.safetensors: belongs to step 1 of rank 0, not to step 2 of rank 0");
 }
 
-/// What a reader says after one byte of a file is another, and whether that is all that may be said.
+/// The error of a reader after one byte of a file was changed, and whether other errors are allowed.
 struct Place {
   std::string file;
   std::int64_t byte;

@@ -55,7 +55,7 @@ class Forged : public InTempDir {
   void forge(const std::string& at, const Json& value) {
     forge([&](Json& json) { json[Json::json_pointer(at)] = value; });
   }
-  /// What a reader of the newest says, without the fix; it is passed over.
+  /// The error of reading the newest checkpoint, without the fix; the checkpoint is passed over.
   std::string refusal() {
     const std::string said = input_error([&] { Reader(*ops_, newest_).verify(); }, newest_.string());
     const Newest found = newest_whole(*ops_, dir_.path());

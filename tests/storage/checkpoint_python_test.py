@@ -1,5 +1,5 @@
-"""Reads a checkpoint of 4 ranks (step-000400) and its export with Python's safetensors alone, and compares every element with the formula
-of checkpoint_support.h. Called by checkpoint_python_test.sh."""
+"""Reads a checkpoint of 4 ranks (step-000400) and its export with Python's safetensors alone, and compares
+every element with the formula of checkpoint_support.h. Called by checkpoint_python_test.sh."""
 
 import json
 import pathlib
@@ -60,5 +60,6 @@ for name, shape in shapes.items():
         ours = ours[: int(manifest["workload"]["model.vocab"])]
     assert np.array_equal(exported["transformer." + name], ours), name
 print(
-    f"{len(manifest['files'])} files, {sum(map(len, covered.values()))} entries, {len(exported)} exported tensors: as they were written"
+    f"{len(manifest['files'])} files, {sum(map(len, covered.values()))} entries, {len(exported)} exported "
+    "tensors: as they were written"
 )

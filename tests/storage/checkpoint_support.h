@@ -29,7 +29,7 @@ inline const std::vector<TensorShape> kSmallModel = {
     {"wte.weight", {16, 6}}, {"h.0.attn.c_attn.weight", {18, 6}}, {"ln_f.bias", {1}}};
 inline const std::vector<std::string> kPurposes = {"master", "momentum", "variance"};
 
-/// What element i of a tensor holds. checkpoint_python_test.py knows it too.
+/// The value of element i of a tensor; checkpoint_python_test.py uses the same formula.
 inline float value_at(std::int64_t seed, std::int64_t i) {
   return static_cast<float>((i * 7919 + seed * 104729) % 65521) / 64 - 500;
 }

@@ -92,7 +92,7 @@ TEST(CheckpointManifest, GoesToTextAndBack) {
   EXPECT_THROW((void)text_of(manifest), std::logic_error);
 }
 
-/// What one rank's manifest says, without its sum.
+/// The manifest of one rank, without its checksum.
 Json one_ranks_manifest() {
   Manifest manifest = manifest_of(400, 1);
   manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
@@ -101,7 +101,7 @@ Json one_ranks_manifest() {
   return json;
 }
 
-/// As a file: with a valid sum.
+/// The manifest's text with a valid checksum.
 std::string text_with_sum(const Json& json) {
   const std::string rest = json.dump(1).substr(2) + "\n";
   return "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest;
@@ -436,7 +436,7 @@ TEST_F(Checkpoints, ReadingTakesTheMemoryOfAPiece) {
   EXPECT_LT(most, 2048);
 }
 
-// For checkpoint_python_test.sh: leaves a checkpoint where it can read it.
+// Leaves a checkpoint for checkpoint_python_test.sh to read.
 TEST_F(Checkpoints, KeptForPython) {
   const char* keep = std::getenv("STAGECRAFT_KEEP_CHECKPOINT");
   if (keep == nullptr) GTEST_SKIP() << "checkpoint_python_test.sh asks for it";

@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "common/storage/atomic_dir.h"
-#include "common/storage/hold.h"
 #include "common/storage/mapped_file.h"
+#include "common/storage/run_lock.h"
 #include "tests/storage/temp_dir.h"
 #include "tests/support/file_ops_decorators.h"
 
@@ -204,7 +204,7 @@ TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {
   EXPECT_NE(error.find("File name too long (ENAMETOOLONG)|give a shorter name"), std::string::npos) << error;
 }
 
-// Its names can be listed, and nothing of what they name can be known.
+// The directory's names can be listed, but nothing about what they name can be found out.
 TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   ops_->make_dir(dir_ / "locked");
   put("locked/x", "text");
@@ -221,10 +221,10 @@ TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   EXPECT_EQ(error_of([&] { atomic_write_file(*ops_, path, ""); }), refusal);
   EXPECT_EQ(error_of([&] { AtomicDir(*ops_, path, AtomicDir::Existing::refuse); }), refusal);
   const auto hold = [&](LockMode mode) {
-    Hold::Asked asked;
+    RunLock::Asked asked;
     asked.file = path / ".lock";
-    asked.holder.mode = mode;
-    const Hold held(*ops_, asked);
+    asked.owner.mode = mode;
+    const RunLock held(*ops_, asked);
   };
   EXPECT_EQ(error_of([&] { hold(LockMode::exclusive); }), refusal);
   EXPECT_EQ(error_of([&] { (void)ops_->free_space(path); }).substr(0, 17), "73|DIR/locked/x: ");
@@ -235,7 +235,7 @@ TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   EXPECT_EQ(error_of([&] { (void)read_file(*ops_, path); }).substr(0, 3), "65|");
 }
 
-// What a crashed writer left there could not be found.
+// In such a directory a crashed writer's leftovers could not be found.
 TEST_F(FileOpsTest, AFolderThatMayNotBeListedCannotBeWritten) {
   ops_->make_dir(dir_ / "drop");
   ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);

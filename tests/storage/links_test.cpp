@@ -1,5 +1,5 @@
-// What stands where this program writes and is not its own: links, pipes, other people's files. A canary
-// behind every link keeps its content, whatever is removed or replaced beside it.
+// Things in the places where this program writes that are not its own: links, pipes, other users' files. A
+// canary behind every link keeps its content, whatever is removed or replaced next to it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -148,7 +148,7 @@ TEST_F(LinksTest, LeftoversOfCheckpointsHoldTheirFilesAndNothingElse) {
                    ".step-000008.tmp-0", ".step-000009.tmp-0", ".step-000010.tmp-0"}));
 }
 
-// It may be kept elsewhere, and linked to: only the link is this directory's.
+// A generation may be kept elsewhere and linked: then only the link belongs to this directory.
 TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
   link("../precious", "here/step-000001");
   ops_->make_dir(dir_ / "here/step-000002");

@@ -50,7 +50,7 @@ std::string input_error(Call call, const std::string& dir = "") {
   return "no InputError";
 }
 
-/// The same without its fix.
+/// The error without its fix.
 inline std::string without_fix(const std::string& error) { return error.substr(0, error.rfind('|')); }
 
 /// A test with a directory of its own.

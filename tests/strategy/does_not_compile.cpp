@@ -1,4 +1,4 @@
-// Compiled once a case by tests/strategy/CMakeLists.txt: without a case it must compile, with one it must
+// Compiled once per case by tests/strategy/CMakeLists.txt: without a case it must compile, with one it must
 // not.
 #include "common/strategy/strategy.h"
 

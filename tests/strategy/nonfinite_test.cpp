@@ -1,4 +1,4 @@
-// Who made the gradient nonsense: step, rank and unit, in the same words on every rank.
+// Which step, rank and unit made a gradient that is not finite, in the same words on every rank.
 #include "common/strategy/nonfinite.h"
 
 #include <ATen/ops/ones.h>
@@ -16,7 +16,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::string kFix =
     "\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or optim.clip=1 where it is 0";
 
-/// What one rank holds: units whose summed gradient is spoiled, and whether its last local gradient is.
+/// One rank's state: units whose summed gradient is spoiled, and whether its last local gradient is.
 struct Held {
   std::vector<int> units;
   bool own = false;
@@ -83,8 +83,8 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
           kFix);
 }
 
-// Of ranks that compute a micro-batch together all show it, whoever made it: they are named, and not those of
-// other micro-batches.
+// All ranks that compute a micro-batch together show the number, whichever of them made it: the group is
+// named, and no other group.
 TEST(Nonfinite, NamesTheGroupThatComputesTogether) {
   const auto stage = [](int unit, std::vector<int> units) {
     Held held{std::move(units), true};

@@ -10,7 +10,7 @@
 
 namespace sc::test {
 
-/// What replicas are made of, and what travels beside them.
+/// The types of replicas, and of what travels with them.
 inline constexpr std::array kHashedTypes = {at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kByte};
 /// Elements: none, one, on either side of a word of each type, more than a block's words.
 inline constexpr std::array<std::int64_t, 12> kHashedSizes = {0, 1, 2, 3, 4, 5, 7, 8, 9, 1023, 1024, 2049};

@@ -1,5 +1,5 @@
-// What strategies save, and what any of them takes over: state of one type on one world, loaded by another
-// type on another, equals to the bit; each element is saved once, padding never.
+// State of one type on one world, saved by a strategy and loaded by another type on another world, is equal
+// to the bit; each element is saved once, padding never.
 #include "common/strategy/saved_state.h"
 
 #include <ATen/ops/arange.h>
@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "common/storage/checkpoint/generations.h"
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/04_zero3/zero3.h"
@@ -44,10 +44,10 @@ std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int
          std::vector<StateSlice> slices;
          for (const Range& range : held[static_cast<std::size_t>(to_int(comm.rank()))])
            slices.push_back(slice_of(range));
-         const Holders holders(slices, layout, comm);
+         const StatePlacement placement(slices, layout, comm);
          const std::lock_guard lock(mutex);
          for (const StateSlice& slice : slices) {
-           for (const Range& mine : holders.even_share(key_of(slice, layout), slice.range)) {
+           for (const Range& mine : placement.even_share(key_of(slice, layout), slice.range)) {
              EXPECT_LE(slice.range.begin, mine.begin);
              EXPECT_LE(mine.end, slice.range.end);
              for (std::int64_t i = mine.begin; i < mine.end; ++i) {
@@ -62,7 +62,7 @@ std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int
   return saver;
 }
 
-TEST(Holders, EvenShareCoversEachElementOnce) {
+TEST(StatePlacement, EvenShareCoversEachElementOnce) {
   test::expect_each<std::vector<int>>({
       {savers_of({{{0, 3}}, {{3, 5}}}, 5), (std::vector<int>{0, 0, 0, 1, 1})},                  // Slices.
       {savers_of({{{0, 7}}, {{0, 7}}, {{0, 7}}}, 7), (std::vector<int>{0, 0, 1, 1, 2, 2, 2})},  // Replicas.
@@ -165,7 +165,7 @@ TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
   }
 }
 
-// Of a matrix of which some columns are here, a slice may begin and end in the middle of a row.
+// If a rank has some columns of a matrix, a slice may begin and end in the middle of a row.
 TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
   const GptConfig model = test::odd_workload().model;
   const ParamLayout layout(model, WorldSize{1});
@@ -346,7 +346,7 @@ TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
   EXPECT_GT(first.size(), 0U);
 }
 
-// What tensor ranks share is saved by one of them, and columns of a matrix as such.
+// One of the tensor ranks saves what all of them have, and columns of a matrix are saved as columns.
 TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
   Workload w = workload();
   w.model.heads = 5;
@@ -383,7 +383,7 @@ TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {
     }
   }
   EXPECT_EQ(static_cast<std::int64_t>(whole.size()), 3 * tensors) << "and nothing else";
-  // Of three ranks none saves what another one does, and the files are as long as all of it.
+  // None of the three ranks saves what another one saves, and the files together are as long as the state.
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   const Reader reader(*ops, dir / "04");
   std::int64_t elements = 0;

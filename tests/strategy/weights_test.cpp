@@ -36,8 +36,8 @@ at::Tensor whole_vector(const ParamLayout& layout, int unit, Segment segment) {
   return values.segment(segment).clone();
 }
 
-/// What rank `rank` of a sharded strategy holds: its slice of the sharded segment and of the master, all of
-/// the whole segment. filled: with the initial values of seed 11, else with -1.
+/// The state of rank `rank` of a sharded strategy: its slice of the sharded segment and of the master, all of
+/// the whole segment. `filled`: with the initial values of seed 11, otherwise with -1.
 test::FakeStrategy sharded_strategy(const ParamLayout& layout, Rank rank, bool filled, bool master) {
   test::FakeStrategy strategy;
   for (int unit = 0; unit < layout.num_units(); ++unit) {

@@ -157,7 +157,7 @@ void CrashingFileOps::undo_names() {
       inner().exchange(undo->path, undo->other);
       settle_rename({.op = FileOp::exchange, .path = undo->path, .other = undo->other});
     }
-    // Its directory is gone for good, and took it along.
+    // The directory is gone for good, with everything in it.
     if (inner().kind(parent_of(restored)) == PathKind::absent) continue;
     if (undo->replaced == PathKind::file) inner().create(restored)->append(as_bytes(undo->replaced_content));
     if (undo->replaced == PathKind::directory) inner().make_dir(restored);

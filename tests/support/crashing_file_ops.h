@@ -11,7 +11,7 @@
 
 namespace sc {
 
-/// What CrashingFileOps throws in place of the program's end.
+/// Thrown by CrashingFileOps in place of the program's end.
 class Crash : public std::runtime_error {
  public:
   Crash() : std::runtime_error("simulated crash") {}

@@ -55,7 +55,8 @@ std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
       std::move(part), seed_ * 31 + 1, longest_, std::make_shared<DropCounter>(worker_->drops())));
 }
 
-// Of what an operation reads there is a copy, and of what it writes; a slice of the other one stays one.
+// The operation works on copies of its input and output; a slice of the other tensor remains a slice of its
+// copy.
 Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                    std::optional<Rank> peer) {
   SetApart apart;

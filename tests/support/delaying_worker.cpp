@@ -82,7 +82,7 @@ struct DelayingWorker::Job {
   std::mutex landing;
   SetApart apart;
 
-  /// It has ended well.
+  /// The operation has ended without an error.
   void land() {
     const std::lock_guard lock(landing);
     apart.land();

@@ -1,4 +1,4 @@
-// What delays operations: a thread that issues them late, and tickets that pause once more.
+// Delays operations: a thread issues them late, and tickets pause once more.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,13 +41,13 @@ void poison(const at::Tensor& t);
 /// The copies are no memory of LibTorch's.
 class SetApart {
  public:
-  /// What it reads.
+  /// The copy that an operation reads.
   at::Tensor read(const at::Tensor& t);
-  /// What it overwrites; NaN until the wait.
+  /// The copy that an operation writes; the original is NaN until the wait.
   at::Tensor written(const at::Tensor& t);
-  /// What it sums in place: both.
+  /// The copy that an operation sums in place.
   at::Tensor changed(const at::Tensor& t);
-  /// What is not looked at again.
+  /// A copy of a tensor that is not used again.
   static at::Tensor copied(const at::Tensor& t);
   /// `copy`, or a part of one, goes to `t` with the wait. Until then t stays as it is.
   void lands(const at::Tensor& copy, const at::Tensor& t) { landings_.push_back({copy, t}); }

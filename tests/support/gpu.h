@@ -1,4 +1,4 @@
-// What tests on a GPU share: they skip, with the reason, where there is none.
+// Shared by tests on a GPU, which skip, with the reason, if there is none.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -89,7 +89,7 @@ inline at::TensorOptions on_gpu(at::ScalarType type) {
 inline at::Tensor random(at::IntArrayRef shape, at::ScalarType type) {
   return at::randn(shape, on_gpu(at::kFloat)).to(type);
 }
-/// What a function does not write shows.
+/// Poison shows elements that a function does not write.
 inline at::Tensor poison(at::IntArrayRef shape, at::ScalarType type) {
   return at::full(shape, std::numeric_limits<double>::quiet_NaN(), on_gpu(type));
 }

@@ -88,7 +88,7 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
   return batch;
 }
 
-/// What a rank trains on in a step.
+/// The micro-batches of a rank in a step.
 inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step) {
   const std::int64_t mine = micro_batches_of(shape), first = shape.at(Axis::data) * mine;
   std::vector<Batch> batches;
@@ -97,7 +97,7 @@ inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step)
   return batches;
 }
 
-/// On the host; `updates`: done before this step.
+/// The step scalars as they lie on the host; `updates` is the number before this step.
 inline constexpr Bytes kScalarBytes{3 * 4 + 8};
 inline StepScalars step_scalars(double lr, std::int64_t updates, bool scales_loss = false) {
   StepScalars scalars{at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong),
@@ -134,8 +134,8 @@ struct Alone {
   S lesson;
 };
 
-/// What LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls begin() and
-/// end() round its step; all are quiet at both.
+/// The bytes that LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls
+/// begin() and end() around its step; all are quiet at both.
 class StepWitness {
  public:
   explicit StepWitness(int ranks) : gate_(ranks) {}
@@ -194,7 +194,7 @@ inline void note(const StepResult& result, RankResult& rank) {
   if (result.lr) rank.rates.push_back(*result.lr);
 }
 
-/// What a rank does besides training from the first step on, and evaluating when it is over.
+/// What a rank does besides training from the first step on and evaluating at the end.
 struct Around {
   std::int64_t first_step = 0, evaluate_every = 0;
   /// Before the first step: goes on from another run.
@@ -205,7 +205,7 @@ struct Around {
       between = [](auto&&...) {};
 };
 
-/// What every rank validates on.
+/// The validation batches of every rank.
 inline std::vector<Batch> made_up_validation(const Workload& w) {
   std::vector<Batch> batches;
   for (std::int64_t j = 0; j < 4; ++j) batches.push_back(made_up_batch(w, 1'000'000, j));
@@ -349,7 +349,7 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   return results;
 }
 
-/// What a slice holds if the whole unit's vector is `whole`, laid out without a tensor cut.
+/// The values of a slice if the whole unit's vector is `whole`, laid out without a tensor cut.
 inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout, const StateSlice& whole) {
   const at::ScalarType type = to_aten(slice.values->dtype());
   if (layout.cut().ranks == 1) {
@@ -438,7 +438,7 @@ inline void expect_goes_on(const std::vector<RankResult>& found, const std::vect
   }
 }
 
-/// And they evaluate alike.
+/// expect_goes_on(), and equal evaluations.
 inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
   expect_goes_on(ranks, {expected});
   // Every rank evaluates all batches here, so that sum and count are N times the reference's.
@@ -446,7 +446,8 @@ inline void expect_equals_reference(const std::vector<RankResult>& ranks, const 
   for (const RankResult& rank : ranks) EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
 }
 
-/// What a lesson's plans say of a workload on so many ranks: "<exit code> <where>: <message>", or "taken".
+/// The answer of a lesson's plans to a workload on that many ranks: "<exit code> <where>: <message>", or
+/// "taken".
 template <class Plans>
 std::string refusal(const typename Plans::Options& options, const Workload& w, int world,
                     DeviceKind device = DeviceKind::cpu) {

@@ -1,4 +1,4 @@
-// What a JSON document says at some of its places.
+// The values at some places of a JSON document.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What ZeRO's stages leave of a model on one rank: the model states alone, before padding, activations and
-// gathered units. No torch.
+// The model states that ZeRO's stages leave on one rank, before padding, activations and gathered units. No
+// torch.
 #pragma once
 
 #include "common/base/types.h"
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// What is divided among the ranks of data parallelism.
+/// What is divided among the data-parallel ranks.
 enum class ZeroStage {
   none,       // everything on every rank
   optimizer,  // ZeRO-1: master, momentum, variance

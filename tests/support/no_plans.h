@@ -1,4 +1,4 @@
-// For strategies that exist in tests alone: nothing is planned.
+// For strategies that exist in tests alone, so that nothing is planned.
 #pragma once
 
 #include "common/strategy/plans.h"

@@ -73,7 +73,7 @@ inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
   return rows;
 }
 
-/// What a description of a setting asks for its options, in the same order every time.
+/// A setting's description asks this for its options, in the same order every time.
 class Choose {
  public:
   /// One of `values`: the row's, or the first one while options are counted.
@@ -118,8 +118,8 @@ inline bool all_settings() {
   return settings != nullptr && std::string_view(settings) == "all";
 }
 
-/// Of the settings that a test tries in several worlds (or with several buffers): each in one of them, drawn
-/// by lot, the same every time; with all_settings() each in all of them.
+/// Chooses one of several worlds (or numbers of buffers) for each setting of a test, at random but the same
+/// every time; with all_settings() each setting meets all of them.
 class Lot {
  public:
   /// which  of `of`, from 0

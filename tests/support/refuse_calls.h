@@ -6,7 +6,7 @@
 namespace sc {
 
 /// From now on these system calls (by number) fail with `error` for the calling thread and for those that it
-/// starts; there is no way back. False, and nothing happens, where this machine lets nobody do that.
+/// starts; this cannot be undone. Returns false, with nothing changed, if this machine does not allow it.
 bool refuse_calls(const std::vector<long>& numbers, int error);
 
 }  // namespace sc

@@ -28,7 +28,7 @@ class Saving {
     manifest_.lesson = "a test";
     manifest_.files.resize(static_cast<std::size_t>(world));
   }
-  /// On every rank, between steps.
+  /// Called on every rank between steps.
   void write(Strategy& strategy, Communicator& comm, const StepScalars& scalars) {
     strategy.quiet();
     const detail::SavedState state(strategy, strategy.layout(), comm);
@@ -76,7 +76,7 @@ struct Part {
 };
 inline Path saved_after(std::int64_t steps, const Path& dir) { return dir / std::to_string(steps); }
 
-/// On a world of threads.
+/// Runs on a world of threads.
 template <Lesson S>
 std::vector<RankResult> run_part(int world, const Workload& w, const typename S::Options& options,
                                  const Part& part, const Wrap& wrap = {}) {

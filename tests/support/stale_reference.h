@@ -1,6 +1,6 @@
-// What lesson 08 must come to, computed in one process: every version of every stage's weights is kept, and a
-// formula says which one a micro-batch reads. Knows nothing of lists, slots, tickets or rings. Header-only,
-// for tests.
+// The reference for lesson 08, computed in one process: every version of every stage's weights is kept, and a
+// formula says which one a micro-batch reads. It knows nothing of lists, slots, tickets or rings.
+// Header-only, for tests.
 #pragma once
 
 #include <ATen/ops/full.h>

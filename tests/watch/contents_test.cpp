@@ -11,7 +11,7 @@ using At = OpSpan::Clock::time_point;
 
 At at(int us) { return At(std::chrono::microseconds(us)); }
 
-// Of one step that begins at 0.
+// The events of one step that begins at 0.
 struct Step {
   std::vector<Timeline::Span> spans;
   std::vector<Timeline::Change> changes;
@@ -31,15 +31,16 @@ struct Step {
     op.issued = op.began.emplace(at(began)), op.ended = at(ended);
     operations.push_back(op);
   }
-  [[nodiscard]] std::vector<Holding> holdings(const Contents& contents, const HeldModel& model) const {
-    return holdings_of(contents, model, {spans, changes, operations, at(0)});
+  [[nodiscard]] std::vector<ContentChange> content_changes(const Contents& contents,
+                                                           const ModelFacts& model) const {
+    return content_changes_of(contents, model, {spans, changes, operations, at(0)});
   }
 };
 
 // "0 free, 5 arriving, 9 whole": of one unit's contents.
-std::string story(const std::vector<Holding>& rows, Content what, int unit) {
+std::string story(const std::vector<ContentChange>& rows, Content what, int unit) {
   std::string text;
-  for (const Holding& row : rows) {
+  for (const ContentChange& row : rows) {
     if (row.what != what || row.unit != unit) continue;
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(row.at.time_since_epoch()).count();
     text += (text.empty() ? "" : ", ") + std::to_string(us) + " " + std::string(name_of(row.extent));
@@ -48,14 +49,14 @@ std::string story(const std::vector<Holding>& rows, Content what, int unit) {
   return text;
 }
 
-constexpr HeldModel kOneBlock{.last_unit = 2, .tied = true};
+constexpr ModelFacts kOneBlock{.last_unit = 2, .tied = true};
 
 TEST(Contents, AGatheredUnitIsWholeUntilItIsGivenUp) {
   Step step;
   step.move(CommKind::all_gather, OpPurpose::parameters, 1, 10, 20);
   step.compute(Pass::forward, 1, 20, 30);
   step.changes.push_back({.unit = 1, .at = at(40)});
-  const auto rows = step.holdings({.parameters = Extent::slice, .states = Extent::slice}, kOneBlock);
+  const auto rows = step.content_changes({.parameters = Extent::slice, .states = Extent::slice}, kOneBlock);
   test::expect_texts({{story(rows, Content::parameters, 1), "0 slice, 10 arriving, 20 whole, 40 slice"},
                       {story(rows, Content::states, 1), "0 slice"},
                       {story(rows, Content::activations, 1), "0 free, 20 whole"}});
@@ -67,7 +68,7 @@ TEST(Contents, ATensorRankNeverHasMoreThanItsPart) {
   step.compute(Pass::backward, 1, 20, 30);
   step.compute(Pass::update, 1, 30, 40);
   const auto rows =
-      step.holdings({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
+      step.content_changes({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
   test::expect_texts({{story(rows, Content::parameters, 1), "0 slice"},
                       {story(rows, Content::gradients, 1), "0 free, 20 slice, 40 free"},
                       {story(rows, Content::activations, 1), "0 free, 10 slice, 30 free"}});
@@ -80,7 +81,7 @@ TEST(Contents, WhatATensorRankSlicesFurtherIsItsPartAllTheWhile) {
   step.move(CommKind::reduce_scatter, OpPurpose::gradients, 1, 30, 34);
   step.compute(Pass::update, 1, 40, 50);
   const auto rows =
-      step.holdings({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
+      step.content_changes({.parameters = Extent::slice, .states = Extent::slice, .cut = true}, kOneBlock);
   test::expect_texts({{story(rows, Content::parameters, 1), "0 slice"},
                       {story(rows, Content::gradients, 1), "0 free, 20 slice, 50 free"}});
 }
@@ -92,7 +93,7 @@ TEST(Contents, AGradientLeavesWithAllMessagesThatCarryIt) {
   step.move(CommKind::reduce_scatter, OpPurpose::gradients, 1, 20, 24);  // a segment each
   step.move(CommKind::reduce_scatter, OpPurpose::gradients, 1, 25, 30);
   step.compute(Pass::update, 1, 40, 50);
-  const auto rows = step.holdings({.states = Extent::slice}, kOneBlock);
+  const auto rows = step.content_changes({.states = Extent::slice}, kOneBlock);
   test::expect_texts({
       {story(rows, Content::gradients, 1), "0 free, 10 whole, 20 leaving, 30 slice, 50 free"},
       {story(rows, Content::gradients, 0), "0 free, 5 whole"},
@@ -104,9 +105,9 @@ TEST(Contents, AnUpdateLeavesASliceWhereParametersAreGathered) {
   Step step;
   step.move(CommKind::all_gather, OpPurpose::parameters, 1, 1, 2);
   step.compute(Pass::update, 1, 40, 50);
-  EXPECT_EQ(story(step.holdings({.parameters = Extent::slice}, kOneBlock), Content::parameters, 1),
+  EXPECT_EQ(story(step.content_changes({.parameters = Extent::slice}, kOneBlock), Content::parameters, 1),
             "0 slice, 1 arriving, 2 whole, 40 slice");
-  EXPECT_EQ(story(step.holdings({.parameters = Extent::slice}, {.last_unit = 2, .alone = true}),
+  EXPECT_EQ(story(step.content_changes({.parameters = Extent::slice}, {.last_unit = 2, .alone = true}),
                   Content::parameters, 1),
             "0 whole, 1 arriving, 2 whole");
 }
@@ -119,7 +120,7 @@ TEST(Contents, AStageKeepsASetForEveryMicroBatchInFlight) {
   step.act(Pass::backward, 4, 40, 50);
   step.changes.push_back({.versions = 2, .at = at(20)});
   const Contents stage{.parts = {{0, 1}}};
-  const auto rows = step.holdings(stage, kOneBlock);
+  const auto rows = step.content_changes(stage, kOneBlock);
   for (const int unit : {0, 1}) {
     EXPECT_EQ(story(rows, Content::activations, unit),
               "0 whole, 10 whole x2, 30 whole, 30 whole x2, 50 whole");
@@ -133,14 +134,14 @@ TEST(Contents, WhatBeganBeforeTheStepIsThereWhenItBegins) {
   Step step;
   step.move(CommKind::disk_read, OpPurpose::states, 1, -20, -10);
   step.move(CommKind::disk_write, OpPurpose::states, 1, 30, 40);
-  EXPECT_EQ(story(step.holdings({.states = Extent::free}, kOneBlock), Content::states, 1),
+  EXPECT_EQ(story(step.content_changes({.states = Extent::free}, kOneBlock), Content::states, 1),
             "0 slice, 40 free");
 }
 
 TEST(Contents, WhereNobodyKnowsNothingIsSaid) {
   Step step;
   step.compute(Pass::forward, 1, 20, 30);
-  EXPECT_TRUE(step.holdings({.unknown = "several units in a bucket"}, kOneBlock).empty());
+  EXPECT_TRUE(step.content_changes({.unknown = "several units in a bucket"}, kOneBlock).empty());
 }
 
 }  // namespace

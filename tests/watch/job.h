@@ -13,8 +13,8 @@
 
 namespace sc::test {
 
-/// Of a job whose ranks have said "pid 123": mpirun may return a moment before its last child is gone, which
-/// may take so long at most.
+/// For a job whose ranks have printed "pid 123": mpirun may return a moment before its last child is gone,
+/// which may take up to `limit`.
 inline void expect_no_orphans(const Outcome& outcome, int ranks, std::chrono::seconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   const std::regex line("pid ([0-9]+)");

@@ -1,4 +1,4 @@
-// What a call refuses with.
+// The error with which a call refuses.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -50,7 +50,7 @@ std::string report(const ProgressBoard& board, const std::optional<OutstandingOp
   return describe_hang(board, Rank{0}, op, 30s, 5s);
 }
 
-/// What a report begins with: "lost rank 1".
+/// The beginning of a report, e.g. "lost rank 1".
 std::string head_of(const std::string& text) { return text.substr(0, text.find(':')); }
 
 std::string pid() { return std::to_string(::getpid()); }
@@ -127,7 +127,7 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
                       {ProgressBoard(WorldSize{4}).name_of(Rank{3}), "3"}});
 }
 
-// Who all wait are introduced where they are listed.
+// Ranks that all wait are described where they are listed.
 TEST(HangReport, PlacesOfRanksThatAllWait) {
   BoardOf board({{9, true}, {9, true}, {9, true}, {9, true}});
   board.set_mesh(Mesh(WorldSize{4}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
@@ -266,7 +266,7 @@ TEST(HangReport, NamesWhoIsMissing) {
   }
 }
 
-// What a rank has come to is said as it says it, and cut where the board has no room.
+// A rank's own words for what it is doing are repeated, and cut where the board has no room.
 TEST(HangReport, NamesTheActionsOfARing) {
   BoardOf board({{3, true, message(Rank{1})}, {17, true, message(Rank{2})}, {18, true, message(Rank{1})}});
   for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);

@@ -18,7 +18,7 @@ namespace {
                    "contiguous tensors of one dtype and size, one on the device and one in host memory");
 }
 
-// The operation that the arguments describe, or an InputError where they cannot be copied.
+// The operation that the arguments describe, or an InputError if they cannot be copied.
 Operation check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what) {
   if (!from.defined() || !to.defined()) refuse(kind, "a tensor is not defined");
   if (!from.is_contiguous() || !to.is_contiguous()) refuse(kind, "a tensor is not contiguous");
@@ -37,7 +37,7 @@ class HostCopies final : public Copies {
   explicit HostCopies(double mbps) : mbps_(mbps) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  /// Work of the CPU has ended when it has been issued.
+  /// On the CPU, work that has been issued has also ended.
   [[nodiscard]] After issued() override { return {}; }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
                const After& /*after*/) override {
@@ -58,7 +58,7 @@ class HostCopies final : public Copies {
  private:
   const double mbps_;
   std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
-  std::unique_ptr<Lane> down_, up_;  // from the first copy on
+  std::unique_ptr<Lane> down_, up_;  // started by the first copy
 };
 
 }  // namespace

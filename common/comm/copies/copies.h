@@ -1,4 +1,4 @@
-// A rank's own copies between its device and its host: issued, waited for and recorded as messages are.
+// A rank's copies between its device and its host, issued, waited for and recorded like messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,23 +11,23 @@
 
 namespace sc {
 
-/// Asynchronous copies of one rank. Each direction has a lane of its own, in which copies run one after the
-/// other in issue order; the lanes run beside each other and beside the device.
-///   Order    a copy starts after the work already issued on the caller's stream and returns at once; with
-///            `after`, it starts after what had been issued there when issued() made that.
-///   Tensors  contiguous, of one dtype and element count; the host's in pinned memory beside a GPU
+/// Asynchronous copies of one rank. Each direction has its own lane, in which copies run one after another in
+/// issue order. The two lanes and the device work at the same time.
+///   Order    a copy starts after the work already issued on the caller's stream, and returns at once; with
+///            `after` it starts after the work that was issued when issued() was called.
+///   Tensors  contiguous, of one dtype and element count; with a GPU, the host tensor lies in pinned memory
 ///            (Place::pinned).
-///   Ticket   wait() makes the caller's stream wait, wait_on_host() the caller itself. Nobody reads what is
-///            written, or writes what is read, before.
-///   what     it carries: for the plan, the record and messages.
-///   of_step  the training step that a copy counts for, whenever it is issued; empty: the present one.
+///   Ticket   wait() makes the caller's stream wait, wait_on_host() blocks the caller. Before that nobody may
+///            read the target or write the source.
+///   what     is copied; shown in plan, record and messages.
+///   of_step  the training step that a copy counts for, whenever it is issued; empty: the current step.
 ///   Errors   InputError (exit 64) on tensors that do not match or lie elsewhere; DeviceError from the wait.
 class Copies {
  public:
   using OfStep = std::optional<std::int64_t>;
-  using After = std::shared_ptr<void>;  // what it is only who made it knows
+  using After = std::shared_ptr<void>;  // opaque; only the implementation that made it knows its type
   virtual ~Copies() = default;
-  /// All that has been issued on the caller's stream until now.
+  /// Marks all work issued on the caller's stream until now.
   [[nodiscard]] virtual After issued() = 0;
   Ticket to_host(const at::Tensor& device, at::Tensor& host, const What& what = {}, OfStep of_step = {}) {
     return checked(CommKind::to_host, device, host, what, of_step);
@@ -36,11 +36,11 @@ class Copies {
                    const After& after = {}) {
     return checked(CommKind::to_device, host, device, what, of_step, after);
   }
-  /// What both come to, once their arguments have been checked. op: the copy's kind, and what is copied.
-  /// after: null, or of issued().
+  /// Carries out either copy after its arguments were checked. `op` has the copy's kind and what is copied;
+  /// `after` is null or was returned by issued().
   virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
                        const After& after) = 0;
-  /// Tickets that were dropped without a wait.
+  /// Tickets that were destroyed without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
   Copies(const Copies&) = delete;
@@ -54,10 +54,10 @@ class Copies {
                  OfStep of_step, const After& after = {});
 };
 
-/// Of a rank whose device is the CPU: a thread a lane copies. mbps: no faster than so many 10^6 bytes a
-/// second each way; 0: as fast as it can.
+/// Copies for a rank whose device is the CPU; one thread per lane. `mbps` limits each direction to that many
+/// 10^6 bytes per second; 0 means no limit.
 std::unique_ptr<Copies> make_host_copies(double mbps = 0);
-/// Of the current GPU: a stream a lane. A build without GPU code refuses.
+/// Copies for the current GPU; one stream per lane. A build without GPU code refuses.
 std::unique_ptr<Copies> make_gpu_copies();
 
 }  // namespace sc

@@ -20,7 +20,7 @@ class GpuCopyTicket final : public TicketState {
         from_(std::move(from)),
         to_(std::move(to)),
         times_(std::move(times)) {}
-  /// A captured one has ended: a graph runs when it is launched.
+  /// A captured copy counts as ended, since the graph runs it later.
   bool ready() override { return times_.captured || event_passed(device_, end_.get()); }
   void wait() override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
@@ -57,7 +57,7 @@ class GpuCopyTicket final : public TicketState {
 class GpuCopies final : public Copies {
  public:
   GpuCopies() : device_(c10::cuda::current_device()) {}
-  // What is under way still reads and writes its tensors.
+  // Waits for copies in flight, which still read and write their tensors.
   ~GpuCopies() override {
     for (const CudaStream* stream : {&down_, &up_})
       if (*stream) (void)cudaStreamSynchronize(stream->get());
@@ -86,7 +86,7 @@ class GpuCopies final : public Copies {
   [[nodiscard]] cudaStream_t callers_stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
   }
-  /// Of the caller's stream, as far as it has been given work.
+  /// Marks the work that the caller's stream has been given so far.
   [[nodiscard]] EventLease here() {
     EventLease event = order_->lease();
     SC_CHECK(cudaEventRecord(event.get(), callers_stream()));
@@ -97,7 +97,7 @@ class GpuCopies final : public Copies {
   std::shared_ptr<EventPool> order_ = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments_ = std::make_shared<EventPool>(EventPool::Kind::timed);
   std::shared_ptr<DropCounter> drops_ = std::make_shared<DropCounter>();
-  CudaStream down_, up_;  // from the first copy on
+  CudaStream down_, up_;  // made by the first copy
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Copies that remember what was asked of them.
+// Copies that are recorded.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace sc {
 
-/// Decorator round any copies: every copy goes into the record, which the communicators of the rank share, so
-/// that plan, trace and watchdog see it like a message.
+/// Decorator of any Copies: enters every copy in the rank's record, which its communicators share, so that
+/// plan, trace and watchdog see copies like messages.
 class RecordingCopies final : public Copies {
  public:
-  /// RecordingCommunicator::shared_record
+  /// `record` comes from RecordingCommunicator::shared_record().
   RecordingCopies(std::unique_ptr<Copies> inner, std::shared_ptr<CommRecord> record);
   [[nodiscard]] std::int64_t dropped_tickets() const override { return inner_->dropped_tickets(); }
   [[nodiscard]] After issued() override { return inner_->issued(); }

@@ -1,4 +1,4 @@
-// A BlockFile's transfers as operations: issued, waited for and recorded as messages and copies are.
+// A BlockFile's transfers as operations, issued, waited for and recorded like messages and copies.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace sc {
 
-/// Transfers of whole extents, counted as fp32 elements. BlockFile says what a caller owes.
-///   Ticket   wait() and wait_on_host() are the same; end() may be waited for by another thread.
-///   what     it carries: for the plan, the record and messages.
-///   of_step  the training step that the transfer counts for, whenever it is issued; empty: the present one.
+/// Transfers whole extents, counted as fp32 elements. BlockFile describes the caller's obligations.
+///   Ticket   wait() and wait_on_host() do the same; another thread may wait for end().
+///   what     is transferred; shown in plan, record and messages.
+///   of_step  the training step that the transfer counts for, whenever it is issued; empty: the current step.
 class RecordedFile {
  public:
-  /// What was issued, and when. Called by the thread that issues.
+  /// Called by the issuing thread for each transfer: what was issued, and when.
   using Watch =
       std::function<void(CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer)>;
-  /// record: null where nobody asks.
+  /// `record` is null if transfers are not recorded.
   RecordedFile(BlockFile& file, std::shared_ptr<CommRecord> record, Watch watch = {})
       : file_(file), record_(std::move(record)), watch_(std::move(watch)) {}
   Ticket read(std::size_t extent, std::span<std::byte> into, const What& what = {},

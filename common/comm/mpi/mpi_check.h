@@ -1,4 +1,4 @@
-// SC_CHECK for MPI. MPI's codes are plain ints; wrapped, so that no other int is taken for one.
+// SC_CHECK for MPI. MPI's status is a plain int, so it is wrapped in a type of its own.
 #pragma once
 
 #include <mpi.h>
@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// SC_CHECK(MpiStatus{MPI_Isend(...)})
+/// Use: SC_CHECK(MpiStatus{MPI_Isend(...)}).
 struct MpiStatus {
   int code;
 };

@@ -11,8 +11,8 @@
 namespace sc {
 namespace {
 
-/// Makes the two MPI communicators of a group out of `comm`. MPI thread only. They live until MPI ends: to
-/// free one is a collective, and a rank that drops its group does not wait for the others.
+/// Makes the two MPI communicators of a group out of `comm`. MPI thread only. They live until MPI ends:
+/// freeing one is a collective, and a rank that drops its group must not have to wait for the others.
 void form_group(MpiGroup& group, MPI_Comm comm) {
   int rank = 0, size = 0;
   for (MPI_Comm* own : {&group.collectives, &group.messages}) {
@@ -76,8 +76,8 @@ Ticket MpiCommunicator::issue(const Operation& op, const at::Tensor& from, const
   return Ticket(std::move(ticket));
 }
 
-// MPI_Comm_split blocks the MPI thread. Behind a barrier all members' threads enter it at about the same
-// time, and none of them keeps another operation waiting for a rank that comes late.
+// MPI_Comm_split blocks the MPI thread. After a barrier the threads of all members enter it at about the same
+// time, so that none of them delays other operations for a rank that comes late.
 std::unique_ptr<Communicator> MpiCommunicator::split(int color) {
   meet("split");
   auto part = std::make_shared<MpiGroup>();
@@ -107,7 +107,7 @@ MpiWorld::MpiWorld(ScratchAllocator scratch)
 
 MpiWorld::~MpiWorld() {
   if (group_->aborted->is_set() || std::uncaught_exceptions() > exceptions_) engine_->leave_badly();
-  group_->aborted->set = true;  // no operation can come any more
+  group_->aborted->set = true;  // no more operations can come
   engine_->stop();
 }
 

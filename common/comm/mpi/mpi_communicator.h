@@ -1,4 +1,4 @@
-// Ranks as processes, on one host or many, over MPI. No mpi.h in here.
+// Ranks as processes, on one host or several, over MPI. Does not include mpi.h.
 #pragma once
 
 #include <functional>
@@ -15,21 +15,21 @@ struct MpiGroup;
 struct MpiOperation;
 class DropCounter;
 
-/// A u8 tensor of that many bytes in host memory (run asks the ledger, Purpose::communication).
+/// Allocates a u8 tensor of that many bytes in host memory; a run takes it from the ledger
+/// (Purpose::communication).
 using ScratchAllocator = std::function<at::Tensor(Bytes)>;
 
-/// CPU tensors over MPI. All groups of a process share one thread, the only one that calls MPI; the callers
-/// never do.
-///   Progress    Isend, Irecv and Testsome: a pending receive blocks nothing. Collectives of a group run one
-///               after the other in issue order; different groups and messages run beside each other.
+/// CPU tensors over MPI. All groups of a process share one thread, the only one that calls MPI.
+///   Progress    Isend, Irecv and Testsome, so that a pending receive blocks nothing. Collectives of a group
+///               run one after another in issue order; different groups and messages run at the same time.
 ///   Sums        reduce_scatter exchanges pieces of 256 KiB between all pairs and sums them in rank order, so
-///               results are those of Local, bit for bit. all_reduce = that, then an exchange of the slices
-///               (slice_of), in place.
+///               results equal those of Local, bit for bit. all_reduce does that and then exchanges the
+///               slices (slice_of), in place.
 ///   Wire bytes  exactly wire_bytes(). A broadcast is a chain.
-///   Scratch     allocated once for each group, at construction or split.
-///   Errors      a message of a length that was not expected is a DeviceError, and so is everything later on
-///               that group. Ranks that issue different operations otherwise wait for each other: the
-///               watchdog ends that.
+///   Scratch     allocated once per group, at construction or split.
+///   Errors      a message of unexpected length is a DeviceError, and so is every later operation of that
+///               group. Otherwise ranks that issue different operations wait for each other until the
+///               watchdog ends the run.
 class MpiCommunicator : public Communicator {
  public:
   [[nodiscard]] Rank rank() const override;
@@ -45,10 +45,10 @@ class MpiCommunicator : public Communicator {
   friend class MpiWorld;
   MpiCommunicator(std::shared_ptr<MpiEngine> engine, std::shared_ptr<MpiGroup> group,
                   ScratchAllocator scratch, std::shared_ptr<DropCounter> drops);
-  /// A new operation of this group.
+  /// Makes a new operation of this group.
   [[nodiscard]] std::shared_ptr<MpiOperation> operation(const std::string& text, const Operation& op,
                                                         const ExchangeOn& on) const;
-  /// Waits for all ranks.
+  /// Waits until all ranks have called it.
   void meet(const char* what);
 
   std::shared_ptr<MpiEngine> engine_;
@@ -57,25 +57,25 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<DropCounter> drops_;
 };
 
-/// MPI from its start to its end: make one a process, when a launcher has been found (comm/launch.h).
+/// MPI from its start to its end. Make one per process, if a launcher was found (watch/launch.h).
 class MpiWorld {
  public:
-  /// Starts the MPI thread and MPI.  Errors: DeviceError.
+  /// Starts the MPI thread and MPI.
+  ///   Errors  DeviceError.
   explicit MpiWorld(ScratchAllocator scratch);
-  /// Ends MPI, which waits for all ranks. Not so while an exception passes or after the world's abort(): then
-  /// this process leaves without, and mpirun ends the others. Communicators go before; an operation after it
-  /// throws AbortedError.
+  /// Ends MPI, which waits for all ranks. While an exception passes, or after the world's abort(), the
+  /// process leaves without ending MPI, and mpirun ends the other ranks. Communicators must be destroyed
+  /// first; an operation issued afterwards throws AbortedError.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 
   [[nodiscard]] Rank rank() const;
   [[nodiscard]] WorldSize size() const;
-  /// The group of all ranks. Allocates its scratch; each call makes a handle on the same group with scratch
-  /// allocated once.
+  /// A handle on the group of all ranks. The group's scratch is allocated by the first call.
   [[nodiscard]] std::unique_ptr<Communicator> world();
-  /// Ends all ranks of the job with that exit code (under mpirun it becomes mpirun's), at the latest after 1
-  /// s. Any thread.
+  /// Ends all ranks of the job with that exit code within 1 s (under mpirun, with mpirun's code). Callable
+  /// from any thread.
   [[noreturn]] void abort_job(int exit_code) noexcept;
 
  private:

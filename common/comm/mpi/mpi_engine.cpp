@@ -19,16 +19,16 @@ constexpr auto kShortestNap = 20us;
 constexpr auto kLongestNap = 200us;
 constexpr auto kDrainLimit = 5s;
 constexpr auto kAbortLimit = 1s;
-constexpr int kTags = 32768;  // MPI promises tags up to 32767
+constexpr int kTags = 32768;  // MPI guarantees tags up to 32767
 
-/// Posts into MPI what an exchange asks for, in the name of one slot of one operation.
+/// Posts the messages of an exchange into MPI, for one slot of one operation.
 class MpiPoster : public Poster {
  public:
   MpiPoster(MpiRequests& requests, MpiOperation& operation, std::size_t slot)
       : requests_(requests), operation_(operation), slot_(slot) {}
   void send(const void* data, Bytes bytes, Rank to, std::int64_t piece) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    // A message has been sent when its receive has begun, however small it is.
+    // Issend, so that a message counts as sent only when its receive has begun, however small it is.
     const auto isend = operation_.collective ? MPI_Isend : MPI_Issend;
     SC_CHECK(MpiStatus{isend(data, static_cast<int>(bytes.value()), MPI_BYTE, static_cast<int>(to),
                              tag(piece), comm(), &request)});
@@ -173,12 +173,12 @@ void MpiEngine::abort_job(int exit_code) noexcept {
     abort_code_ = exit_code;
   }
   changed_.notify_all();
-  std::this_thread::sleep_for(kAbortLimit);  // MPI_Abort ends the process; it does not come to more
+  std::this_thread::sleep_for(kAbortLimit);  // MPI_Abort ends the process before this returns
   ::_exit(exit_code);
 }
 
 void MpiEngine::run(Completion& started) {
-  // Naps of 20 us need a timer that is finer than Linux's default of 50 us for this thread.
+  // Naps of 20 us need a timer slack below Linux's default of 50 us for this thread.
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   try {
     int provided = 0;
@@ -195,7 +195,7 @@ void MpiEngine::run(Completion& started) {
     work_until_stopped();
     drain();
     if (!leave_badly_) MPI_Finalize();
-  } catch (const std::exception& error) {  // MPI itself fails: nobody can be told through it
+  } catch (const std::exception& error) {  // MPI itself fails, so the other ranks cannot be told
     say_error(std::string("the thread that speaks to MPI failed: ") + error.what());
     ::_exit(static_cast<int>(ExitCode::lost_rank));
   }
@@ -247,7 +247,7 @@ bool MpiEngine::take_ended_requests() {
     --operation.pending;
     if (end.error) fail(operation, {OpFailure::Kind::device, operation.text, *end.error});
   }
-  // Only now: an operation that ends is destroyed, and another of its requests may be in the list.
+  // Only after the loop: an operation that ends is destroyed, and another of its requests may be in the list.
   std::vector<MpiOperation*> moved;
   for (const MpiRequests::Ended& end : ended) {
     if (std::find(moved.begin(), moved.end(), end.owner.operation) == moved.end())
@@ -280,14 +280,14 @@ void MpiEngine::start_exchange(MpiOperation& op) {
   for (std::size_t i = 0; i < op.slots.size(); ++i) op.slots[i].piece = static_cast<std::int64_t>(i);
 }
 
-// Takes an operation as far as it goes without waiting, and with it the collectives queued behind it.
+// Advances an operation as far as possible without waiting, and after it the collectives queued behind it.
 void MpiEngine::proceed(MpiOperation& operation) {
   MpiOperation* op = &operation;
   while (op != nullptr) {
     if (!op->failed) {
       try {
         if (!proceed_pieces(*op)) return;
-        op->first = op->second = at::Tensor();  // before anybody returns from wait()
+        op->first = op->second = at::Tensor();  // dropped before any rank returns from wait()
         op->end->finish();
       } catch (...) {
         fail(*op, failure_from_current_exception());
@@ -303,7 +303,7 @@ void MpiEngine::proceed(MpiOperation& operation) {
   }
 }
 
-// True when all exchanges have ended.
+// Returns true when all exchanges have ended.
 bool MpiEngine::proceed_pieces(MpiOperation& op) {
   while (op.exchange < op.exchanges.size()) {
     const Exchange& exchange = op.exchanges[op.exchange];
@@ -332,7 +332,8 @@ void MpiEngine::tell(MpiOperation& operation, const OpFailure& failure) {
   operation.end->fail(failure);
 }
 
-// A collective that fails leaves its group out of step: the queued ones and all later ones fail with it.
+// A failed collective leaves its group out of step, so the queued collectives and all later ones fail with
+// it.
 void MpiEngine::fail(MpiOperation& operation, const OpFailure& failure) {
   if (operation.failed) return;
   tell(operation, failure);
@@ -349,8 +350,8 @@ void MpiEngine::fail_aborted() {
   }
 }
 
-// What is still in flight when the program ends: its peers may depend on it, but not for ever. Operations of
-// an aborted group never end; their memory stays until MPI has ended.
+// Finishes what is still in flight when the program ends: other ranks may depend on it, but not for ever.
+// Operations of an aborted group never end; their memory stays until MPI has ended.
 void MpiEngine::drain() {
   requests_.cancel_receives_of_messages();
   const auto limit = std::chrono::steady_clock::now() + kDrainLimit;

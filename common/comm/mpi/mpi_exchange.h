@@ -1,5 +1,5 @@
-// The operations over MPI as lists of messages: what each rank sends and receives, piece by piece. Knows no
-// request, no progress, no thread: mpi_engine.h runs these. Internal to comm.
+// The MPI operations as lists of messages: what each rank sends and receives, piece by piece. Requests,
+// progress and threads are the business of mpi_engine.h, which runs these lists. Internal to comm.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace sc {
 
-/// Where an exchange puts its messages.
+/// Receives the messages that an exchange posts.
 class Poster {
  public:
   virtual ~Poster() = default;
@@ -21,27 +21,27 @@ class Poster {
   virtual void barrier() = 0;
 };
 
-/// Pieces 0, 1, ..., pieces - 1 go through `in_flight` slots, piece p through slot p % in_flight. A piece has
-/// stages: the messages of one must have ended before the next is posted.
+/// Pieces 0 .. pieces - 1 pass through `in_flight` slots; piece p uses slot p % in_flight. A piece has
+/// stages: all messages of one stage must have ended before the next stage is posted.
 struct Exchange {
   std::int64_t pieces, in_flight;
-  /// Posts the messages of a stage, if it has any; false: the piece has ended.
+  /// Posts the messages of a stage, if it has any. False: the piece has ended.
   std::function<bool(std::int64_t piece, int stage, Poster& poster)> post;
 };
 
-/// Whose memory an operation works on.
+/// The memory that an operation works on, and who takes part.
 struct ExchangeOn {
   Rank me;
   const void* in;
   void* out;
-  std::optional<Rank> peer;  // as Communicator::issue has it
-  void* scratch;             // of the group: mpi_scratch_bytes
+  std::optional<Rank> peer;  // as in Communicator::issue
+  void* scratch;             // the group's scratch, mpi_scratch_bytes() long
 };
-/// What the operation comes to, one after the other.
+/// The exchanges that carry out an operation, one after another.
 ///   reduce_scatter  every rank sends slice p of the full tensor to rank p, and sums what it receives in rank
 ///                   order
-///   all_gather      every rank sends its slice to every other; its own is copied unless it is there already
-///   all_reduce      both of them, with the slices of slice_of, in place
+///   all_gather      every rank sends its slice to every other rank, and copies its own unless it is in place
+///   all_reduce      reduce_scatter, then all_gather, with the slices of slice_of, in place
 ///   broadcast       a chain from the root through ascending ranks: each passes a piece on as soon as it has
 ///                   it
 std::vector<Exchange> exchanges_of(const Operation& op, const ExchangeOn& on);

@@ -1,4 +1,4 @@
-// Lets SC_CHECK take the status of CUDA's runtime and of NCCL. Included in the cuda preset only.
+// SC_CHECK for the status of the CUDA runtime and of NCCL. Included in the cuda preset only.
 #pragma once
 
 #include <nccl.h>
@@ -9,7 +9,8 @@
 
 namespace sc {
 
-/// ncclInProgress is a success: the call of a non-blocking communicator was accepted, and is polled for.
+/// ncclInProgress counts as success: a non-blocking communicator accepted the call, and is polled for its
+/// end.
 template <>
 struct StatusTraits<ncclResult_t> {
   static bool ok(ncclResult_t status) { return status == ncclSuccess || status == ncclInProgress; }

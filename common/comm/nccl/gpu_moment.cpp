@@ -18,7 +18,7 @@ class TimedEvent final : public GpuMoment {
     const cudaError_t status = cudaEventElapsedTime(
         &milliseconds, static_cast<const TimedEvent&>(earlier).event_.get(), event_.get());
     if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // no error that a later check may find
+      (void)cudaGetLastError();  // clears the error, so that no later check finds it
       return std::nullopt;
     }
     SC_CHECK(status);

@@ -1,4 +1,4 @@
-// One NCCL communicator with its stream, and the group it belongs to. Internal to comm.
+// One NCCL communicator with its stream, and the group that it belongs to. Internal to comm.
 #pragma once
 
 #include <nccl.h>
@@ -18,21 +18,22 @@
 
 namespace sc {
 
-/// What an operation leaves on its stream.
+/// What remains of an operation after it was enqueued.
 struct NcclEnd {
-  EventLease event;           // follows it
+  EventLease event;           // recorded after the operation
   GpuMomentPtr began, ended;  // null unless the group traces
 };
 
-/// What a group ends when it is aborted.
+/// Something that is aborted together with its group.
 class Abortable {
  public:
   virtual ~Abortable() = default;
-  /// Any thread: what waits on the GPU for another rank ends.
+  /// Ends whatever waits on the GPU for another rank. Callable from any thread.
   virtual void abort() noexcept = 0;
 };
 
-/// What the channels of one group of ranks share. A group that was split from an aborted one is aborted, too.
+/// The state shared by the channels of one group of ranks. A group that was split from an aborted group
+/// counts as aborted too.
 struct NcclGroup {
   int device = 0;
   Rank rank{0};
@@ -43,22 +44,22 @@ struct NcclGroup {
   std::shared_ptr<EventPool> events = std::make_shared<EventPool>();
   std::shared_ptr<EventPool> moments = std::make_shared<EventPool>(EventPool::Kind::timed);
   std::atomic<bool> aborted = false;
-  /// Whether this group, one that it was split from, or a part of either ever had a window.
+  /// Whether this group, one that it was split from, or a split of either ever had a window.
   std::shared_ptr<std::atomic<bool>> windows = std::make_shared<std::atomic<bool>>(false);
 
-  /// Any thread: ends what its channels and its parts' do on the GPU, unless there were windows: a copy
-  /// engine that waits for a rank that is gone waits for ever, and NCCL's abort of any communicator on that
-  /// GPU for it.
+  /// Ends the GPU work of its channels and its splits' channels. Callable from any thread. Does nothing if
+  /// there ever was a window: a copy engine that waits for a missing rank waits for ever, and so does NCCL's
+  /// abort of any communicator on that GPU.
   void abort() noexcept;
   void add(const std::weak_ptr<Abortable>& channel);
   void add(const std::shared_ptr<NcclGroup>& part);
 
-  /// What comes on `stream` before an operation's own work, behind `start`; and what comes after it.
+  /// begin() enqueues what precedes an operation on `stream` (the wait for `start`), end() what follows it.
   GpuMomentPtr begin(cudaStream_t stream, const EventLease& start);
   NcclEnd end(cudaStream_t stream, GpuMomentPtr began);
 
  private:
-  /// Marks this group and its parts, and collects their channels.
+  /// Marks this group and its splits as aborted, and collects their channels.
   void begin_abort(std::vector<std::shared_ptr<Abortable>>& channels);
 
   std::mutex mutex_;
@@ -66,41 +67,43 @@ struct NcclGroup {
   std::vector<std::weak_ptr<NcclGroup>> parts_;
 };
 
-/// A non-blocking ncclComm_t: each call of NCCL returns at once, and is asked until it has been accepted. One
-/// thread issues; any thread may abort meanwhile.
+/// A non-blocking ncclComm_t: each NCCL call returns at once and is polled until NCCL has accepted it. One
+/// thread issues; any thread may abort at the same time.
 ///   Errors  DeviceError with `name` if NCCL reports an error; AbortedError after abort().
 class NcclChannel : public Abortable {
  public:
-  /// Issues one operation on the stream.
+  /// Enqueues one operation on the stream.
   using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
 
-  /// `name` for messages: "rank 1: send to rank 2".
+  /// `name` is for messages, e.g. "rank 1: send to rank 2".
   NcclChannel(std::shared_ptr<NcclGroup> group, std::string name);
-  /// Lets the operations on its stream end, then frees NCCL's memory; after 5 s aborts them, or, if there
-  /// were windows, leaves them.
+  /// Lets the operations on its stream end for up to 5 s, then frees NCCL's memory. Operations that do not
+  /// end are aborted, or left alone if there were windows.
   ~NcclChannel() override;
 
-  /// Starts to join the others with that id. Then accepted() becomes true.
+  /// Starts to join the other ranks that use this id; accepted() becomes true when it has joined.
   void begin_join(const ncclUniqueId& id, int rank, int ranks);
-  /// Starts an operation that follows `start`. Then accepted() becomes true, and end() marks its end.
+  /// Starts an operation that follows `start`; accepted() becomes true when NCCL has taken it, and end() then
+  /// marks its end.
   void begin(const EventLease& start, const Call& call);
-  /// Whether what was begun has been accepted.
+  /// Whether NCCL has accepted what was begun.
   [[nodiscard]] bool accepted();
   [[nodiscard]] NcclEnd end() { return group_->end(stream(), std::move(began_)); }
 
-  /// The last of these until accepted, at most the group's limit.
+  /// begin_join(), then polling until accepted, for the group's limit at most.
   void join(const ncclUniqueId& id, int rank, int ranks);
-  /// behind: enqueues what belongs to the operation, too, after it.
+  /// begin(), polling until accepted, and end(). `behind` enqueues work that belongs to the operation and
+  /// follows it.
   NcclEnd issue(const EventLease& start, const Call& call,
                 const std::function<void(cudaStream_t)>& behind = {});
 
-  /// Memory of this rank in a symmetric window of the communicator. Every rank of it calls this. Its last
-  /// owner waits for the GPU and gives it back; after an abort, or where operations do not end, it is lost.
-  ///   Errors  InputError(missing) if the GPU has no such memory left; as issue().
+  /// Memory of this rank in a symmetric window of the communicator. Collective. The last owner waits for the
+  /// GPU and frees it; after an abort, or if operations do not end, it is never freed.
+  ///   Errors  InputError(missing) if the GPU has no such memory left; those of issue().
   ///   Source  NCCL user guide, "Window Registration" (2.27).
   static std::shared_ptr<void> window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes);
 
-  /// Throws if NCCL has met an error since.
+  /// Throws if NCCL has met an error in the meantime.
   void check();
   void abort() noexcept override;
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
@@ -118,7 +121,7 @@ class NcclChannel : public Abortable {
   const std::string name_;
   CudaStream stream_;
   GpuMomentPtr began_;  // of the operation between begin() and end()
-  std::mutex mutex_;    // round every use of comm_: abort() frees it
+  std::mutex mutex_;    // held during every use of comm_, because abort() frees it
   ncclComm_t comm_ = nullptr;
   std::atomic<bool> stuck_ = false;
 };

@@ -22,7 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A step's loss, tokens, squares and flag are four.
+/// The most numbers that are summed in rank order by a gather. A step's loss, tokens, squares and flag are
+/// four.
 constexpr std::int64_t kSmallSum = 32;
 
 struct FreeMemory {
@@ -35,7 +36,7 @@ ncclDataType_t type_of(DType dtype) {
   return kTypes[static_cast<int>(dtype)];
 }
 
-// What NCCL is asked for. In a pair's own communicator the sender is rank 0, the receiver rank 1.
+// The NCCL call for an operation. In the communicator of a pair the sender is rank 0, the receiver rank 1.
 NcclChannel::Call call_of(const Operation& op, const void* in, void* out, std::optional<Rank> root) {
   const auto n = static_cast<std::size_t>(op.elements.value()),
              slice = n / static_cast<std::size_t>(to_int(op.ranks));
@@ -102,7 +103,8 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
 
 NcclCommunicator::~NcclCommunicator() = default;
 
-// Given back where nothing runs any more that might never end: cudaFree waits for it.
+// Frees gathered_ only if nothing that might never end still runs, because cudaFree waits for all work on the
+// GPU.
 void NcclCommunicator::make_gathered() {
   double* memory = nullptr;
   SC_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(to_int(size()) * kSmallSum) * sizeof(double)));
@@ -146,8 +148,8 @@ void NcclCommunicator::connect() {
   collectives_->join(id, static_cast<int>(to_int(rank())), static_cast<int>(to_int(size())));
 }
 
-// NCCL connects the ranks in the first operation of a kind and waits for all of them there. They are all here
-// now, so later operations wait for nobody while they are issued.
+// NCCL connects the ranks in the first operation of each kind, and waits there for all of them. All ranks are
+// here now, so later operations wait for no rank while they are issued.
 void NcclCommunicator::warm_up() {
   const auto world = static_cast<std::size_t>(to_int(size())), me = static_cast<std::size_t>(to_int(rank()));
   float* memory = nullptr;
@@ -168,8 +170,8 @@ void NcclCommunicator::warm_up() {
   wait_for(end);
 }
 
-// The first gather between windows waits for all ranks, too, and the first two differ from later ones in how
-// ranks tell each other that they are ready: a graph that is replayed must not be the second.
+// The first gather between windows waits for all ranks too. The first two gathers differ from later ones in
+// how ranks signal that they are ready, so a replayed graph must not hold the second one.
 void NcclCommunicator::warm_up_copies(char* window) {
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
@@ -238,8 +240,8 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   check_on_gpu(text, options_.device, from);
   if (group_->aborted) throw AbortedError(text + ": the group was aborted");
   if (op.elements.value() == 0) return Ticket();
-  // The edge from the caller's stream to the operation's own: without it NCCL would read what is not written
-  // yet.
+  // The edge from the caller's stream to the operation's stream: without it NCCL would read data before they
+  // are written.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(options_.device);
   const EventLease start = group_->events->lease();
   SC_CHECK(cudaEventRecord(start.get(), stream));

@@ -1,5 +1,5 @@
-// Ranks as processes with one GPU each, over NCCL. No nccl.h, no CUDA in here; a build without GPU code has
-// the same functions, which refuse.
+// Ranks as processes with one GPU each, over NCCL. Includes neither nccl.h nor CUDA; in a build without GPU
+// code the same functions refuse.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,17 @@ class DropCounter;
 
 struct NcclOptions {
   int device = 0;  // this rank's GPU (gpu_of in nccl_devices.h)
-  /// How long NCCL may take to accept an operation or to connect. The watchdog's limit is shorter and its
-  /// message better; this one is for programs without.
+  /// How long NCCL may take to accept an operation or to connect. For programs without a watchdog; the
+  /// watchdog's limit is shorter and its message better.
   std::chrono::milliseconds limit{120'000};
-  /// While it is true: also measure when operations run (gpu_moment.h); waits are measured always. Null:
+  /// While true, the GPU also measures when operations run (gpu_moment.h); waits are always measured. Null:
   /// never.
   std::shared_ptr<const std::atomic<bool>> trace = {};
-  /// Messages between GPUs of one host go by copy engine, where the other side's memory can be opened. All
-  /// ranks say the same.
+  /// Send messages between GPUs of one host by copy engine, if the receiver can open the sender's memory. All
+  /// ranks must agree.
   bool messages_by_copy = true;
-  /// The same for sums and gathers of what lies in a window for sums (PeerSums), where every rank can open
-  /// every other's memory.
+  /// Do sums and gathers in windows by copy engine (PeerSums), if every rank can open every other rank's
+  /// memory. All ranks must agree.
   bool sums_by_copy = true;
 };
 
@@ -39,37 +39,37 @@ struct NcclOptions {
 ///   Host      `host` is a communicator of the same ranks for CPU tensors (MpiCommunicator; Local for one
 ///             rank). NCCL's ids travel over it, barrier() is its barrier, and operations on CPU tensors are
 ///             handed to it.
-///   Streams   collectives have one NCCL communicator with a high-priority stream, and each directed pair of
-///             ranks one more, which both sides make when they first use it. A message that comes before the
+///   Streams   collectives have one NCCL communicator with a high-priority stream. Each directed pair of
+///             ranks has another one, which both sides make at its first use. A message that comes before the
 ///             other side is there waits in a queue, so that it blocks neither the caller nor another
 ///             operation.
-///   Messages  between GPUs of one host by copy engine, so that neither a receive that waits nor a message
-///             that travels takes anything from what computes; 32 MiB of the sender's GPU a pair. Elsewhere
-///             over NCCL, where a receive that has been issued occupies some SMs until it is matched.
+///   Messages  between GPUs of one host go by copy engine, so that neither a waiting receive nor a message in
+///             transit takes multiprocessors from the computation; 32 MiB of the sender's GPU per pair.
+///             Elsewhere they go over NCCL, where an issued receive occupies some SMs until it is matched.
 ///   Tickets   CUDA events. wait() makes the caller's current stream wait, and blocks the host only while a
-///             pair is not connected yet. ready() asks the event.
-///   Times     two events with timing a wait, on the stream that waits; with `trace` two more an operation,
-///             on its own stream. In a graph they are nodes of it.
-///   Sums      in NCCL's order, which is the same from run to run on the same machine. In rank order, as
-///             Communicator says: fp64 sums of up to 32 numbers, and all of a group that has a window for
-///             sums (PeerSums). No other reduction.
-///   Zero      operations of no element are not issued, and their tickets are empty.
-///   Graphs    operations can be captured, and their tickets waited for in the same capture, when the same
-///             operations (for messages: the same pairs) have run before. A graph is destroyed before the
-///             communicator: NCCL keeps its memory otherwise, and the destructor says so.
-///   Hangs     no call blocks inside NCCL. abort() may come from any thread and ends kernels that wait for a
-///             rank that is gone; tickets then throw AbortedError. Once a window was made, by it, by a part
-///             of it or by what it was split from, tickets throw as before, but what waits on the GPU ends
+///             pair is not yet connected. ready() queries the event.
+///   Times     two timed events per wait, on the waiting stream; with `trace` two more per operation, on its
+///             own stream. In a graph they are nodes of the graph.
+///   Sums      in NCCL's order, which is the same from run to run on the same machine. In rank order, as in
+///             Communicator, are fp64 sums of up to 32 numbers, and all sums of a group with a window for
+///             sums (PeerSums). There is no other reduction than the sum.
+///   Zero      operations without elements are not issued, and their tickets are empty.
+///   Graphs    operations can be captured, and their tickets waited for in the same capture, if the same
+///             operations (for messages: the same pairs) have run before. A graph must be destroyed before
+///             the communicator: otherwise NCCL keeps its memory, and the destructor says so.
+///   Hangs     no call blocks inside NCCL. abort() may come from any thread; it ends kernels that wait for a
+///             missing rank, and tickets then throw AbortedError. Once this group, a split of it or one that
+///             it was split from has made a window, tickets still throw, but what waits on the GPU ends only
 ///             with the process.
-///   Memory    NCCL's own buffers, and windows, outside LibTorch's allocator; all given back by the
-///             destructor, a window by its last owner.
-///   Errors    besides those of Communicator: InputError 69 if the NCCL that was loaded is older than its
-///             header; DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a
-///             pair in a capture.
+///   Memory    NCCL's own buffers and windows lie outside LibTorch's allocator. The destructor frees the
+///             buffers, a window's last owner the window.
+///   Errors    besides those of Communicator: InputError 69 if the loaded NCCL is older than its header;
+///             DeviceError if NCCL reports an error or exceeds `limit`, or for the first message of a pair in
+///             a capture.
 class NcclCommunicator : public ForwardingCommunicator {
  public:
-  /// Collective over `host`. Makes the GPU current, and connects all ranks before it returns. Calls
-  /// set_nccl_environment() (nccl_devices.h).
+  /// Collective over `host`. Makes the GPU current, calls set_nccl_environment() (nccl_devices.h), and
+  /// connects all ranks before it returns.
   static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> host, const NcclOptions& options);
   ~NcclCommunicator() override;
 
@@ -96,14 +96,15 @@ class NcclCommunicator : public ForwardingCommunicator {
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;
   std::shared_ptr<NcclChannel> collectives_;
-  std::shared_ptr<double> gathered_;  // small sums of all ranks; null where two have but one order
-  std::shared_ptr<PeerSums> sums_;    // null where nothing is left to it
+  // small sums of all ranks; null for up to two ranks, which have only one order
+  std::shared_ptr<double> gathered_;
+  std::shared_ptr<PeerSums> sums_;  // null if copy engines do no sums
   bool has_windows_ = false;
-  std::unique_ptr<NcclPairs> pairs_;  // last: its thread ends first
+  std::unique_ptr<NcclPairs> pairs_;  // declared last, so that its thread ends first
 };
 
-/// Marks the work issued so far on the current stream of the current GPU: the function says whether it has
-/// ended, from any thread. For CommRecord::replayed(), after a graph was launched.
+/// Marks the work issued so far on the current stream of the current GPU. The returned function says, on any
+/// thread, whether that work has ended. For CommRecord::replayed(), after a graph was launched.
 std::function<bool()> ended_on_current_stream();
 
 }  // namespace sc

@@ -31,12 +31,13 @@ namespace {
 
 cudaError_t query(int device, cudaEvent_t event) noexcept {
   (void)cudaSetDevice(device);
-  // A query is forbidden while any thread captures, unless this thread says that it knows what it does.
+  // A query is forbidden while any thread captures, unless this thread's capture mode is relaxed.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   const cudaError_t status = cudaEventQuery(event);
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  if (status == cudaErrorNotReady) (void)cudaGetLastError();  // no error that a later check may find
+  // clears the error, so that no later check finds it
+  if (status == cudaErrorNotReady) (void)cudaGetLastError();
   return status;
 }
 

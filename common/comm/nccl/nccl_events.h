@@ -21,26 +21,27 @@ struct DestroyEvent {
 using CudaStream = UniqueHandle<cudaStream_t, DestroyStream>;
 using CudaEvent = UniqueHandle<cudaEvent_t, DestroyEvent>;
 
-/// A stream of its own, not one of LibTorch's pool, which hands the same ones to everybody. Of the highest
-/// priority: communication starts as soon as it can. Of the current device.
+/// A new stream of the current device. It is not from LibTorch's pool, which gives the same streams to
+/// several users, and has the highest priority, so that communication starts as soon as it can.
 CudaStream make_priority_stream();
 CudaEvent make_event(bool timed = false);
-/// Whether work that is issued to `stream` now goes into a graph.
+/// Whether work issued to `stream` now becomes part of a graph.
 bool capturing(cudaStream_t stream);
-/// Whether the work before the last record of `event` has ended; also true if it ended badly. Not for an
-/// event recorded in a capture. Any thread: it makes `device` current first, since a thread that has none
-/// would start CUDA on GPU 0; and it disturbs no capture of another thread.
+/// Whether the work before the last record of `event` has ended, with or without an error. Not for events
+/// recorded in a capture. Any thread may ask: `device` is made current first, because CUDA would otherwise
+/// start on GPU 0 for a new thread, and captures of other threads are not disturbed.
 bool event_passed(int device, cudaEvent_t event) noexcept;
-/// Blocks until it has; any thread, as event_passed.  Errors: DeviceError if the work ended badly.
+/// Blocks until event_passed(); callable from any thread.
+///   Errors  DeviceError if the work ended with an error.
 void wait_for_event(int device, cudaEvent_t event);
 
-/// An event, given back to its pool by the last holder.
+/// An event; the last holder gives it back to its pool.
 using EventLease = std::shared_ptr<CUevent_st>;
 
-/// Events that are used again and again. Thread-safe.
+/// Reusable events. Thread-safe.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
-  enum class Kind : bool { order, timed };  // events without timing are the faster ones to wait for
+  enum class Kind : bool { order, timed };  // waiting for events without timing is faster
   explicit EventPool(Kind kind = Kind::order) : kind_(kind) {}
   EventLease lease();
 
@@ -50,7 +51,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   std::vector<CudaEvent> free_;
 };
 
-/// The point that `stream` has been given work up to (gpu_moment.cpp).
+/// Marks the point up to which `stream` has been given work (gpu_moment.cpp).
 GpuMomentPtr mark(cudaStream_t stream, EventPool& timed);
 
 }  // namespace sc

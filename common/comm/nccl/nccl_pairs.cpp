@@ -17,10 +17,10 @@ struct NcclPairs::Pair {
   Way way = Way::to;
   Stage stage = Stage::id;
   bool by_copy = false;
-  at::Tensor id;  // u8, host: NCCL's, or a PeerChannel::Hello
+  at::Tensor id;  // u8 on the host: NCCL's id or a PeerChannel::Hello
   Ticket id_travels;
   std::shared_ptr<NcclChannel> channel;
-  std::shared_ptr<PeerChannel> copies;  // instead of it
+  std::shared_ptr<PeerChannel> copies;  // used instead of `channel`
   std::deque<NcclMessage> queue;
   bool front_begun = false;
   std::optional<OpFailure> failure;  // why it could not be connected
@@ -31,15 +31,15 @@ NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
     : group_(std::move(group)), host_(host), by_copy_(std::move(by_copy)) {}
 
 NcclPairs::~NcclPairs() {
-  thread_ = {};  // ends it, within its nap
-  // By sender, then receiver, so on every rank in the same order: ncclCommDestroy waits for the other rank,
-  // and two ranks that first destroyed what they send through would wait for each other.
+  thread_ = {};  // stops the thread within one nap
+  // Destroys the pairs by sender, then receiver, which is the same order on every rank. ncclCommDestroy waits
+  // for the other rank, so two ranks that began with different pairs would wait for each other.
   for (auto& [key, pair] : pairs_) {
     for (NcclMessage& message : pair->queue) {
       message.operation->failed({OpFailure::Kind::aborted, message.operation->text(),
                                  "the communicator ended before the other rank came"});
     }
-    (void)pair->id_travels.release();  // a receive that nobody answers; MPI cancels it when it ends
+    (void)pair->id_travels.release();  // a receive that is never answered; MPI cancels it at its end
     pair.reset();
   }
 }
@@ -76,7 +76,7 @@ NcclPairs::Pair& NcclPairs::find_or_open(Way way, Rank peer) {
   }
   Pair& pair = *(pairs_[key] = std::move(made));
   if (!connecting_) {
-    connecting_ = true;  // the thread that was there has nothing left to do, and needs no lock any more
+    connecting_ = true;  // the old thread has nothing left to do and needs no lock any more
     thread_ = std::jthread([this](const std::stop_token& stop) { connect_all(stop); });
   }
   return pair;
@@ -116,12 +116,13 @@ void NcclPairs::connect_all(const std::stop_token& stop) {
   connecting_ = false;
 }
 
-// One look at a pair; true when it is connected and its queue is empty. Never waits for the other side.
+// Advances a pair by one step, without waiting for the other side. Returns true when the pair is connected
+// and its queue is empty.
 bool NcclPairs::advance(Pair& pair) {
   try {
     switch (pair.stage) {
       case Pair::Stage::id: {
-        // What a copy engine's sender says is on its way when it is issued; nothing more is needed of it.
+        // A sender by copy engine is ready as soon as its Hello has been issued, so it does not wait here.
         if ((pair.way == Way::from || pair.by_copy) && !pair.id_travels.ready()) return false;
         if (pair.way == Way::from || pair.by_copy) pair.id_travels.wait();
         if (pair.by_copy) {
@@ -142,7 +143,7 @@ bool NcclPairs::advance(Pair& pair) {
       }
       case Pair::Stage::join:
         if (!pair.channel->accepted()) return false;
-        if (pair.way == Way::to) pair.id_travels.wait();  // the other side has it
+        if (pair.way == Way::to) pair.id_travels.wait();  // the other side has received it
         pair.stage = Pair::Stage::first_messages;
         return false;
       case Pair::Stage::first_messages:
@@ -172,13 +173,13 @@ bool NcclPairs::drain(Pair& pair) {
       end = pair.channel->end();
     }
     const std::shared_ptr<NcclOperation> operation = message.operation;
-    pair.queue.pop_front();  // and with it the tensor, before anybody returns from wait()
+    pair.queue.pop_front();  // drops the tensor before anybody returns from wait()
     operation->issued(pair.channel, std::move(end), false);
   }
   return true;
 }
 
-// What waits in the queue fails, and so does every later message.
+// Fails the queued messages and every later one.
 void NcclPairs::fail(Pair& pair) {
   const OpFailure failure = failure_from_current_exception();
   for (NcclMessage& message : pair.queue) message.operation->failed(failure);

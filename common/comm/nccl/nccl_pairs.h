@@ -1,4 +1,4 @@
-// Messages between GPUs: one channel a directed pair, made by both sides when they first use it. Internal to
+// Messages between GPUs: one channel per directed pair, made by both sides at its first use. Internal to
 // comm.
 #pragma once
 
@@ -18,30 +18,33 @@
 
 namespace sc {
 
-/// A message that somebody wants to issue.
+/// A message that is to be issued.
 struct NcclMessage {
   std::shared_ptr<NcclOperation> operation;
-  EventLease start;  // after the caller's work
+  EventLease start;  // recorded after the caller's work
   NcclChannel::Call call;
-  at::Tensor tensor;  // alive while the message is in a queue
+  at::Tensor tensor;  // keeps the memory alive while the message is queued
 };
 
-/// By copy engine (PeerChannel) where the receiver can open the sender's memory, else over NCCL.
-/// The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end of
-/// the channel, and sends what the other side needs over `host` as a message of the same pair, so that it
-/// meets its receiver in issue order, too. A thread, which lives as long as any pair is on its way, connects
-/// them all at once, so that no order of first messages can deadlock; afterwards messages go straight to the
+/// Sends messages by copy engine (PeerChannel) if the receiver can open the sender's memory, otherwise over
+/// NCCL. The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end
+/// of the channel, and sends what the other side needs over `host` as a message of the same pair, so that it
+/// matches in issue order too. A thread connects all pairs at the same time, so that no order of first
+/// messages can deadlock; it lives while any pair is being connected. Afterwards messages go straight to the
 /// stream.
 class NcclPairs {
  public:
-  /// by_copy: whether a message from that rank to that rank is left to copy engines; all ranks say the same.
+  /// `by_copy` says whether messages from one rank to another use copy engines; it must give the same answer
+  /// on all ranks.
   NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
             std::function<bool(Rank from, Rank to)> by_copy);
-  /// Messages that still wait fail. Waits for the other sides: NCCL ends a pair when both destroy it.
+  /// Fails messages that still wait. Waits for the other sides, because NCCL ends a pair only when both
+  /// destroy it.
   ~NcclPairs();
 
   enum class Way : bool { to, from };
-  /// Errors: DeviceError in a capture, if the pair is not connected.
+  /// Issues the message, or queues it until the pair is connected.
+  ///   Errors  DeviceError in a capture, if the pair is not connected.
   void post(Way way, Rank peer, NcclMessage message, bool captured);
 
  private:

@@ -20,16 +20,17 @@ void NcclOperation::issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bo
 bool NcclOperation::ended() const noexcept {
   if (group_->aborted) return true;
   if (!issue_.done()) return false;
-  if (!end_.event || captured_) return true;  // without an end it was never issued: it has failed
+  if (!end_.event || captured_) return true;  // an operation without an event failed before it was issued
   return event_passed(group_->device, end_.event.get());
 }
 
 GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
-  GpuMomentPtr began =
-      mark(stream, *group_->moments);  // the stream has nothing to do while the host waits here
+  // The stream is idle while the host waits here, so the wait begins now.
+  GpuMomentPtr began = mark(stream, *group_->moments);
   issue_.wait();
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
-  // The record may ask ended() when the communicator is gone. Copy engines have no errors of their own.
+  // The channel is released here, because the record may call ended() after the communicator is gone. Copy
+  // engines report no errors of their own.
   if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
   SC_CHECK(cudaStreamWaitEvent(stream, end_.event.get(), 0));
   return {std::move(began), mark(stream, *group_->moments), end_.began, end_.ended, captured_};
@@ -44,7 +45,7 @@ void NcclOperation::wait_on_host() {
   if (captured_) throw DeviceError(text_ + ": a captured operation cannot be waited for on the host");
   until_ended();
   if (!group_->aborted && end_.event)
-    wait_for_event(group_->device, end_.event.get());  // and if it ended well
+    wait_for_event(group_->device, end_.event.get());  // throws if the work ended with an error
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
   if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
 }

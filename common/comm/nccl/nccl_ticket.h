@@ -1,4 +1,4 @@
-// An operation on its way over NCCL, and its ticket. Internal to comm.
+// An operation in flight over NCCL, and its ticket. Internal to comm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,22 +12,24 @@
 
 namespace sc {
 
-/// Shared by its ticket, by the record (which asks when wait() has long returned), and by the queue of a pair
-/// that is not connected yet.
+/// Shared by its ticket, by the record (which asks long after wait() has returned), and by the queue of a
+/// pair that is not yet connected.
 class NcclOperation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, std::string text)
       : group_(std::move(group)), text_(std::move(text)) {}
-  /// It is on the channel's stream, or (null) went by copy engine. `captured`: it went into a graph instead.
+  /// The operation was enqueued on the channel's stream, or sent by copy engine (`channel` null). `captured`:
+  /// into a graph.
   void issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept;
   void failed(OpFailure failure) noexcept { issue_.fail(std::move(failure)); }
-  /// Any thread. A captured one has ended: a graph runs when it is launched.
+  /// Whether it has ended; callable from any thread. A captured operation counts as ended, since the graph
+  /// runs it later.
   [[nodiscard]] bool ended() const noexcept;
   void until_ended() const;
-  /// Makes `stream` wait for the end, and marks it before and after. Blocks until it has been issued; throws
-  /// what has gone wrong so far. Once.
+  /// Makes `stream` wait for the end, with a mark before and after. Blocks until the operation has been
+  /// issued. Throws errors known so far. Call it once.
   GpuTimes make_wait(cudaStream_t stream);
-  /// Blocks the host until the end. Throws as make_wait. Once.
+  /// Blocks the host until the end. Throws like make_wait(). Call it once.
   void wait_on_host();
   [[nodiscard]] const std::string& text() const { return text_; }
 
@@ -35,7 +37,7 @@ class NcclOperation {
   const std::shared_ptr<NcclGroup> group_;
   const std::string text_;
   mutable Completion issue_;
-  // Written before issue_ ends:
+  // The members below are written before issue_ ends.
   std::shared_ptr<NcclChannel> channel_;
   NcclEnd end_;
   bool captured_ = false;
@@ -50,15 +52,15 @@ class NcclTicket : public TicketState {
         first_(std::move(first)),
         second_(std::move(second)) {}
   bool ready() override { return operation_->ended(); }
-  /// The caller's stream goes on when the operation has ended, and so does whoever gets this memory next on
-  /// that stream.
+  /// Makes the caller's stream wait for the operation. Whoever gets the tensor's memory next on that stream
+  /// waits as well.
   void wait() override;
   void wait_on_host() override { operation_->wait_on_host(); }
   void dropped() noexcept override { drops_->add(); }
   std::function<bool()> ended_later() override {
     return [operation = operation_] { return operation->ended(); };
   }
-  /// Without its errors, which wait() throws.
+  /// The operation's end, without its errors, which wait() throws.
   OpEnd end() override;
   [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 

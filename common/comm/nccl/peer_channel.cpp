@@ -22,8 +22,9 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::uint32_t kEmpty = 0, kFull = 1;
-constexpr int kClosed = PeerChannel::kSlots;  // behind the slots' words: the receiver has let go of the ring
-constexpr std::size_t kTry = 4096;            // bytes of what peers_within_reach offers
+// the word after those of the slots: the receiver has closed the ring
+constexpr int kClosed = PeerChannel::kSlots;
+constexpr std::size_t kTry = 4096;  // bytes that peers_within_reach offers for a try
 
 }  // namespace
 
@@ -54,8 +55,8 @@ PeerChannel::~PeerChannel() {
       closed = 1;
     }
   } else {
-    // What has been sent lies in the ring until the receiver, who may not have come yet, has taken it; but no
-    // longer than one that is gone deserves.
+    // Messages lie in the ring until the receiver has taken them, and it may not have come yet; but a
+    // receiver that is gone is waited for only so long.
     const Clock::time_point limit = Clock::now() + (group_->aborted ? 0s : 5s);
     while (closed == 0 && Clock::now() < limit) std::this_thread::sleep_for(1ms);
     if (idle && closed == 1) (void)cudaFree(ring_);
@@ -96,9 +97,9 @@ void PeerChannel::abort() noexcept {
 
 namespace {
 
-// What a rank says of itself, and what it offers for a try.
+// A rank's identity, and the memory that it offers for a try.
 struct Offer {
-  char host[64] = {};  // the same boot of the same kernel
+  char host[64] = {};  // identifies the boot of the kernel
   PeerChannel::Hello hello;
 };
 
@@ -140,14 +141,15 @@ std::vector<bool> peers_within_reach(Communicator& host, int device) {
   SC_CHECK(cudaMalloc(&memory, kTry));
   if (cudaIpcGetMemHandle(&mine.hello.ring, memory) != cudaSuccess) {
     (void)cudaGetLastError();
-    mine.host[0] = 0;  // nobody else need try
+    mine.host[0] = 0;  // tells the others not to try
   }
   const What address{OpPurpose::addresses};
   const std::vector<Offer> offers = gather_on_all(host, mine, address);
   std::string row(static_cast<std::size_t>(world), 0);
   for (std::size_t r = 0; r < row.size(); ++r)
     row[r] = Rank{static_cast<int>(r)} != host.rank() && can_open(mine, offers[r]) ? 1 : 0;
-  const std::string rows = gather_bytes(host, row, address);  // and nobody frees what another tries
+  // also a barrier: no rank frees memory that another still tries
+  const std::string rows = gather_bytes(host, row, address);
   for (std::size_t i = 0; i < reach.size(); ++i) reach[i] = rows[i] != 0;
   (void)cudaFree(memory);
   if (mine.hello.file >= 0) ::close(mine.hello.file);

@@ -21,8 +21,9 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kDone = 0, kOpen = 1;
-constexpr std::int64_t kLeastSlot = 256;       // bytes a rank; pieces of a sum begin at multiples
-constexpr int kClosed = PeerSums::kMostRanks;  // words of a page behind those
+constexpr std::int64_t kLeastSlot = 256;  // bytes per rank; pieces of a sum begin at multiples of it
+// the word after those of the ranks: the number of closed windows
+constexpr int kClosed = PeerSums::kMostRanks;
 constexpr What kAddress{OpPurpose::addresses};
 
 struct PageOffer {
@@ -44,7 +45,7 @@ PeerSums::PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host)
     const PageOffer& of = offers[static_cast<std::size_t>(r)];
     pages_.push_back(r == me_ ? std::move(mine) : std::make_unique<SharedPage>(of.pid, of.file));
   }
-  host_.barrier();  // nobody closes what another opens
+  host_.barrier();  // no rank closes a file that another still opens
 }
 
 PeerSums::~PeerSums() {
@@ -63,7 +64,7 @@ std::shared_ptr<void> PeerSums::window(Bytes bytes) {
   const std::int64_t slots = std::max(bytes.value(), ranks_ * kLeastSlot);
   if (slots > slots_.bytes) {
     SC_CHECK(cudaStreamSynchronize(stream_.get()));
-    host_.barrier();  // nobody writes to the smaller ones any more
+    host_.barrier();  // no rank still writes to the smaller slots
     close(std::exchange(slots_, {}));
     slots_ = open(slots);
   }
@@ -98,8 +99,7 @@ PeerSums::Window PeerSums::open(std::int64_t bytes) {
   return made;
 }
 
-// Memory is given back when no other rank has it open any more: all let go of their windows in the same
-// order.
+// Frees memory when no other rank has it open any more. All ranks release their windows in the same order.
 void PeerSums::close(const Window& window) noexcept {
   if (window.of.empty()) return;
   (void)cudaSetDevice(group_->device);
@@ -132,7 +132,7 @@ const PeerSums::Window* PeerSums::window_with(const at::Tensor& tensor) const {
   return inside ? &window : nullptr;
 }
 
-// By rank, what is at the same place of its window.
+// The addresses, by rank, of the same place in every rank's window.
 std::vector<char*> PeerSums::in_windows(const at::Tensor& tensor) const {
   std::vector<char*> of = window_with(tensor)->of;
   const std::ptrdiff_t offset =
@@ -158,7 +158,7 @@ bool PeerSums::can(const Operation& op, const at::Tensor& from, const at::Tensor
   }
 }
 
-// Rank `of` says with it that `other` may reach its window; `other`, that it has.
+// The word by which rank `of` says that `other` may write into its window, and `other` that it has written.
 std::uintptr_t PeerSums::word(int of, int other) const {
   return pages_[static_cast<std::size_t>(of)]->on_gpu(other);
 }
@@ -168,9 +168,10 @@ void PeerSums::copy(char* to, const char* from, std::int64_t bytes) {
       cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
 }
 
-// reach(rank) of every other, beginning with the next one, so that no two ranks begin with one; one behind
-// another: on streams of their own lesson 10 is a tenth slower on four GPUs, and with two lanes within 2 %.
-// It follows all others' words that they may be reached, and behind it they have all been here.
+// Calls reach(rank) for every other rank, beginning with the next one, so that no two ranks begin with the
+// same. Waits before until all others may be reached, and afterwards until all have reached this rank. The
+// calls share one stream: with a stream for each, lesson 10 is a tenth slower on four GPUs, and with two
+// lanes within 2 %.
 template <class Reach>
 void PeerSums::in_turn(const Reach& reach) {
   std::vector<WordOp> before, after;
@@ -188,14 +189,14 @@ void PeerSums::in_turn(const Reach& reach) {
   enqueue(stream_.get(), after);
 }
 
-// Part me_ of everybody's is `mine`.
+// Copies `mine` to part me_ of every rank's window.
 void PeerSums::gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes) {
   char* own = into[static_cast<std::size_t>(me_)] + me_ * bytes;
   if (mine != own) copy(own, mine, bytes);
   in_turn([&](int r) { copy(into[static_cast<std::size_t>(r)] + me_ * bytes, mine, bytes); });
 }
 
-// to [n] = the sum of what each rank has for this one: this rank's for rank r is for_rank(r) [n].
+// to [n] = the sum of what all ranks have for this rank. for_rank(r) [n] is what this rank has for rank r.
 template <class ForRank>
 void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* to) {
   const std::int64_t bytes = n * size_of(dtype);
@@ -206,8 +207,8 @@ void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* t
   add_in_rank_order(sum, stream_.get());
 }
 
-// Each rank adds its part, where the others can be told of it; else all of it, as much at once as the slots
-// hold.
+// Sums by parts if the results can be pushed back (all in one window). Otherwise every rank adds everything,
+// in pieces that fit into the slots.
 void PeerSums::sum(const Operation& op, const char* mine, const at::Tensor& to) {
   const std::int64_t n = op.elements.value(), size = size_of(op.dtype), part = n / ranks_ * size;
   const auto part_for = [&](int r) { return mine + r * part; };

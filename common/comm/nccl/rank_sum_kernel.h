@@ -1,4 +1,4 @@
-// The kernels behind PeerSums and small sums: no torch. Internal to comm.
+// The kernels of PeerSums and of small sums. No torch. Internal to comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,10 +9,10 @@
 
 namespace sc {
 
-/// to [n] = the sum of parts[0] ... parts[count - 1], each [n], in that order.
+/// to [n] = parts[0] + ... + parts[count - 1], each [n], added in that order.
 struct RankSum {
   static constexpr int kMost = 16;
-  DType dtype;  // fp32, bf16, fp16
+  DType dtype;  // fp32, bf16 or fp16
   std::int64_t n;
   int count;
   const void* parts[kMost];
@@ -20,7 +20,7 @@ struct RankSum {
 };
 void add_in_rank_order(const RankSum& op, cudaStream_t stream);
 
-/// to [n] = the sum of the rows of parts [count n], fp64, in that order.
+/// to [n] = the sum over the rows of parts [count, n], fp64, added in row order.
 void add_rows_in_order(const double* parts, std::int64_t n, std::int64_t count, double* to,
                        cudaStream_t stream);
 

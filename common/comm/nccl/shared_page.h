@@ -1,4 +1,4 @@
-// Words in memory of the host that ranks on it share, and that their GPUs' streams wait for and write.
+// Words in host memory that the ranks of a host share, and that their GPUs' streams wait for and write.
 // Internal to comm.
 #pragma once
 
@@ -11,23 +11,22 @@
 
 namespace sc {
 
-/// What a stream does with a word of 32 bits in mapped memory: waits until it has the value, or writes it.
+/// What a stream does with a 32-bit word in mapped memory: wait until it has the value, or write the value.
 struct WordOp {
   enum class Kind : std::uint8_t { wait, write };
   Kind kind;
   std::uintptr_t word;
   std::uint32_t value;
 };
-/// One after the other, as one operation of the stream: each of those takes some us, most of all in a graph.
-/// They are the driver's;
-/// LibTorch links the runtime alone.
-///   Errors  DeviceError if the driver has none or refuses.
+/// Enqueues all of them, in order, as one stream operation, since each operation costs some microseconds,
+/// most of all in a graph. Calls the driver API directly, because LibTorch links the runtime alone.
+///   Errors  DeviceError if the driver lacks these calls or refuses.
 void enqueue(cudaStream_t stream, std::span<const WordOp> ops);
 
-/// Whether what has been enqueued ends within `limit`.
+/// Whether the work enqueued so far ends within `limit`.
 bool idle_within(cudaStream_t stream, std::chrono::milliseconds limit);
 
-/// A page of host memory that several processes map, and their GPUs. Words begin as 0.
+/// A page of host memory that several processes and their GPUs map. Words start as 0.
 class SharedPage {
  public:
   struct alignas(64) Word {
@@ -35,11 +34,12 @@ class SharedPage {
   };
   static constexpr int kWords = 64;
 
-  /// A new one.
+  /// Makes a new page.
   SharedPage();
-  /// Another process's.  Errors: DeviceError if it cannot be opened.
+  /// Opens another process's page.
+  ///   Errors  DeviceError if it cannot be opened.
   SharedPage(std::int64_t pid, int file);
-  /// Gives the mapping back, unless it is `kept`: something on a GPU may still wait for a word.
+  /// Unmaps the page, unless it is `kept` because something on a GPU may still wait for a word.
   ~SharedPage();
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
@@ -53,7 +53,7 @@ class SharedPage {
 
  private:
   void map(int file);
-  int file_ = -1;  // of a new one
+  int file_ = -1;  // of a new page; -1 otherwise
   Word* words_ = nullptr;
   std::uintptr_t on_gpu_ = 0;
   bool kept_ = false;

@@ -19,18 +19,19 @@ namespace sc {
 
 using namespace std::chrono_literals;
 
-/// Operations that run one after the other on a thread of their own, between a GPU and host memory.
+/// Runs operations one after another on a thread of its own, and moves their data between GPU and host
+/// memory.
 class StagedLane {
  public:
   struct Operation {
     std::string text;
-    EventLease start = {};                       // after the caller's work; none for CPU tensors
-    std::function<void(StagedLane&)> body = {};  // on the lane's thread; holds the tensors
+    EventLease start = {};                       // recorded after the caller's work; null for CPU tensors
+    std::function<void(StagedLane&)> body = {};  // runs on the lane's thread; holds the tensors
     std::shared_ptr<Completion> end = std::make_shared<Completion>();
   };
 
-  /// `scratch`: u8, its pieces keep it alive. `receives`: nothing that it waits for is worth waiting for at
-  /// the end.
+  /// `scratch` is a u8 tensor, kept alive by its pieces. `receives`: at the end, the lane does not wait for
+  /// what it receives.
   StagedLane(int device, at::Tensor scratch, std::int64_t begin, bool receives)
       : device_(device), scratch_(std::move(scratch)), begin_(begin), receives_(receives) {}
   ~StagedLane() { stop_at_ = Clock::now() + (receives_ ? 0s : 5s); }
@@ -39,13 +40,13 @@ class StagedLane {
     lane_.post([this, operation = std::move(operation)]() mutable { execute(operation); });
   }
 
-  // What a body may do:
+  // The calls that an operation's body may make.
   void copy(void* to, const void* from, std::int64_t bytes) {
     SC_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_.get()));
   }
-  /// Until the copies have ended.
+  /// Waits until the copies have ended.
   void sync() { SC_CHECK(cudaStreamSynchronize(stream_.get())); }
-  /// As Ticket::wait(), but it ends when the lane has to: AbortedError.
+  /// Ticket::wait() that stops with AbortedError when the lane has to end.
   void wait(Ticket ticket) {
     while (!ticket.ready()) {
       if (Clock::now() >= stop_at_.load()) {
@@ -59,7 +60,8 @@ class StagedLane {
   /// The lane's piece of host memory, as `elements` of a dtype from byte `begin` on.
   [[nodiscard]] at::Tensor piece(std::int64_t begin, std::int64_t elements, at::ScalarType type) const {
     char* data = static_cast<char*>(scratch_.mutable_data_ptr()) + begin_ + begin;
-    // A receive that was given up writes here until MPI ends.
+    // The piece keeps the scratch alive: MPI writes into it until MPI ends, even for a receive that was given
+    // up.
     return at::from_blob(
         data, {elements}, [keep = scratch_](void*) {}, at::TensorOptions().dtype(type));
   }
@@ -78,17 +80,17 @@ class StagedLane {
       failure = failure_from_current_exception();
       if (failure->where.empty()) failure->where = operation.text;
     }
-    operation = {};  // with its tensors, before anybody returns from wait()
+    operation = {};  // releases its tensors before anybody returns from wait()
     end->finish(failure);
   }
 
   const int device_;
   const at::Tensor scratch_;
-  const std::int64_t begin_;  // of this lane's part of it, in bytes
+  const std::int64_t begin_;  // the byte at which this lane's part of it begins
   const bool receives_;
   const CudaStream stream_ = make_priority_stream();
   std::atomic<Clock::time_point> stop_at_ = Clock::time_point::max();
-  Lane lane_;  // last: it ends first
+  Lane lane_;  // declared last, so that it ends first
 };
 
 namespace {
@@ -99,8 +101,8 @@ char* at_element(const at::Tensor& t, std::int64_t index) {
   return static_cast<char*>(t.mutable_data_ptr()) + index * static_cast<std::int64_t>(t.element_size());
 }
 
-// An operation on GPU tensors, piece by piece through the lane's memory: a part of every slice, where one of
-// the tensors has a slice for each rank. Parts lie rank-major in a piece, so a rank's part stays its own.
+// Runs an operation on GPU tensors through the lane's memory, piece by piece. If a tensor has one slice per
+// rank, a piece holds a part of every slice, in rank order, so that a rank's part stays its own.
 void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, const at::Tensor& from,
                    const at::Tensor& to, std::optional<Rank> peer) {
   const bool scatters = op.kind == CommKind::reduce_scatter, gathers = op.kind == CommKind::all_gather,
@@ -127,7 +129,7 @@ void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, c
   }
 }
 
-// Marks what the caller's stream has been given so far. Null: there is nothing to carry.
+// Marks the work that the caller's stream has been given so far. Null if there is no data to move.
 EventLease callers_work(int device, const at::Tensor& tensor, const std::string& text) {
   check_on_gpu(text, device, tensor);
   if (tensor.numel() == 0) return nullptr;
@@ -141,7 +143,7 @@ EventLease callers_work(int device, const at::Tensor& tensor, const std::string&
   return start;
 }
 
-/// Of GPU tensors.
+/// The ticket of an operation on GPU tensors.
 class StagedTicket final : public HostTicket {
  public:
   StagedTicket(HostTicket ticket, int device, std::shared_ptr<EventPool> moments)
@@ -192,8 +194,8 @@ std::string StagedCommunicator::text_of(const std::string& what) const {
   return "rank " + std::to_string(to_int(rank())) + ": " + what;
 }
 
-// What is collective on the inner communicator takes the lane of the collectives, so that all ranks issue it
-// in one order.
+// Runs collectives of the inner communicator on the collectives' lane, so that all ranks issue them in the
+// same order.
 void StagedCommunicator::run_on_lane(const char* what, const std::function<void()>& work) {
   StagedLane::Operation operation{text_of(what), {}, [&](StagedLane&) { work(); }};
   const std::shared_ptr<Completion> end = operation.end;
@@ -215,8 +217,8 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color) {
 
 std::int64_t StagedCommunicator::dropped_tickets() const { return drops_->count(); }
 
-// Pieces 0 and 1 are the collectives'; a pair's is 2 + 2 peer + direction, without a gap for this rank
-// itself.
+// The lane of a pair. Pieces 0 and 1 of the scratch belong to the collectives, piece 2 + 2 peer + direction
+// to a pair, with no gap for this rank itself.
 StagedLane& StagedCommunicator::messages(bool to, Rank peer) {
   std::unique_ptr<StagedLane>& lane = messages_[{to, peer}];
   if (!lane) {

@@ -1,5 +1,5 @@
-// Several ranks share a GPU: their tensors travel through host memory. No CUDA in here; a build without GPU
-// code has the same functions, which refuse.
+// For several ranks that share a GPU: their tensors travel through host memory. Does not include CUDA; in a
+// build without GPU code the same functions refuse.
 #pragma once
 
 #include <functional>
@@ -17,26 +17,28 @@ class StagedLane;
 class DropCounter;
 class EventPool;
 
-/// GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and back.
-/// NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two pieces overlap.
+/// Moves GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and
+/// back, because NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two
+/// pieces overlap.
 ///   Lanes    the collectives have a thread with a stream and a buffer, and so has each directed pair of
-///            ranks, from its first message on. Operations of a lane run one after the other, in issue order;
-///            CPU tensors take the same lanes, and are handed to `inner` whole.
+///            ranks after its first message. Operations of a lane run one after another, in issue order. CPU
+///            tensors use the same lanes, and are handed to `inner` whole.
 ///   Tickets  wait() blocks the host until the result is on the GPU.
-///   Times    the host may come to a wait long before the GPU has come there: a wait counts from the moment
-///            in which the caller's stream has nothing left to do.
-///   Sums     those of `inner`, in rank order: results are those of Mpi, bit for bit.
+///   Times    the host may reach a wait long before the GPU does: a wait counts from the moment when the
+///            caller's stream has nothing left to do.
+///   Sums     those of `inner`, in rank order: results equal those of Mpi, bit for bit.
 ///   Graphs   cannot be captured: DeviceError.
-///   Zero     GPU operations of no element are not issued, and their tickets are empty.
+///   Zero     GPU operations without elements are not issued, and their tickets are empty.
 ///   End      the destructor lets operations end for 5 s; receives without a sender are given up at once.
 class StagedCommunicator : public ForwardingCommunicator {
  public:
-  /// Pinned host memory that a group asks for, at construction or split: 2 pieces of 1 MiB for the
-  /// collectives, one for each pair that can be.
+  /// The piece of pinned host memory. At construction or split a group takes 2 pieces of 1 MiB for the
+  /// collectives, and one for each possible pair.
   static constexpr std::int64_t kPiece = kStagedPiece;
 
-  /// `device`: the GPU of this rank (gpu_of in nccl_devices.h). `pinned`: a u8 tensor of that many bytes in
-  /// pinned host memory (run asks the ledger). Rank 0 says once, on stderr, that this is slow.
+  /// `device` is this rank's GPU (gpu_of in nccl_devices.h). `pinned` allocates a u8 tensor of that many
+  /// bytes in pinned host memory; a run takes it from the ledger. Rank 0 says once, on stderr, that this is
+  /// slow.
   static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> inner, int device,
                                             const ScratchAllocator& pinned);
   ~StagedCommunicator() override;

@@ -1,4 +1,4 @@
-// GPT-2's first step: text into pieces, which are then merged each on its own. No torch.
+// The first step of GPT-2's tokenizer: cuts text into pieces, within which tokens are then merged. No torch.
 //
 // A piece is the first of these that fits, as GPT-2 defines it by a regular expression:
 //   's 't 're 've 'm 'll 'd                        a contraction's end (lower case)
@@ -23,8 +23,8 @@ enum class CharClass : std::uint8_t { other, letter, number, space };
 /// The class of a Unicode code point; `other` from 0x110000 on.
 CharClass char_class(char32_t code);
 
-/// Bytes of the first piece of `text`, which is not empty. Bytes that are not UTF-8 count as `other`
-/// characters of one byte each: text of any kind is split, and no byte is lost.
+/// The length in bytes of the first piece of `text`, which must not be empty. A byte that is not UTF-8 counts
+/// as a character of class `other`, so that any text can be split without loss.
 std::size_t first_piece(std::string_view text);
 
 }  // namespace sc

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes austen.txt.gz from Debian's package r-cran-janeaustenr 1.0.0-1, with Python's standard library alone.
 
-The package keeps each novel as an R character vector, one string a line, in a lazy-load database: Rdata.rdx (gzip) lists name ->
-(offset, length) into Rdata.rdb; each entry there is 4 bytes big-endian length and a zlib stream; both hold R's XDR serialization,
-version 3 (R Internals, section 1.8). The novels stand in order of publication, each line ended by a newline.
+The package keeps each novel as an R character vector, one string a line, in a lazy-load database: Rdata.rdx
+(gzip) lists name -> (offset, length) into Rdata.rdb; each entry there is 4 bytes big-endian length and a zlib
+stream; both hold R's XDR serialization, version 3 (R Internals, section 1.8). The novels stand in order of
+publication, each line ended by a newline.
 
 usage: make_corpus.py [/usr/lib/R/site-library/janeaustenr/data]
 """

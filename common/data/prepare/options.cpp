@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 7> kFormats = {"auto",   "text", "wikitex
 
 struct Flag {
   const char* name;
-  const char* argument;  // empty: a switch
+  const char* argument;  // empty for a switch
   const char* doc;
 };
 constexpr std::array<Flag, 9> kFlags = {{
@@ -74,7 +74,6 @@ std::vector<std::string> read_inputs(const std::vector<std::string>& words) {
   return words;
 }
 
-/// The argument of a flag, or `otherwise` if it was not given.
 std::string argument(const std::vector<Given>& flags, const std::string& name, std::string otherwise) {
   const auto given = std::ranges::find(flags, name, &Given::name);
   if (given == flags.end()) return otherwise;
@@ -92,8 +91,8 @@ Format format_of(const std::string& name) {
   refuse_usage("--format " + name, "not a format", near.empty() ? kHelpFix : "--format " + near);
 }
 
-/// "\\n" is a line's end, as in most shells it is not; an end of a line is one whatever the system, so that
-/// CR is left out.
+/// The separator as typed, with "\\n" for a line end, which most shells do not expand. CR is removed, so that
+/// a line end is the same on every system.
 std::string separator_of(const std::string& given) {
   std::string text;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -109,7 +108,7 @@ std::string separator_of(const std::string& given) {
   return text;
 }
 
-/// As a shell would have to be given it: quoted if it holds anything that a shell reads.
+/// The word as a shell needs it: quoted if it holds a character that is special to shells.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=,:+@%";

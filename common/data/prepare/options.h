@@ -9,7 +9,7 @@
 
 namespace sc::prepare {
 
-/// What an input holds. `automatic` decides by its content and name.
+/// The format of an input. `automatic` is decided by content and name.
 enum class Format { automatic, text, wikitext, jsonl, tokens, u16, parquet };
 std::string_view name_of(Format format);
 
@@ -18,15 +18,15 @@ struct Options {
   Path out;
   std::string tokenizer = "gpt2";
   Format format = Format::automatic;
-  std::string separator;  // ends a document within a text; empty: none does
+  std::string separator;  // ends a document within a text; empty: a text is one document
   std::string column = "text";
   std::string licence = "not stated";
   Path python;  // the interpreter that reads parquet
   bool replace = false;
-  std::string command;  // as it was typed, for the sidecar
+  std::string command;  // as typed, for the sidecar
 };
 
-/// Nothing if help was asked for.
+/// Parses the command line. Empty if help was asked for.
 ///   Errors  InputError (exit 64).
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();

@@ -68,7 +68,7 @@ class Child {
     if (pid_ > 0) (void)wait();
   }
 
-  /// False if the program wrote no whole frame.
+  /// False if the program did not write a whole frame.
   bool read(Frame& frame) {
     std::uint64_t length = 0;
     return take(&frame.kind, 1) && take(&length, sizeof(length)) && take_content(frame.content, length);
@@ -85,7 +85,7 @@ class Child {
 
  private:
   bool take(void* to, std::size_t size) { return std::fread(to, 1, size, output_.get()) == size; }
-  /// Grows with what arrives: a wrong length must not reserve memory.
+  /// Grows with the bytes that arrive, so that a wrong length reserves no memory.
   bool take_content(std::string& content, std::uint64_t length) {
     constexpr std::uint64_t kChunk = std::uint64_t{1} << 20U;
     content.clear();

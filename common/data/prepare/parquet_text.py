@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the texts of one column of a parquet file to standard output, for `prepare` (parquet.h describes the frames).
+"""Writes the texts of one column of a parquet file to standard output, for `prepare` (parquet.h describes the
+frames).
 
 usage: parquet_text.py FILE COLUMN
 """

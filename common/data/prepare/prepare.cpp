@@ -45,7 +45,7 @@ std::int64_t count_documents(std::span<const TokenId> tokens, TokenId end_of_tex
          names.empty() ? "--column NAME" : fmt::format("--column NAME; texts are in: {}", names));
 }
 
-/// The text that a line of JSON has in `column`; null is none.
+/// The text in `column` of a line of JSON; null counts as no text.
 std::string text_in(std::string_view line, const std::string& column, const std::string& where) {
   constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
   constexpr const char* kFix = "one JSON object a line; or --format text";
@@ -62,7 +62,7 @@ std::string text_in(std::string_view line, const std::string& column, const std:
   return found->get<std::string>();
 }
 
-/// Tokenises one input after the other.
+/// Tokenizes one input after another.
 class Reader {
  public:
   Reader(FileOps& ops, const Options& options, const Tokenizer& tokenizer)
@@ -145,7 +145,7 @@ class Reader {
       const std::vector<std::string_view> documents = split_at(text, options_.separator);
       if (documents.size() < 2 && !options_.separator.empty())
         source.notes.emplace_back("the separator stands nowhere in it: it is one document");
-      for (const std::string_view document : documents)  // behind the last separator stands an end of line
+      for (const std::string_view document : documents)  // a line end follows the last separator
         if (options_.separator.empty() || !is_blank(document)) add_document(document);
     }
   }
@@ -188,7 +188,7 @@ class Reader {
   const Options& options_;
   const Tokenizer& tokenizer_;
   Prepared result_;
-  std::int64_t marks_ = 0;  // in the texts of an input
+  std::int64_t marks_ = 0;  // in the texts of one input
 };
 
 void refuse_existing(FileOps& ops, const Options& options) {
@@ -238,7 +238,7 @@ std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Pr
                                {"bytes_not_utf8", source.wrong_bytes}});
   }
   constexpr int kIndent = 2;
-  // Paths and flags may hold any bytes.
+  // Replaces invalid UTF-8, because paths and flags may hold any bytes.
   return json.dump(kIndent, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

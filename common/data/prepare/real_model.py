@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """GPT-2 and WikiText-2 from the hub of Hugging Face, for lessons/real_model.sh.
 
-usage: real_model.py missing SIZE PLACE    the files that are still to be brought, one a line: their address, and where they go below PLACE
+usage: real_model.py missing SIZE PLACE    the files that are still to be brought, one a line: their address,
+                                           and where they go below PLACE
        real_model.py fetch SIZE PLACE      says size and licence, and fetches them; needs huggingface_hub
        real_model.py raw PLACE             wiki.train.raw and its like from the parquet files; needs pyarrow
        real_model.py report BEFORE AFTER   what two records say of the test text
-exit: 0; 65 a file is damaged; 69 the hub cannot be reached, or a package is missing; 73 PLACE cannot be written
+exit: 0; 65 a file is damaged; 69 the hub cannot be reached, or a package is missing; 73 PLACE cannot be
+written
 """
 import errno
 import hashlib
@@ -49,7 +51,8 @@ class Source:
         self.missing = [file for file in files if not self.sound(file)]
 
     def sound(self, file):
-        """Whether it is there, and has the SHA-256 that the hub names: its library keeps that beside what it fetched, as it does an etag."""
+        """Whether it is there, and has the SHA-256 that the hub names: its library keeps that beside what it
+        fetched, as it does an etag."""
         path, note = self.folder / file, self.folder / f".cache/huggingface/download/{file}.metadata"
         sums = (
             re.findall("^[0-9a-f]{64}$", note.read_text(errors="replace"), re.M)
@@ -109,7 +112,8 @@ def announce(api, source):
     info = ask(source.name, files_metadata=True)
     size = sum(file.size or 0 for file in info.siblings if file.rfilename in source.missing)
     say(
-        f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its card: {source.page()})"
+        f"{source.name}: {readable(size)} to fetch into {source.folder}; licence: {licence(info)} (its "
+        f"card: {source.page()})"
     )
     return info.sha
 
@@ -199,8 +203,8 @@ def report(before, after):
             raise Refused(DATA, run.file, '"test" is missing', WHOLE)
     perplexities = [math.exp(min(number(run.record["test"]["loss"]), 700)) for run in (first, last)]
     say(
-        f"perplexity of WikiText-2's test text: {perplexities[0]:.2f} before, {perplexities[1]:.2f} after {len(last.steps)} steps "
-        f"({last.record['test']['rows']:,} rows, each from its own first token)"
+        f"perplexity of WikiText-2's test text: {perplexities[0]:.2f} before, {perplexities[1]:.2f} after "
+        f"{len(last.steps)} steps ({last.record['test']['rows']:,} rows, each from its own first token)"
     )
 
 

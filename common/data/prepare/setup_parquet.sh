@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what `prepare` needs for parquet files, and nothing else does: pyarrow (48 MB to fetch, 150 MB on disk) in the
-# private environment .deps/prepare. Idempotent; run again after an interruption. setup.sh --dev calls it, since a test reads
-# a parquet file; PYTHON names the interpreter (python3).
+# Installs what `prepare` needs for parquet files, and nothing else does: pyarrow (48 MB to fetch, 150 MB on
+# disk) in the private environment .deps/prepare. Idempotent; run again after an interruption. setup.sh --dev
+# calls it, since a test reads a parquet file; PYTHON names the interpreter (python3).
 # Exit codes: 0, 69 (python3, its pip or the network is missing).
 set -euo pipefail
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,5 +1,5 @@
 // Causal attention by cuDNN on packed operands: q, k and v are read from one matrix and their gradients
-// written to one, where ATen's operation returns three fresh tensors that would have to be copied.
+// written to one. ATen's operation would return three new tensors that have to be copied.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,20 +14,19 @@
 
 namespace sc::fused {
 
-/// qkv and its gradient [batch, length, 3, heads, head], out and its gradient [batch, length, heads, head],
-/// all of `dtype` (bf16 or fp16); lse [batch, heads, length] fp32. Scale 1 / sqrt(head).
+/// Shapes: qkv and its gradient [batch, length, 3, heads, head], out and its gradient [batch, length, heads,
+/// head], all of `dtype` (bf16 or fp16); lse [batch, heads, length] fp32. The scale is 1 / sqrt(head).
 struct AttentionShape {
   DType dtype;
   std::int64_t batch, length, heads, head;
   auto operator<=>(const AttentionShape&) const = default;
 };
 
-/// Thread-safe. The first call of a shape lets cuDNN choose and build its kernel (its heuristic's first
-/// choice); later calls allocate nothing and may be captured.
-///   Workspace  the caller's, as many bytes as workspace_bytes() says.
-///   Order      the backward adds up dq in a fixed order if `deterministic`, else in that in which blocks
-///              finish.
-///   Errors     DeviceError with cuDNN's words.
+/// Thread-safe. The first call for a shape lets cuDNN build a kernel (its heuristic's first choice); later
+/// calls allocate nothing and may be captured.
+///   Workspace  workspace_bytes() bytes from the caller.
+///   Order      the backward adds up dq in a fixed order if `deterministic`, otherwise as blocks finish.
+///   Errors     DeviceError with cuDNN's message.
 class Attention {
  public:
   explicit Attention(bool deterministic);
@@ -37,7 +36,7 @@ class Attention {
 
   /// Whether this GPU's cuDNN has kernels for both directions; builds them.
   bool has(const AttentionShape& shape);
-  /// Of the larger of the two directions; builds both.
+  /// The larger of the two directions' workspaces; builds both kernels.
   std::int64_t workspace_bytes(const AttentionShape& shape);
   void forward(const AttentionShape& shape, const void* qkv, void* out, float* lse, void* workspace,
                cudaStream_t stream);

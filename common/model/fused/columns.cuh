@@ -1,4 +1,4 @@
-// The second half of every sum over columns: partial rows to their sum.
+// The second half of every sum over columns: adds partial rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 namespace sc::fused {
 
 /// out[s][c] = the sum over p < parts of partial[p * stride + s * width + c] for s < sums, in an order that
-/// `parts` alone decides. Null entries of `out` are skipped.
+/// depends on `parts` alone. Null entries of `out` are skipped.
 struct FinishColumns {
   const float* partial;
   std::int64_t parts, stride, width;

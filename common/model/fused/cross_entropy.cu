@@ -1,8 +1,8 @@
 // Softmax cross entropy and its gradient, in place. Memory-bound: each logit is read once and written once.
-//   A block takes a row at a time; a row's logits stay in registers between the softmax's sum and the
-//   gradient, and the next two rows arrive in shared memory meanwhile (each thread copies what it reads
-//   itself). Where two rows do not fit there (fp32, or more than 56,000 columns of 16 bits) they are read
-//   from memory twice.
+//   A block takes one row at a time. Its logits stay in registers between the softmax's sum and the gradient;
+//   meanwhile the next two rows arrive in shared memory, where each thread copies what it reads itself. If
+//   two rows do not fit there (fp32, or more than 56,000 columns of 16 bits), rows are read from memory
+//   twice.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@
 namespace sc::fused {
 namespace {
 
-constexpr int kMaxThreads = 512;  // leaves a thread 128 registers,
-constexpr int kMaxPieces = 14;    // of which fourteen times four hold logits
+constexpr int kMaxThreads = 512;  // leaves each thread 128 registers,
+constexpr int kMaxPieces = 14;    // of which 14 x 4 hold logits
 constexpr int kThreadsTwice = 512;
 
 template <class T>
@@ -33,13 +33,13 @@ __device__ inline float highest_of_pair(__half2 v) { return fmaxf(__low2float(v)
 template <class T>
 using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
 
-// The row in registers: a thread holds columns (k * threads + thread) * 8 .. + 8 for k < K.
+// One row in registers: a thread holds columns (k * threads + thread) * 8 .. + 8 for k < K.
 template <class T, int K>
 struct RowOfBlock {
   Packed<T> piece[K];
   int padded, vocab;
 
-  // f(piece, its first column) for this thread's pieces.
+  // Calls f(piece, its first column) for this thread's pieces.
   template <class F>
   __device__ void each(const F& f) {
 #pragma unroll
@@ -48,7 +48,7 @@ struct RowOfBlock {
       if (begin < padded) f(piece[k], begin);
     }
   }
-  // From shared memory; padding becomes -infinity. Returns the highest, NaN if there is one.
+  // Reads from shared memory; padding becomes -infinity. Returns the maximum, or NaN if there is one.
   __device__ float take(const uint4* ahead) {
     Pair<T> highest{from_float<T>(-INFINITY), from_float<T>(-INFINITY)};
     each([&](Packed<T>& p, int begin) {
@@ -68,7 +68,7 @@ struct RowOfBlock {
   }
   __device__ SoftmaxSum softmax_sum(float highest) {
     SoftmaxSum s{highest, 0};
-    const float base = highest == -INFINITY ? 0.0F : highest;  // nothing but padding
+    const float base = highest == -INFINITY ? 0.0F : highest;  // there is nothing but padding
     each([&](const Packed<T>& p, int) {
       float x[kVec];
       p.unpack(x);
@@ -79,7 +79,7 @@ struct RowOfBlock {
   }
 };
 
-// The factor of softmax's gradient goes into the exponent: scale / sum = 2^log2(scale / sum).
+// The factor of softmax's gradient is put into the exponent: scale / sum = 2^log2(scale / sum).
 template <class T, int K, bool kGradient>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
   extern __shared__ uint4 rows_ahead[];  // [2][padded / kVec]
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
   a.totals.add(mine);
 }
 
-// Any dtype and width: the row is read twice.
+// For any dtype and width: reads the row twice.
 template <class T, bool kGradient>
 __global__ void __launch_bounds__(kThreadsTwice) cross_entropy_twice_kernel(Arguments<T> a) {
   __shared__ SoftmaxSum warps[2][kWarp];
@@ -195,7 +195,8 @@ template <class T, bool kGradient, int K = 1>
 void launch_once(const Arguments<T>& a, cudaStream_t stream) {
   const int threads = static_cast<int>(round_up(ceil_div(a.padded / kVec, K), kWarp));
   if constexpr (K < kMaxPieces) {
-    // A few hundred threads a block, so that several blocks work on different rows; wide rows need more.
+    // A few hundred threads per block, so that several blocks work on different rows; wide rows need more
+    // threads.
     if (threads > (K < 8 ? 256 : kMaxThreads))
       return launch_once < T, kGradient, K < 8 ? 2 * K : K + 1 > (a, stream);
   }
@@ -207,8 +208,8 @@ template <class T, bool kGradient>
 void run(const Arguments<T>& a, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2) {
     constexpr int kWidest = kMaxPieces * kMaxThreads * kVec;
-    constexpr int kStatic = 2048;  // what the kernel declares itself, rounded up
-    int device = 0, most = 0;      // a Hopper's block may have 227 KiB, others less
+    constexpr int kStatic = 2048;  // the kernel's own static use, rounded up
+    int device = 0, most = 0;      // the limit is 227 KiB per block on Hopper, less on others
     SC_CHECK(cudaGetDevice(&device));
     SC_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     const bool fits = 2 * static_cast<std::int64_t>(a.padded * sizeof(T)) + kStatic <= most;

@@ -1,5 +1,5 @@
-// Token and position embedding. Backward without atomics: tokens are sorted (stably), each run of equal
-// tokens is summed by one block in token order.
+// Token and position embedding. Backward uses no atomics: tokens are sorted (stably), and one block sums each
+// run of equal tokens, in token order.
 #include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(Embed op) {
   store(static_cast<T*>(op.x) + row * op.width + column, value);
 }
 
-// Tokens of other ranks' rows are last: their key is `vocab`.
+// Tokens whose rows belong to other ranks are sorted last, by the key `vocab`.
 __global__ void __launch_bounds__(kThreads)
     keys_kernel(const std::int64_t* tokens, std::int64_t first, std::int64_t vocab, std::uint32_t* keys,
                 std::uint32_t* rows, std::int64_t n) {
@@ -50,8 +50,8 @@ __device__ void add_to(T* grad, const float (&sum)[kVec], bool accumulate) {
   store(grad, value);
 }
 
-// Adds rows [first, end) of a run, all of token `key`: lane y takes every blockDim.y-th of them, then the
-// lanes are added in order.
+// Adds rows [first, end) of a run, all with token `key`: lane y takes every blockDim.y-th row, then the lanes
+// are added in order.
 template <class T, class G>
 __device__ void sum_run(const std::uint32_t* rows, std::int64_t first, std::int64_t end, const T* grad_x,
                         G* grad, std::int64_t width, bool accumulate) {
@@ -83,7 +83,7 @@ __device__ void sum_run(const std::uint32_t* rows, std::int64_t first, std::int6
   }
 }
 
-// Text has few frequent tokens: a run of more than kLong rows has a larger block of its own.
+// Texts have few frequent tokens, so a run of more than kLong rows gets a larger block of its own.
 constexpr int kLong = 64;
 constexpr int kThreadsOfLong = 1024;
 
@@ -91,7 +91,7 @@ __device__ inline bool is_long(const std::uint32_t* keys, std::int64_t first, st
   return first + kLong < n && keys[first + kLong] == keys[first];
 }
 
-// The block at the first position of a short run sums it.
+// A short run is summed by the block at its first position.
 template <class T, class G>
 __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
                                   G* grad_wte, std::int64_t n, std::int64_t vocab, std::int64_t width,
@@ -104,7 +104,7 @@ __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
-// The block at the first multiple of kLong inside a long run sums it: every long run has one.
+// A long run is summed by the block at the first multiple of kLong inside it; every long run has one.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreadsOfLong)
     long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x, G* grad_wte,
@@ -124,13 +124,14 @@ __global__ void __launch_bounds__(kThreadsOfLong)
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
-// A position's tokens; positions that have none become zero or stay.
+// Sums the tokens at one position; positions without tokens become zero or stay unchanged.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreads) positions_kernel(PositionsBackward op) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
   if (i >= op.context * op.width) return;
   const std::int64_t position = i / op.width, column = i % op.width, begin = op.first % op.length;
-  const std::int64_t first = position - begin + (position < begin ? op.length : 0);  // of the run's rows
+  // First of the run's rows with this position.
+  const std::int64_t first = position - begin + (position < begin ? op.length : 0);
   float sum[kVec] = {};
   if (position < op.length) {
 #pragma unroll 4
@@ -144,12 +145,12 @@ __global__ void __launch_bounds__(kThreads) positions_kernel(PositionsBackward o
   add_to(static_cast<G*>(op.grad_wpe) + i, sum, op.accumulate);
 }
 
-// Of keys 0 to vocab.
+// Bits that hold the keys 0 to `vocab`.
 int key_bits(std::int64_t vocab) {
   return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab))));
 }
 
-// Where the sort keeps what: keys and rows before and after it, then CUB's own.
+// The layout of the sort's scratch: keys and rows before and after sorting, then CUB's own.
 struct SortScratch {
   SortScratch(std::int64_t tokens, std::int64_t vocab)
       : array(round_up(tokens * std::int64_t{4}, kScratchAlign)) {

@@ -1,9 +1,9 @@
-// The GPU kernels behind FusedOps, as functions of raw pointers: no torch. All are enqueued on `stream` and
+// The GPU kernels of FusedOps, as functions of raw pointers: no torch. All are enqueued on `stream` and
 // return at once.
 //   A `void*` is fp32, bf16 or fp16 as `dtype` says; rows are contiguous, start at 16 bytes and hold a
-//   multiple of 8 elements. `scratch` is stream_scratch(*_scratch_bytes(...)), `counters` stream_counters():
-//   see common/memory/stream_scratch.h. Sums over rows are taken in an order that depends on the shape and
-//   the number of multiprocessors alone.
+//   multiple of 8 elements. `scratch` is stream_scratch(*_scratch_bytes(...)), `counters` stream_counters();
+//   see common/memory/stream_scratch.h. The order of sums over rows depends only on the shape and the number
+//   of multiprocessors.
 //   Errors  DeviceError if a launch fails; InputError for another dtype.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace sc::fused {
 
-/// Widest LayerNorm row.
+/// The widest row that LayerNorm takes.
 inline constexpr std::int64_t kMaxWidth = 2048;
 
 struct LayerNorm {
@@ -27,8 +27,8 @@ struct LayerNorm {
 };
 void layer_norm(const LayerNorm& op, cudaStream_t stream);
 
-/// The same of (norm.x + bias) + sum, rounded once, which is written to `added`; that may be norm.x. norm.y
-/// null: that alone.
+/// LayerNorm of (norm.x + bias) + sum, rounded once. The sum is written to `added`, which may be norm.x. With
+/// norm.y null only the sum is computed.
 struct AddNorm {
   LayerNorm norm;
   const void *bias, *sum;
@@ -36,7 +36,7 @@ struct AddNorm {
 };
 void add_norm(const AddNorm& op, cudaStream_t stream);
 
-/// Null pointers: `residual`, and the sums `of_residual` and `of_grad_x`.
+/// LayerNorm's backward. `residual`, `of_residual` and `of_grad_x` may be null.
 struct LayerNormBackward {
   DType dtype;
   std::int64_t rows, width;
@@ -59,7 +59,7 @@ struct ColumnSums {
 std::int64_t column_scratch_bytes(std::int64_t columns);
 void column_sums(const ColumnSums& op, void* scratch, cudaStream_t stream);
 
-/// grad [rows, columns] becomes grad * gelu'(pre); sums [columns]: its columns, before they are rounded.
+/// grad [rows, columns] becomes grad * gelu'(pre); sums [columns] are its column sums before rounding.
 struct GeluBackward {
   DType dtype;
   std::int64_t rows, columns;
@@ -68,10 +68,10 @@ struct GeluBackward {
   float* sums;
 };
 void gelu_backward(const GeluBackward& op, void* scratch, cudaStream_t stream);
-/// y [n] = gelu(pre), its tanh form; n a multiple of 8.
+/// y [n] = gelu(pre) in its tanh form; n is a multiple of 8.
 void gelu(DType dtype, std::int64_t n, const void* pre, void* y, cudaStream_t stream);
 
-/// grad [n] (+)= sums [n] of each part, rounded once to `dtype`.
+/// grad [n] (+)= sums [n] for each part, rounded once to `dtype`.
 struct StoreSums {
   static constexpr int kMost = 8;
   struct Part {
@@ -86,7 +86,7 @@ struct StoreSums {
 };
 void store_sums(const StoreSums& op, cudaStream_t stream);
 
-/// As Ops::cross_entropy. `scale` null: loss only, and logits stay.
+/// Ops::cross_entropy. With `scale` null only the loss is computed, and logits are not changed.
 struct CrossEntropy {
   DType dtype;
   std::int64_t rows, vocab, padded;  // a row of logits has `padded` elements
@@ -98,7 +98,7 @@ struct CrossEntropy {
 std::int64_t cross_entropy_scratch_bytes();
 void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// As Ops::softmax_part: statistics [rows, 2] of the first `columns` of `padded` logits a row.
+/// Ops::softmax_part: statistics [rows, 2] of the first `columns` of each row's `padded` logits.
 struct SoftmaxPart {
   DType dtype;
   std::int64_t rows, columns, padded;
@@ -107,8 +107,9 @@ struct SoftmaxPart {
 };
 void softmax_part(const SoftmaxPart& op, cudaStream_t stream);
 
-/// As Ops::softmax_gradient: columns [first, first + columns) of the vocabulary, statistics [ranks, rows, 2].
-/// `scale` null: loss only, and logits stay. Scratch: cross_entropy_scratch_bytes().
+/// Ops::softmax_gradient for columns [first, first + columns) of the vocabulary, with statistics [ranks,
+/// rows, 2]. With `scale` null only the loss is computed, and logits are not changed. Scratch:
+/// cross_entropy_scratch_bytes().
 struct SoftmaxGradient {
   DType dtype;
   std::int64_t rows, first, columns, padded, ranks;
@@ -119,7 +120,7 @@ struct SoftmaxGradient {
 };
 void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// x [rows, width] = wte[tokens - first] where that is one of wte's `vocab` rows, else 0; plus wpe[row %
+/// x [rows, width] = wte[token - first] if that is one of wte's `vocab` rows, otherwise 0; plus wpe[row %
 /// length] unless wpe is null.
 struct Embed {
   DType dtype;
@@ -131,8 +132,8 @@ struct Embed {
 };
 void embed(const Embed& op, cudaStream_t stream);
 
-/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens other than [first,
-/// first + vocab) are nobody's here.
+/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens outside [first,
+/// first + vocab) are skipped.
 struct EmbedBackward {
   DType dtype, grad_dtype;
   std::int64_t rows, width, first, vocab;  // vocab: rows of grad_wte
@@ -144,7 +145,8 @@ struct EmbedBackward {
 std::int64_t embed_backward_scratch_bytes(std::int64_t rows, std::int64_t vocab);
 void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream);
 
-/// The same for positions: grad_x has tokens [first, first + rows) of a micro-batch with `length` a row.
+/// The backward of positions: grad_x has tokens [first, first + rows) of a micro-batch with `length` tokens
+/// per row.
 struct PositionsBackward {
   DType dtype, grad_dtype;
   std::int64_t rows, width, first, length, context;  // context: rows of grad_wpe

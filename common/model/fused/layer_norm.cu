@@ -1,5 +1,5 @@
-// LayerNorm forward, of a row or of a sum that is added up on the way: a warp a row, which stays in registers
-// between the two sums; the next row is on its way meanwhile.
+// LayerNorm forward, of a row or of a sum that is added on the way. One warp per row, which stays in
+// registers between the two sums; the next row is loaded meanwhile.
 #include <algorithm>
 
 #include "common/model/fused/kernels.h"
@@ -19,7 +19,7 @@ struct Arguments {
   float *mean, *rstd;
   std::int64_t rows;
   int width;
-  const T *added_bias, *sum;  // kAdds: the norm is that of (x + added_bias) + sum
+  const T *added_bias, *sum;  // with kAdds the norm is that of (x + added_bias) + sum
   T* added;
 };
 
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) layer_norm_kernel(Arguments<T> a) {
   }
 }
 
-// As many blocks as fit at once, each warp with the same number of rows where that is possible.
+// Launches as many blocks as fit at once, each warp with the same number of rows if possible.
 template <class T, int K, bool kAdds>
 void launch(const Arguments<T>& a, cudaStream_t stream) {
   static const int resident = [] {

@@ -1,7 +1,7 @@
-// LayerNorm backward with the gradient that bypasses the norm, and all the column sums that its rows give.
-//   A block holds several groups of threads, a group takes two rows at a time, a thread eight columns of
-//   both, so that the column sums stay in registers; the next two rows are on their way meanwhile. Few
-//   threads with many registers each, since more of them would spill.
+// LayerNorm backward with the gradient that bypasses the norm, and all column sums over its rows.
+//   A block holds several groups of threads; a group takes two rows at a time, a thread eight columns of
+//   both, so that column sums stay in registers while the next two rows are loaded. Few threads with many
+//   registers each, because more threads would spill.
 #include <algorithm>
 
 #include "common/model/fused/columns.cuh"
@@ -11,9 +11,9 @@
 namespace sc::fused {
 namespace {
 
-constexpr int kMaxThreads = 384;  // leaves a thread 168 registers
-constexpr int kSums = 4;          // of weight, bias, residual, grad_x
-constexpr int kRows = 2;          // that a group takes in a turn
+constexpr int kMaxThreads = 384;  // leaves each thread 168 registers
+constexpr int kSums = 4;          // weight, bias, residual, grad_x
+constexpr int kRows = 2;          // rows that a group takes in one turn
 constexpr int kMaxWarpsOfGroup = static_cast<int>(kMaxWidth / kVec / kWarp);
 
 template <class T>
@@ -27,7 +27,7 @@ struct Arguments {
   int width, group_threads, groups;
 };
 
-// What a thread reads of a turn's rows; rows past the last one are 0.
+// The part of one turn's rows that a thread reads; rows after the last one are 0.
 template <class T, bool kResidual>
 struct Turn {
   Packed<T> grad_y[kRows] = {}, x[kRows] = {}, residual[kResidual ? kRows : 1] = {};
@@ -52,13 +52,13 @@ struct Turn {
   }
 };
 
-// Per row: the sums over the group's threads of g and of g * normal.
+// For each row, the sums of g and of g * normal over the group's threads.
 struct RowSums {
   float g[kRows] = {}, gn[kRows] = {};
 };
 
-// Two exchanges leave each eighth of a warp with one of the four numbers, three more add it up. `parity`
-// alternates, so that one barrier a turn is enough.
+// Two exchanges leave each eighth of a warp with one of the four numbers; three more add it up. `parity`
+// alternates, so that one barrier per turn is enough.
 __device__ RowSums group_sum(const RowSums& v, float4 (*shared)[kMaxWarpsOfGroup], int parity, int group,
                              int group_threads) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -87,7 +87,7 @@ template <class T, bool kMoreSums>
 struct Columns {
   float of_weight[kVec] = {}, of_bias[kVec] = {}, of_residual[kVec] = {}, of_grad_x[kVec] = {};
 
-  // The group's sums over blocks' groups, in order, into this block's part of `partial`.
+  // Adds the sums of the block's groups, in order, into this block's part of `partial`.
   __device__ void reduce(const Arguments<T>& a, float* shared, int group, int begin) {
     float* mine = shared + static_cast<std::int64_t>(group) * kSums * a.width + begin;
     const float(*all[])[kVec] = {&of_weight, &of_bias, &of_residual, &of_grad_x};
@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
   const int begin = static_cast<int>(threadIdx.x) % a.group_threads * kVec;
   const bool active = begin < a.width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups * kRows;
-  // As many turns for each group, so that all have met at as many barriers: racecheck counts them.
+  // All groups take the same number of turns, so that all meet at the same number of barriers; racecheck
+  // requires it.
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * a.groups * kRows;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
   std::int64_t row = first + group * kRows;
@@ -187,7 +188,8 @@ template <class T>
 void run(const LayerNormBackward& op, void* scratch, cudaStream_t stream) {
   const int width = static_cast<int>(op.width);
   const int group_threads = static_cast<int>(round_up(op.width / kVec, kWarp));
-  const int groups = kMaxThreads / group_threads;  // at most 12: a named barrier each (there are 15)
+  // At most 12, since each needs a named barrier and there are 15.
+  const int groups = kMaxThreads / group_threads;
   const auto blocks =
       static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups * kRows), 1, multiprocessors()));
   auto* partial = static_cast<float*>(scratch);

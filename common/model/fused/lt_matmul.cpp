@@ -42,7 +42,7 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-// Dense column-major.
+// The layout of a dense column-major matrix.
 Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
   SC_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
@@ -65,7 +65,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 
 struct LtMatmul::Plan {
   UniqueHandle<cublasLtMatmulDesc_t, DestroyDesc> desc;
-  Layout a, b, d;  // c is laid out like d
+  Layout a, b, d;  // c has the layout of d
   cublasLtMatmulAlgo_t algorithm{};
 };
 

@@ -1,6 +1,6 @@
-// Matrix products with what ATen cannot add to them: a residual that is not the result, GELU beside its
-// input, fp32 results of 16-bit operands. cublasLt, its heuristic's first choice (short timings choose worse:
-// docs/results).
+// Matrix products by cublasLt with what ATen cannot fuse into them: a residual that is not the result, GELU
+// together with its input, fp32 results of 16-bit operands. Uses the heuristic's first choice; choosing by
+// short timings was worse (docs/results).
 #pragma once
 
 #include <cublasLt.h>
@@ -20,7 +20,7 @@ enum class Epilogue : std::uint8_t { none, bias, gelu_bias };
 /// d (column-major [m, n]) = epilogue(op(a) op(b) + beta c), accumulated in fp32. A row-major [r, c] matrix
 /// is a column-major [c, r] one.
 struct MatmulShape {
-  DType operands, result;  // of a, b and bias; of c and d
+  DType operands, result;  // dtypes of a, b and bias, and of c and d
   bool transpose_a, transpose_b;
   std::int64_t m, n, k;
   bool adds_c;  // beta = 1; c may be d
@@ -32,11 +32,11 @@ struct MatmulPointers {
   const void *a, *b, *c;
   void* d;
   const void* bias = nullptr;   // [m]
-  void* before_gelu = nullptr;  // [m, n] as d: what GELU was applied to
+  void* before_gelu = nullptr;  // [m, n] like d: GELU's input
 };
 
-/// Thread-safe. The first call of a shape asks the heuristic; later calls allocate nothing.
-///   Workspace  kWorkspaceBytes from the caller, who keeps it for the stream's next operation.
+/// Thread-safe. The first call for a shape asks the heuristic; later calls allocate nothing.
+///   Workspace  kWorkspaceBytes from the caller, kept until the stream's next operation.
 ///   Errors     DeviceError.
 class LtMatmul {
  public:

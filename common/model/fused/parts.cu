@@ -1,5 +1,5 @@
-// What a tensor rank computes of the loss: the softmax over its columns of the vocabulary, before and behind
-// the gather of all ranks' statistics. Memory-bound.
+// A tensor rank's part of the loss: the softmax over its columns of the vocabulary, before and after the
+// gather of all ranks' statistics. Memory-bound.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// A block takes a row at a time.
+// A block takes one row at a time.
 template <class T>
 __global__ void __launch_bounds__(kThreads) softmax_part_kernel(SoftmaxPart op) {
   __shared__ SoftmaxSum warps[2][kWarp];
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kThreads) softmax_part_kernel(SoftmaxPart op) 
   }
 }
 
-// All ranks' sums in rank order, each of exp(logit - its own maximum) before, of exp(logit - the largest)
-// behind.
+// All ranks' sums, added in rank order: each is of exp(logit - its own maximum) and becomes one of exp(logit
+// - the largest).
 __device__ inline SoftmaxSum of_all(const SoftmaxGradient& op, std::int64_t row) {
   const auto part = [&](std::int64_t rank) { return op.statistics + 2 * (rank * op.rows + row); };
   SoftmaxSum all{-INFINITY, 0};
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) softmax_gradient_kernel(SoftmaxGradi
       mine.tokens += 1;
     }
     if constexpr (kGradient) {
-      __syncthreads();  // the target's logit has been read: its place may be written
+      __syncthreads();  // the target's logit has been read, so its place may be overwritten
       for (int begin = static_cast<int>(threadIdx.x) * kVec; begin < padded; begin += kThreads * kVec) {
         Packed<T> packed;
         float x[kVec];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) softmax_gradient_kernel(SoftmaxGradi
 }
 
 unsigned blocks_of(std::int64_t rows) {
-  constexpr int kBlocksEach = 4;  // of kThreads on a multiprocessor
+  constexpr int kBlocksEach = 4;  // blocks of kThreads per multiprocessor
   return static_cast<unsigned>(
       std::clamp<std::int64_t>(rows, 1, std::min(kMaxLossBlocks, kBlocksEach * multiprocessors())));
 }

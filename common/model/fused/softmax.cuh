@@ -1,5 +1,5 @@
-// A row's softmax by a block of threads, and the loss of the rows: what cross entropy over a whole vocabulary
-// and over a part of one share.
+// A row's softmax by a block of threads, and the loss of the rows: shared by cross entropy over a whole
+// vocabulary and over a part.
 #pragma once
 
 #include "common/model/fused/vector.cuh"
@@ -8,12 +8,12 @@ namespace sc::fused {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 
-// The sum of exp(x - highest) over some elements; both -infinity and 0 for none.
+// The maximum of some elements, and the sum of exp(x - highest); -infinity and 0 for no elements.
 struct SoftmaxSum {
   float highest, sum;
 };
 
-// 2^x to 22 bits, in one instruction; 0 below 2^-126.
+// 2^x accurate to 22 bits, in one instruction; 0 below 2^-126.
 __device__ inline float exp2_of(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -35,7 +35,7 @@ __device__ inline SoftmaxSum warp_total(SoftmaxSum v) {
   return v;
 }
 
-// Over the block, the same in all threads. `shared` alternates from row to row, so that one barrier is
+// The block's total, the same in all threads. `shared` alternates from row to row, so that one barrier is
 // enough.
 __device__ inline SoftmaxSum block_total(SoftmaxSum v, SoftmaxSum (&shared)[kWarp]) {
   v = warp_total(v);
@@ -45,7 +45,7 @@ __device__ inline SoftmaxSum block_total(SoftmaxSum v, SoftmaxSum (&shared)[kWar
   return warp_total(lane < static_cast<int>(blockDim.x / kWarp) ? shared[lane] : SoftmaxSum{-INFINITY, 0});
 }
 
-// Eight logits from column `begin` on; padding is -infinity.
+// Unpacks eight logits from column `begin` on; padding becomes -infinity.
 template <class T>
 __device__ inline void masked(const Packed<T>& packed, int begin, int vocab, float (&x)[kVec]) {
   packed.unpack(x);
@@ -62,15 +62,15 @@ __device__ inline float highest_of(const float (&x)[kVec], float highest) {
   return highest;
 }
 
-// Adds exp(x - s.highest) of eight logits. Nothing but padding so far: 0 stands for the maximum; a NaN stays
-// one.
+// Adds exp(x - s.highest) of eight logits. If everything so far is padding, 0 replaces the maximum; a NaN
+// stays NaN.
 __device__ inline void add_exps(const float (&x)[kVec], SoftmaxSum& s) {
   const float base = s.highest == -INFINITY ? 0.0F : s.highest;
 #pragma unroll
   for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
 }
 
-// (softmax - onehot) * scale of eight logits, in place.
+// Replaces eight logits by (softmax - onehot) * scale.
 __device__ inline void gradient(float (&x)[kVec], int begin, int target, SoftmaxSum total, float inverse,
                                 float scale) {
 #pragma unroll
@@ -81,8 +81,8 @@ __device__ inline void gradient(float (&x)[kVec], int begin, int target, Softmax
   }
 }
 
-// What a block's rows add to the totals: its first thread sums them, the last block to finish adds the blocks
-// in order.
+// What a block's rows add to the totals. The block's first thread sums them, and the last block to finish
+// adds the blocks in order.
 struct Loss {
   double loss, tokens;
 };

@@ -1,5 +1,5 @@
-// What the kernels share: eight elements at a time, sums over a warp, asynchronous copies. Arithmetic is fp32
-// throughout.
+// Helpers of the kernels: eight elements at a time, sums over a warp, asynchronous copies. All arithmetic is
+// fp32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@
 
 namespace sc::fused {
 
-inline constexpr int kVec = 8;  // elements a thread reads at once: 16 bytes of a 16-bit type
+inline constexpr int kVec = 8;  // elements that a thread reads at once: 16 bytes of a 16-bit type
 inline constexpr int kWarp = 32;
 
 /// Eight elements as they lie in memory: one 16-byte load for 16-bit types, two for fp32.
@@ -55,7 +55,7 @@ __device__ inline void store(T* p, const float (&f)[kVec]) {
   packed.store(p);
 }
 
-/// The same sum, in the same order, in all lanes.
+/// The sum over the warp, in the same order and the same in all lanes.
 template <class T>
 __device__ inline T warp_sum(T x) {
 #pragma unroll
@@ -63,21 +63,21 @@ __device__ inline T warp_sum(T x) {
   return x;
 }
 
-/// 16 bytes from global to shared memory, in the background. A thread that reads only what it copied itself
+/// Copies 16 bytes from global to shared memory in the background. A thread that reads only its own copies
 /// needs no barrier, only wait_copies.
 __device__ inline void copy_async(void* shared, const void* global) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until at most `kPending` of this thread's groups are under way.
+/// Waits until at most `kPending` of this thread's groups of copies are in flight.
 template <int kPending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// Counts this block as finished; true in the last one, which sees what the others wrote and leaves the
-/// counter at 0. One thread a block asks, after a barrier.
+/// Counts this block as finished. True in the last block, which sees what the others wrote and resets the
+/// counter to 0. One thread per block calls it, after a barrier.
 __device__ inline bool last_block(unsigned* counter) {
   __threadfence();
   const bool last = atomicAdd(counter, 1U) == gridDim.x * gridDim.y - 1;

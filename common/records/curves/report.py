@@ -405,7 +405,8 @@ def short(value):
 
 
 def equal_curves(curves):
-    """[(runs, points)]: runs with equal bits lie on each other; they share a name, and their dashes come in turn."""
+    """[(runs, points)]: runs with equal bits lie on each other; they share a name, and their dashes come in
+    turn."""
     found = []
     for run, points in curves:
         same = next((runs for runs, others in found if others == points), None)

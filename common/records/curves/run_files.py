@@ -30,7 +30,8 @@ class Refused(Exception):
 
 
 def printable(text):
-    """As common/input/printable.h: what could steer a terminal, and bytes of a name that are no UTF-8, as \\x1b."""
+    """As common/input/printable.h: what could steer a terminal, and bytes of a name that are no UTF-8, as
+    \\x1b."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text)
     )
@@ -57,14 +58,16 @@ def run_program(main):
         if isinstance(error, BrokenPipeError):
             sys.exit(0)
         say(
-            f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write elsewhere",
+            f"error: {error.filename or 'stdout'}: {error.strerror}\n  fix: free some space, or write "
+            "elsewhere",
             sys.stderr,
         )
         sys.exit(CANNOT_WRITE)
 
 
 def some_run(below="runs"):
-    """Says how a run is named, by the newest one that lies there: through no link, and in no more folders than are soon read."""
+    """Says how a run is named, by the newest one that lies there: through no link, and in no more folders
+    than are soon read."""
     some = itertools.islice(os.walk(below), MOST_FOLDERS)
     found = [folder for folder, _, files in some if "record.json" in files]
     newest = max(
@@ -108,8 +111,9 @@ def maybe(value):
     return value is None or real(value)
 
 
-# What is read, here and where runs are shown. A kind is a type, None, a question, a list of one kind, an object, or several of which one fits; of an
-# object's keys one with ? may be missing, * is any other, and what is not named is not read.
+# What is read, here and where runs are shown. A kind is a type, None, a question, a list of one kind, an
+# object, or several of which one fits; of an object's keys one with ? may be missing, * is any other, and
+# what is not named is not read.
 NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")  # null stands for what is not finite
 LOSS = (maybe, one_of(WORDS))
 STEP = {

@@ -1,5 +1,5 @@
-"""The page of a run that left none: its record and its steps in the template of common/records/page/, without the clock, since
-nobody kept the marks. Standard library only.
+"""The page of a run that left none: its record and its steps in the template of common/records/page/, without
+the clock, since nobody kept the marks. Standard library only.
 usage: run_page.py PAGE...   their own data in today's template
 """
 

@@ -7,7 +7,7 @@
 namespace sc::checkpoint {
 namespace {
 
-/// Takes "<before>number<after>" from the end of `text`. False if it does not end so.
+/// Removes "<before>number<after>" from the end of `text`. False if it does not end so.
 bool take_number(std::string_view& text, std::string_view before, std::string_view after,
                  std::int64_t& number) {
   if (!text.ends_with(after)) return false;

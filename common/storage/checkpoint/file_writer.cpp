@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t bytes_of(const Entry& entry) { return entry.range.size() * size_of(entry.dtype); }
 
-/// Length and JSON, as they stand in the file.
+/// The header as it stands in the file: length and JSON.
 std::string header_of(FileId id, std::span<const Entry> entries) {
   std::vector<SafeTensorSpec> specs;
   for (const Entry& entry : entries) {
@@ -101,7 +101,7 @@ void FileWriter::write(std::size_t entry, std::span<const std::byte> piece) {
     left_ -= static_cast<std::int64_t>(take);
     const bool ends = block_.size() + take == kBlock || left_ == 0;
     if (ends && block_.empty()) {
-      put_block(piece.first(take));  // as it came, without a copy
+      put_block(piece.first(take));  // whole blocks need no copy
     } else {
       block_.insert(block_.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(take));
       if (ends) put_block(block_);

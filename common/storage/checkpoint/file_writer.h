@@ -1,7 +1,7 @@
 // One rank's part of a checkpoint, written as a stream. No torch.
 //
-// The file is a safetensors file: one-dimensional tensors named as entry.h says, and `__metadata__` with
-// format, step and rank.
+// The file is a safetensors file of one-dimensional tensors, named as in entry.h, with format, step and rank
+// in `__metadata__`.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct FileId {
 /// "rank-0003.safetensors".
 std::string file_name(std::int64_t rank);
 
-/// What the manifest keeps of a file to know it again: every byte is in the header or in one block.
+/// What the manifest stores to verify a file: every byte is in the header or in one block.
 struct FileSums {
   std::string name;
   std::int64_t bytes = 0;
@@ -35,35 +35,35 @@ struct FileSums {
   bool operator==(const FileSums&) const = default;
 };
 
-/// For the way to the rank that writes the manifest: one line of JSON, and back.
+/// One line of JSON, in which a rank sends its sums to the rank that writes the manifest; and its reverse.
 ///   Errors  InputError (exit 65) naming `where`.
 std::string text_of(const FileSums& sums);
 FileSums sums_of_text(std::string_view text, const std::string& where);
 
-/// Room on the disk for a rank's file and its sums in the manifest, known before anything is written. A
-/// generation takes the sum over ranks, and less than 1 MB beside it.
+/// Disk space for a rank's file and its sums in the manifest, known before anything is written. A generation
+/// needs the sum over ranks, and less than 1 MB more.
 Bytes bytes_needed(FileId id, std::span<const Entry> entries);
 
-/// Throws InputError (exit 73) if the file system that holds `dir` (or will: parents may be missing) has less
-/// room than `needed`, or for fewer new files and directories.
+/// Throws InputError (exit 73) if the file system that holds `dir` (whose parents may be missing) has less
+/// space than `needed`, or too few free inodes for that many new files and directories.
 void require_free_space(FileOps& ops, const Path& dir, Bytes needed, std::int64_t files = 0);
 
-/// Writes DIR/rank-NNNN.safetensors. DIR is there already, and belongs to somebody who gives it its name
-/// later (AtomicDir::path()).
+/// Writes DIR/rank-NNNN.safetensors. DIR exists already; its owner gives it its final name later
+/// (AtomicDir::path()).
 ///   FileWriter out(ops, dir, {.step = 400, .rank = 3}, entries);
 ///   for (size_t i = 0; i < entries.size(); ++i)
 ///     ...; out.write(i, piece);                        // any number of pieces, of any size
 ///   const FileSums sums = out.finish();                // the file is on the device
 ///   Memory  one block.
-///   Disk    is told to keep up every 256 MB, so that finish() does not wait for all of it.
+///   Disk    flushed every 256 MB, so that finish() does not wait for all of the file.
 ///   Errors  those of File; std::logic_error if the calls contradict the announcement.
 class FileWriter {
  public:
   FileWriter(FileOps& ops, const Path& dir, FileId id, std::vector<Entry> entries);
 
-  /// The next bytes of entry number `entry` in its dtype. Entries come in the announced order.
+  /// Writes the next bytes of entry number `entry` in its dtype. Entries come in the announced order.
   void write(std::size_t entry, std::span<const std::byte> piece);
-  /// All entries must have come. Once.
+  /// Ends the file; all entries must have been written. Call it once.
   FileSums finish();
 
  private:
@@ -74,9 +74,9 @@ class FileWriter {
   std::vector<Entry> entries_;
   std::unique_ptr<File> file_;
   FileSums sums_;
-  std::vector<std::byte> block_;  // what has come of one that is not complete
-  std::size_t current_ = 0;       // entry in turn
-  std::int64_t left_ = 0;         // bytes of it that have not come
+  std::vector<std::byte> block_;  // the part of an incomplete block that was written so far
+  std::size_t current_ = 0;       // the entry being written
+  std::int64_t left_ = 0;         // bytes of it that are still missing
   std::int64_t unsynced_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
-/// Temporary names of generations, as AtomicDir gives them and remove_generation().
+/// Whether this is a temporary name of a generation, given by AtomicDir or remove_generation().
 bool is_leftover(std::string_view name) {
   constexpr std::string_view kTemporary = ".tmp-";
   const std::size_t end = name.find(kTemporary);
@@ -24,8 +24,8 @@ bool is_leftover(std::string_view name) {
   return k == "removed" || (!k.empty() && k.find_first_not_of("0123456789") == std::string_view::npos);
 }
 
-/// What a removal would take along and no save has put there; empty: nothing. Links are not it: of them
-/// nothing but the name is there.
+/// The first file that a removal would delete although no save put it there; empty if there is none. A
+/// symbolic link is removed as a link, so its target does not matter.
 std::string foreign_file(FileOps& ops, const Path& generation) {
   if (ops.kind_of_name(generation) != PathKind::directory) return {};
   for (const std::string& name : ops.list(generation)) {
@@ -36,8 +36,8 @@ std::string foreign_file(FileOps& ops, const Path& generation) {
 }
 
 /// [anchor: name-first]
-/// The name goes first, and for good: a crash leaves the whole checkpoint or a leftover. Of a symbolic link
-/// there is nothing but the name.
+/// The name goes first, and for good, so that a crash leaves the whole checkpoint or a leftover. If the
+/// generation is a symbolic link, the name is all that is removed.
 void remove_generation(FileOps& ops, const Path& dir, std::int64_t step) {
   const std::string name = generation_name(step);
   Path removed = dir / fmt::format(".{}.tmp-removed", name);

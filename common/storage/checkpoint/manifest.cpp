@@ -43,7 +43,7 @@ void read_tensors(Manifest& manifest, const JsonNode& node) {
   }
 }
 
-// A checkpoint of before they were counted is of a run whose steps all had one batch.
+// In checkpoints from before rows were counted, every step had the same batch.
 void read_progress(Manifest& manifest, const JsonNode& node) {
   if (node.has("rows")) {
     manifest.rows = node["rows"].integer();
@@ -144,7 +144,8 @@ std::string text_of(const Manifest& m) {
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
   }
   for (const FileSums& file : m.files) json["files"].push_back(json_of(file));
-  // Without "{\n", which the head brings. Paths among the values may hold any bytes.
+  // Skips "{\n", which the head already has. Invalid UTF-8 is replaced, because paths among the values may
+  // hold any bytes.
   const std::string rest = json.dump(1, ' ', false, OrderedJson::error_handler_t::replace).substr(2) + "\n";
   return head_for(rest) + rest;
 }

@@ -1,4 +1,4 @@
-// What a checkpoint says about itself: everything of a run but its tensors' values. No torch.
+// What a checkpoint says about its run: everything but the tensors' values. No torch.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 namespace sc::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
-/// 16 digits a block of 1 MiB: half a TiB of state, 28 times that of GPT-2's 1558M parameters. A larger one
-/// is not read.
+/// The largest manifest that is read. With 16 digits per block of 1 MiB it allows half a TiB of state, 28
+/// times that of GPT-2 with 1558M parameters.
 inline constexpr std::size_t kMostManifestBytes = std::size_t{8} << 20U;
 
-/// Of fp16's dynamic loss scale.
+/// The state of fp16's dynamic loss scale.
 struct LossScaler {
   double scale = 1;
   std::int64_t good_steps = 0, overflows = 0;
   bool operator==(const LossScaler&) const = default;
 };
 
-/// The token file that was trained on: size, and sum_of() its content.
+/// Identifies the token file that was trained on: its size, and sum_of() of its content.
 struct DataFingerprint {
   std::int64_t bytes = 0;
   std::uint64_t sum = 0;
@@ -39,41 +39,42 @@ struct TensorShape {
 };
 
 struct Manifest {
-  std::int64_t step = 0;             // the next one to do: how many are done
-  std::int64_t updates = 0;          // of parameters; skipped steps do not count
-  std::int64_t tokens_per_step = 0;  // over all ranks
-  std::int64_t rows = 0;    // done, in the order of rows that the run trains in: the next step begins there
-  std::int64_t tokens = 0;  // trained on so far, by this run and those that it went on from
+  std::int64_t step = 0;             // the next step, which is also the number of steps done
+  std::int64_t updates = 0;          // updates of the parameters; skipped steps do not count
+  std::int64_t tokens_per_step = 0;  // summed over ranks
+  // Rows done so far, in the order of rows that the run trains in: the next step begins there.
+  std::int64_t rows = 0;
+  std::int64_t tokens = 0;  // trained on so far, by this run and those that it resumed from
   LossScaler scaler;
   std::int64_t skips_in_a_row = 0;
-  std::string lesson;  // "04_zero3"
+  std::string lesson;  // e.g. "04_zero3"
   std::int64_t world = 1;
   std::map<std::string, std::string> workload;  // every key, as text: {"model.vocab", "257"}
   std::string workload_hash;
   std::map<std::string, std::string> strategy;  // the lesson's own keys
   std::string commit;
-  std::string arithmetic = {};  // what bits of sums depend on beside all that: "CPU AVX2, threads 1"
+  std::string arithmetic = {};  // what else the bits of sums depend on: "CPU AVX2, threads 1"
   DataFingerprint data;
-  std::vector<TensorShape> tensors;  // of the model, in its order; what must be covered
-  std::string extra = "{}";          // a JSON object: what the strategy needs besides (pending work)
-  std::vector<FileSums> files;       // rank r's at r; as many as `world`
+  std::vector<TensorShape> tensors;  // of the model, in its order; the files must cover them
+  std::string extra = "{}";          // a JSON object with what else the strategy needs (pending work)
+  std::vector<FileSums> files;       // rank r's at index r; as many as `world`
   bool operator==(const Manifest&) const = default;
 };
 
-/// Runs `read`, which takes `extra` apart with nlohmann-json and at(): what is not there or of another type
-/// is an InputError (exit 65) naming the manifest in `dir`, like everything else that it can lack.
+/// Runs `read`, which parses `extra` with nlohmann-json and at(). A key that is missing or of the wrong type
+/// becomes an InputError (exit 65) naming the manifest in `dir`.
 void reading_extra(const Path& dir, const std::function<void()>& read);
 
-/// What its strategy had put off, in words.
+/// The pending work of the checkpoint's strategy, in words.
 std::string put_off_in(const Manifest& manifest);
 
-/// The content of manifest.json: a JSON object whose first line is the sum of all that follows it.
+/// The content of manifest.json: a JSON object whose first line is the checksum of everything after it.
 ///   Errors  std::logic_error if `extra` is not a JSON object.
 std::string text_of(const Manifest& manifest);
-/// Without "rows" and "tokens", which were not counted before: every step had the workload's batch. Without
-/// "arithmetic": nothing is known of it.
-/// Errors  InputError (exit 65) naming `where` and the key: another sum, another format version, a key that
-///         is missing or of another type, files that are not those of `world` ranks.
+/// Parses a manifest. Without "rows" and "tokens", which older versions did not write, every step had the
+/// workload's batch. Without "arithmetic" it stays empty.
+///   Errors  InputError (exit 65) naming `where` and the key: another checksum, another format version, a key
+///           that is missing or of another type, files that are not those of `world` ranks.
 Manifest manifest_of_text(std::string_view text, const std::string& where);
 
 }  // namespace sc::checkpoint

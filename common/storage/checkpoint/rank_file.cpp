@@ -32,7 +32,7 @@ void RankFile::fill(std::span<std::byte> bytes, std::int64_t begin) const {
   refuse(path(), "was cut off while it was read");
 }
 
-/// The header's JSON. Sizes are compared without adding: all of them are claims of a file.
+/// The header's JSON. Sizes come from the file and may be anything, so they are compared without adding.
 std::string RankFile::checked_header() const {
   const std::int64_t size = sums_.header_bytes;
   std::int64_t length = -1;
@@ -76,7 +76,7 @@ std::int64_t RankFile::block_bytes(std::size_t entry, std::int64_t block) const 
   return std::min(kBlock, places_[entry].bytes - block * kBlock);
 }
 
-/// `bytes`: as many as the block has.
+/// `bytes` has the size of the block.
 void RankFile::fill_checked(std::span<std::byte> bytes, std::size_t entry, std::int64_t block) const {
   const Place& place = places_[entry];
   fill(bytes, place.byte + block * kBlock);
@@ -89,7 +89,7 @@ void RankFile::read(std::size_t entry, Range part, std::span<std::byte> out) con
   const std::int64_t width = size_of(entries_[entry].dtype);
   const std::int64_t begin = (part.begin - entries_[entry].range.begin) * width;
   const std::int64_t end = begin + part.size() * width;
-  std::vector<std::byte> edge;  // a block of which only a part is asked for
+  std::vector<std::byte> edge;  // a block of which only a part is requested
   for (std::int64_t block = begin / kBlock; block * kBlock < end; ++block) {
     const std::int64_t size = block_bytes(entry, block), at = block * kBlock;
     const std::int64_t first = std::max(begin, at), last = std::min(end, at + size);

@@ -1,7 +1,7 @@
 // One rank's file, read and checked block by block. Internal to checkpoints; no torch.
 //
-// Not mapped: a file that somebody shortens meanwhile is an error like any other damage, so that a run takes
-// an older checkpoint.
+// It is not mapped: then a file that somebody truncates meanwhile is an error like any other damage, and a
+// run takes an older checkpoint.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace sc::checkpoint {
 
 class RankFile {
  public:
-  /// Checks size and header; after that its entries are what the writer wrote.
+  /// Checks size and header; afterwards the entries are those that the writer wrote.
   ///   Errors  InputError (exit 65) naming the file.
   RankFile(FileOps& ops, const Path& path, FileId id, FileSums sums);
 
@@ -22,7 +22,8 @@ class RankFile {
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(sums_.block_sums.size()); }
 
-  /// Elements `part` of the tensor, which lie within entry number `entry`: out of blocks that have their sum.
+  /// Reads elements `part` of the tensor, which lie within entry number `entry`, from blocks whose checksums
+  /// match.
   ///   Errors  InputError (exit 65) naming the file, the block's byte and the tensor.
   void read(std::size_t entry, Range part, std::span<std::byte> out) const;
   /// Checks blocks number `first`, `first` + `stride`, ...

@@ -123,7 +123,8 @@ void Reader::check_pair(const Key& key, const Piece& piece, const Piece& before)
   }
 }
 
-/// What strategies save: AdamW's state in fp32, parameters and gradients as they are computed with.
+/// Checks that strategies save this purpose in this dtype: AdamW's state in fp32, parameters and gradients in
+/// the dtype of computation.
 void Reader::check_dtype(const Key& key, const Piece& piece) const {
   const bool exact = key.purpose == "master" || key.purpose == "momentum" || key.purpose == "variance",
              half = piece.dtype == DType::bf16 || piece.dtype == DType::f16;
@@ -144,7 +145,7 @@ void Reader::check_coverage() const {
 
 namespace {
 
-// The pieces with the columns of the first.
+// The pieces at the beginning that have the same columns as the first one.
 template <class Pieces>
 Pieces same_columns(Pieces pieces) {
   std::size_t count = 0;
@@ -154,7 +155,7 @@ Pieces same_columns(Pieces pieces) {
 
 }  // namespace
 
-// Columns from the first to the last, and in each of these groups elements from the first to the last.
+// Checks that the groups of columns cover all columns, and that the pieces of each group cover all elements.
 void Reader::check_covered(const Key& key, std::int64_t numel) const {
   std::span<const Piece> left = pieces(key);
   const std::int64_t of = left.front().columns.of, rows = numel / of;
@@ -221,7 +222,7 @@ void Reader::read(const Key& key, Range range, std::span<std::byte> out) {
   all.front().columns == Columns{} ? read_columns(key, all, range, out) : read_rows(key, range, out);
 }
 
-// Elements `range` of those columns, of which `of` are all pieces.
+// Reads elements `range` of those columns, which all pieces in `of` have.
 void Reader::read_columns(const Key& key, std::span<const Piece> of, Range range, std::span<std::byte> out) {
   const std::int64_t width = size_of(of.front().dtype);
   auto piece = std::ranges::upper_bound(of, range.begin, {}, [](const Piece& p) { return p.range.end; });
@@ -236,7 +237,8 @@ void Reader::read_columns(const Key& key, std::span<const Piece> of, Range range
 }
 
 // [anchor: columns-become-rows]
-// Of each group of columns the rows that `range` touches, in one piece; their elements go where they belong.
+// For each group of columns, reads the rows that `range` touches in one piece, and copies their elements to
+// their places.
 void Reader::read_rows(const Key& key, Range range, std::span<std::byte> out) {
   std::span<const Piece> left = pieces(key);
   const std::int64_t of = left.front().columns.of, width = size_of(left.front().dtype);

@@ -1,4 +1,4 @@
-// A checkpoint as one set of whole tensors, whatever cuts its writers made. No torch.
+// A checkpoint as one set of whole tensors, however its writers cut them. No torch.
 #pragma once
 
 #include <map>
@@ -12,58 +12,59 @@
 
 namespace sc::checkpoint {
 
-/// Reads any range of any tensor, from as many files as it takes. Everybody reads what he needs: no rank
-/// talks to another.
-///   Opening  costs manifest and headers, and checks that they fit together: all files are there in their
-///            size, no other rank-*.safetensors stands beside them, and for every key the entries have one
-///            dtype, one that its purpose is saved in, see rows of one length, and do not overlap. Coverage:
-///            a purpose of which version 0 holds anything holds each tensor of the manifest whole, and there
-///            are weights (`master` or `parameters`). Older versions may have holes. What is in flight is no
-///            tensor of the model.
-///   Memory   that of its callers' pieces, and a block.
+/// Reads any range of any tensor, from as many files as necessary. Every rank reads what it needs, without
+/// messages.
+///   Opening  reads manifest and headers, and checks that they fit together: all files exist with their size
+///            and no other rank-*.safetensors is there; for every key the entries have one dtype that its
+///            purpose may have, view the tensor as rows of one length, and do not overlap. Coverage: if a
+///            purpose has any entry of version 0, it holds each tensor of the manifest whole; and there are
+///            weights (`master` or `parameters`). Older versions may have holes. Tensors in flight are not
+///            the model's.
+///   Memory   the callers' pieces, and one block.
 ///   Threads  one.
-///   Errors   InputError (exit 65): the file, and the key or the tensor.
+///   Errors   InputError (exit 65) with the file, and the key or the tensor.
 class Reader {
  public:
-  /// dir: one checkpoint. Its name need not be step-NNNNNN; if it is, the manifest must be of that step.
+  /// `dir` is one checkpoint. If its name is step-NNNNNN, the manifest must have that step.
   Reader(FileOps& ops, const Path& dir);
 
   [[nodiscard]] const Path& path() const { return dir_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
-  /// Everything that is held at least in part, in ascending order.
+  /// All keys with at least one entry, in ascending order.
   [[nodiscard]] std::vector<Key> keys() const;
   [[nodiscard]] bool holds(const Key& key) const { return pieces_.count(key) != 0; }
-  /// Errors  InputError if the key is not held.
+  /// The dtype of a key's values.
+  ///   Errors  InputError if the key has no entry.
   [[nodiscard]] DType dtype(const Key& key) const;
-  /// What training goes on from: "master" if there is one, else "parameters".
+  /// The purpose with the exact weights: "master" if there is one, otherwise "parameters".
   [[nodiscard]] std::string weights() const;
-  /// Elements of a tensor of the model.
+  /// The number of elements of a tensor of the model.
   [[nodiscard]] std::int64_t numel(std::string_view tensor) const;
 
-  /// Elements [range.begin, range.end) of the flattened tensor, bit by bit as they were written.
+  /// Reads elements [range.begin, range.end) of the flattened tensor, bit for bit as written.
   ///   out     range.size() * size_of(dtype(key)) bytes, any alignment.
   ///   Checks  each block that it touches.
-  ///   Errors  InputError if the key does not hold all of the range, or a block is damaged.
+  ///   Errors  InputError if the key does not hold all of the range, or if a block is damaged.
   void read(const Key& key, Range range, std::span<std::byte> out);
 
-  /// Checks every block; with `parts` > 1 about one in so many, so that ranks can
-  /// share the work: parts 0 .. parts - 1 together check all.
+  /// Checks every block, or with `parts` > 1 about one in so many, so that ranks can share the work: parts 0
+  /// .. parts - 1 together check all.
   void verify(std::int64_t part = 0, std::int64_t parts = 1);
   [[nodiscard]] std::int64_t blocks() const;
-  /// Rank r's at r.
+  /// Rank r's file at index r.
   [[nodiscard]] std::span<const RankFile> files() const { return files_; }
-  /// Of all files, the manifest aside.
+  /// The bytes of all files without the manifest.
   [[nodiscard]] Bytes bytes() const;
 
  private:
-  /// One entry: where it is.
+  /// The location of one entry.
   struct Piece {
     Columns columns;
     Range range;
     DType dtype;
     std::size_t file, entry;
   };
-  using Pieces = std::vector<Piece>;  // of one key: ascending columns, of equal ones ascending ranges
+  using Pieces = std::vector<Piece>;  // of one key: ascending columns, and for equal columns ascending ranges
   void refuse_foreign_files(FileOps& ops) const;
   void collect();
   void add_in_flight(const Entry& entry, const Path& file);
@@ -86,7 +87,7 @@ class Reader {
   std::map<Key, Pieces> pieces_;
 };
 
-/// Whether `dir` holds a manifest.
+/// Whether `dir` contains a manifest.
 bool is_checkpoint(FileOps& ops, const Path& dir);
 
 }  // namespace sc::checkpoint

@@ -1,4 +1,4 @@
-// Check sums of checkpoints: xxh3-64, as text 16 lower-case hexadecimal digits. No torch.
+// Checksums of checkpoints: xxh3-64, as text 16 lower-case hexadecimal digits. No torch.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ inline constexpr std::int64_t kBlock = std::int64_t{1} << 20;
 
 std::uint64_t sum_of(std::span<const std::byte> bytes);
 
-/// Sums one behind the other, without a separator.
+/// The sums as text, one after another without a separator.
 std::string hex_of(std::span<const std::uint64_t> sums);
 std::string hex_of(std::uint64_t sum);
-/// Nothing if `text` is not what hex_of() writes.
+/// Parses hex_of()'s result; empty for any other text.
 std::optional<std::vector<std::uint64_t>> sums_of_hex(std::string_view text);
 
 }  // namespace sc::checkpoint

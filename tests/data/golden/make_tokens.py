@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tokens.bin in llm.c's 2-byte format with Python's struct alone: an independent writer for the test to compare with."""
+"""Writes tokens.bin in llm.c's 2-byte format with Python's struct alone: an independent writer for the test
+to compare with."""
 import pathlib
 import struct
 

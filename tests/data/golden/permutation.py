@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints Permutation(count, key) of common/data/sampler.h, written again from its description; the test holds what it prints."""
+"""Prints Permutation(count, key) of common/data/sampler.h, written again from its description; the test holds
+what it prints."""
 
 MASK = 2**64 - 1
 

@@ -3,8 +3,9 @@
 
   python3 tests/model/golden/check_export.py build/cpu/tests/model/model_tests
 
-Runs the C++ test that exports the golden models, loads each file strictly into GPT2LMHeadModel and compares the logits
-with the golden ones (fp64: equal up to the rounding of the stored fp32 logits). Needs the oracle packages.
+Runs the C++ test that exports the golden models, loads each file strictly into GPT2LMHeadModel and compares
+the logits with the golden ones (fp64: equal up to the rounding of the stored fp32 logits). Needs the oracle
+packages.
 """
 import json
 import os

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes the golden files beside it: a small random GPT-2 by Hugging Face transformers, tied and untied.
 
-  <name>.safetensors        weights in fp32, named as save_pretrained names them (tied) or without prefix (untied)
+  <name>.safetensors        weights in fp32, named as save_pretrained names them (tied) or without prefix
+                            (untied)
   <name>_grads.safetensors  gradients of the loss, same names and shapes
   <name>_io.safetensors     tokens, targets (-1 = no loss), logits of real columns, mean loss over targets
 
-Everything but the weights is computed in fp64 and rounded once, so that the comparison measures our rounding alone.
-Needs the oracle packages (setup.sh --oracle); tests only read the files.
+Everything but the weights is computed in fp64 and rounded once, so that the comparison measures our rounding
+alone. Needs the oracle packages (setup.sh --oracle); tests only read the files.
 """
 import pathlib
 

@@ -5,8 +5,9 @@
   norm [steps], clip [steps]               global norm of each gradient, factor min(1, 1 / norm)
   param_1, m_1, v_1, param_20, m_20, v_20  [n], after that many steps
 
-All is computed in fp64 from the fp32 inputs and rounded to fp32 once, so that the comparison measures our rounding alone.
-Elements [0, DECAYED) decay. Needs the oracle packages (setup.sh --oracle); tests only read the file.
+All is computed in fp64 from the fp32 inputs and rounded to fp32 once, so that the comparison measures our
+rounding alone. Elements [0, DECAYED) decay. Needs the oracle packages (setup.sh --oracle); tests only read
+the file.
 """
 import pathlib
 
@@ -19,7 +20,8 @@ N, DECAYED, STEPS = 203, 77, 20
 def main():
     torch.manual_seed(7)
     start = torch.randn(N)
-    # Magnitudes from 1e-6 to 1: eps matters for some elements and not for others. Half of the steps exceed the norm of 1.
+    # Magnitudes from 1e-6 to 1: eps matters for some elements and not for others. Half of the steps exceed
+    # the norm of 1.
     grads = torch.randn(STEPS, N) * torch.logspace(-6, 0, N) * torch.linspace(0.05, 0.5, STEPS)[:, None]
     lr = 1e-2 * torch.linspace(0.1, 1, STEPS)
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes torch_schedules.txt: the order of compute actions that torch.distributed.pipelining gives every stage.
+"""Writes torch_schedules.txt: the order of compute actions that torch.distributed.pipelining gives every
+stage.
 
 usage: make_torch.py > torch_schedules.txt        (any Python with torch 2.11; no ranks, no GPU)
 
-The functions that order the actions need a few attributes of a schedule object and no process group, so objects are made
-without running their constructors. GPipe and 1F1B stand here twice: "run" is what their step function does to a stage that
-writes down its calls, "listed" what _get_pipeline_order says of it. A line is: name stages microbatches chunks stage: actions. Stage numbers in torch are
-positions in the model; an action on chunk c is written as microbatch/c. Gradient reductions and idle slots are left out.
-Schedules that torch's constructors refuse are left out: 1F1B with fewer microbatches than stages; interleaved schedules
-where the number of rounds, max(1, M // S), does not divide M.
+The functions that order the actions need a few attributes of a schedule object and no process group, so
+objects are made without running their constructors. GPipe and 1F1B stand here twice: "run" is what their step
+function does to a stage that writes down its calls, "listed" what _get_pipeline_order says of it. A line is:
+name stages microbatches chunks stage: actions. Stage numbers in torch are positions in the model; an action
+on chunk c is written as microbatch/c. Gradient reductions and idle slots are left out. Schedules that torch's
+constructors refuse are left out: 1F1B with fewer microbatches than stages; interleaved schedules where the
+number of rounds, max(1, M // S), does not divide M.
 """
 import torch.distributed.pipelining.schedules as schedules
 

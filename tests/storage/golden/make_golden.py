@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes python.safetensors with Hugging Face's safetensors package, and checks stagecraft.safetensors, which this program wrote.
+"""Writes python.safetensors with Hugging Face's safetensors package, and checks stagecraft.safetensors, which
+this program wrote.
 
-Needs: pip install safetensors==0.8.0 numpy. The C++ test reads the first file and compares what it writes with the second, byte by
-byte; so what Python said about the second holds as long as that test passes.
+Needs: pip install safetensors==0.8.0 numpy. The C++ test reads the first file and compares what it writes
+with the second, byte by byte; so what Python said about the second holds as long as that test passes.
 """
 import pathlib
 import sys

@@ -23,18 +23,19 @@ constexpr std::size_t kMostPath = 5000;
                    "give a directory step-NNNNNN, or one that holds such directories");
 }
 
-/// "momentum", "parameters.v2".
+/// E.g. "momentum" or "parameters.v2".
 std::string purpose_of(const Key& key) { return text_of(Key{"", key.purpose, key.version}).substr(1); }
 
-/// "master, momentum, variance".
+/// E.g. "master, momentum, variance".
 std::string purposes_of(const Reader& reader) {
   std::set<std::string> purposes;
   for (const Key& key : reader.keys()) purposes.insert(purpose_of(key));
   return fmt::format("{}", fmt::join(purposes, ", "));
 }
 
-/// Lets `use` read every checkpoint that is there, and tells `damaged` why one cannot be read: not where it
-/// is the only one, nor where it has gone since it was listed, as a run that goes on removes old ones.
+/// Lets `use` read every checkpoint, and tells `damaged` why one cannot be read. A single checkpoint's error
+/// is thrown instead, and a checkpoint that was removed since it was listed is skipped, because a running
+/// program removes old ones.
 void read_each(FileOps& ops, const Path& dir, const std::function<void(Reader&)>& use,
                const std::function<void(const Path& path, const std::string& why)>& damaged) {
   const std::vector<Path> paths = all_checkpoints(ops, dir);
@@ -99,7 +100,7 @@ int show(FileOps& ops, const Path& dir, std::ostream& log) {
 
 int show_entries(FileOps& ops, const Path& dir, std::ostream& log) {
   const Reader reader(ops, one_checkpoint(ops, dir, log));
-  std::map<std::string_view, std::size_t> place;  // in the model
+  std::map<std::string_view, std::size_t> place;  // position in the model's order
   for (const TensorShape& tensor : reader.manifest().tensors) place.emplace(tensor.name, place.size());
   struct Row {
     std::size_t place, file;

@@ -1,4 +1,4 @@
-// checkpoint diff: two states, element by element.
+// checkpoint diff: compares two states element by element.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -17,10 +17,11 @@ constexpr std::int64_t kComparedAtOnce = std::int64_t{1} << 20;  // elements com
 
 struct Difference {
   std::int64_t elements = 0;
-  double largest = 0;  // NaN where one is against a number
+  double largest = 0;  // NaN if a NaN was compared with a number
 };
 
-/// The manifest's own keys, "workload.model.vocab" -> value; tensors and files are compared apart.
+/// The manifest's own keys and values, such as "workload.model.vocab"; tensors and files are compared
+/// separately.
 nlohmann::json flat(const Manifest& manifest) {
   nlohmann::json json = nlohmann::json::parse(text_of(manifest));
   for (const char* key : {"xxh3", "format", "tensors", "files"}) json.erase(key);
@@ -69,7 +70,8 @@ class Comparison {
   [[nodiscard]] bool equal() const { return equal_; }
 
  private:
-  /// The other's key for the same values: weights are `master` in one and perhaps `parameters` in the other.
+  /// The other checkpoint's key for the same values: weights may be `master` in one and `parameters` in the
+  /// other.
   static Key counterpart(Key key, const Reader& from, const Reader& to) {
     if (key.version == 0 && key.purpose == from.weights()) key.purpose = to.weights();
     return key;
@@ -111,13 +113,14 @@ class Comparison {
         if (same) continue;
         ++found.elements;
         const double apart = std::abs(a - b);
-        if (!(apart <= found.largest)) found.largest = apart;  // a NaN as well
+        if (!(apart <= found.largest)) found.largest = apart;  // also if `apart` is NaN
       }
     }
     return found;
   }
 
-  /// Pending work of one strategy (gradients, older versions) may be missing in another: named, not counted.
+  /// Pending work of one strategy (gradients, older versions) may be missing in the other: it is listed but
+  /// does not count as a difference.
   void only(const Key& key, const Reader& holder) {
     rows_.push_back({shown(text_of(key)), "", fmt::format("only in {}", &holder == &a_ ? "A" : "B"), ""});
     const bool state = key.version == 0 && (key.purpose == holder.weights() || key.purpose == "momentum" ||

@@ -1,4 +1,4 @@
-// checkpoint export: weights for transformers, one tensor in memory at a time.
+// checkpoint export: writes weights for transformers, one tensor in memory at a time.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace sc::checkpoint {
 namespace {
 
 constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 18;  // elements written at a time
-constexpr std::int64_t kRows = 16;  // of a transposed matrix: a cache line of its columns
+constexpr std::int64_t kRows = 16;  // rows of a transposed matrix: a cache line of its columns
 
 GptConfig model_of(const Reader& reader) {
   const auto& workload = reader.manifest().workload;
@@ -95,7 +95,7 @@ class Exporter {
     put_number(&out_[static_cast<std::size_t>(to * size_of(dtype_))], dtype_,
                static_cast<float>(number_at(from, dtype)));
   }
-  // Weights that are none are not passed on as if they were.
+  // Refuses to export weights that are not finite.
   void require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const {
     if (!first_nonfinite(from, dtype)) return;
     throw InputError(ExitCode::claim, reader_.path().string(),

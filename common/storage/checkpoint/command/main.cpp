@@ -20,8 +20,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file past ulimit -f is an error of its write
-  std::cout << std::unitbuf;   // what was found stands before an error
-  // 1 means that diff found differences.
+  ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
+  std::cout << std::unitbuf;   // results found so far come before an error message
+  // 70, because 1 means that diff found differences.
   return sc::exit_code_of([&] { return run(argc, argv); }, 70);
 }

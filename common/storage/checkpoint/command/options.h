@@ -13,12 +13,12 @@ namespace sc::checkpoint {
 struct Options {
   std::string command;  // show, verify, diff or export
   std::vector<Path> paths;
-  DType dtype = DType::f32;  // export
-  bool replace = false;      // export
-  bool entries = false;      // show
+  DType dtype = DType::f32;  // for export
+  bool replace = false;      // for export
+  bool entries = false;      // for show
 };
 
-/// Nothing if help was asked for.
+/// Parses the command line. Empty if help was asked for.
 ///   Errors  InputError (exit 64).
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();

@@ -11,14 +11,14 @@
 
 namespace sc::detail {
 
-/// One vector of a unit, of which a slice holds a part. Tensor ranks have other vectors in a sharded segment
-/// each, and the same in a whole one.
+/// One vector of a unit, of which a slice holds a part. The vectors of a sharded segment differ between
+/// tensor ranks; those of a whole segment are the same.
 struct StateKey {
   Purpose purpose;
   std::int64_t version;
   int unit;
   Segment segment;
-  int tensor_rank = 0;  // of a sharded segment
+  int tensor_rank = 0;  // for a sharded segment
   auto operator<=>(const StateKey&) const = default;
 };
 inline StateKey key_of(const StateSlice& slice, const ParamLayout& layout) {
@@ -28,20 +28,20 @@ inline StateKey key_of(const StateSlice& slice, const ParamLayout& layout) {
 
 inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// Known to all ranks alike. An element may lie on several of them (replicas, a tied matrix on both ends of a
+/// The same on all ranks. Several ranks may hold an element (replicas, a tied matrix on both ends of a
 /// pipeline).
-class Holders {
+class StatePlacement {
  public:
-  /// layout: of the slices.  Collective.
-  Holders(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
+  /// `layout` is that of the slices. Collective.
+  StatePlacement(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
 
-  /// Whether every rank has all of it, so that nobody has to send anything.
+  /// Whether every rank holds all elements, so that no rank has to send any.
   [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;
-  /// The parts of `range` that this rank holds and no lower one does. Ascending.
+  /// The parts of `range` that this rank holds and no lower rank does. Ascending.
   [[nodiscard]] std::vector<Range> lowest(const StateKey& key, Range range) const;
-  /// The parts of `range`, which this rank holds, that are its own when those who hold an element divide
-  /// them:
-  /// the first of them takes the first part. Ascending; over all ranks each element once.
+  /// The parts of `range`, held by this rank, that fall to it when the holders of an element divide equal
+  /// elements evenly: the first holder gets the first part. Ascending; over all ranks each element appears
+  /// once.
   [[nodiscard]] std::vector<Range> even_share(const StateKey& key, Range range) const;
 
  private:

@@ -1,5 +1,6 @@
-// Who holds a directory: one writer, several readers, the dead and the living, with and without locks.
-#include "common/storage/hold.h"
+// Who may lock a directory: one writer, several readers, dead and living processes, with and without kernel
+// locks.
+#include "common/storage/run_lock.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -40,7 +41,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// As launch.sh computes it, from /proc/<pid>/stat.
+/// The start time as launch.sh computes it, from /proc/<pid>/stat.
 std::int64_t start_of(std::int64_t pid) {
   const std::string stat = [&] {
     std::string text(4096, '\0');
@@ -54,75 +55,75 @@ std::int64_t start_of(std::int64_t pid) {
   return std::stoll(stat.substr(at));
 }
 
-class HoldTest : public test::InTempDir {
+class RunLockTest : public test::InTempDir {
  protected:
-  std::string asks(LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
-    return asks(*ops_, mode, holder, hold);
+  std::string asks(LockMode mode, LockOwner owner, std::unique_ptr<RunLock>& hold) {
+    return asks(*ops_, mode, owner, hold);
   }
-  std::string asks(FileOps& ops, LockMode mode, Holder holder, std::unique_ptr<Hold>& hold) {
-    holder.mode = mode;
+  std::string asks(FileOps& ops, LockMode mode, LockOwner owner, std::unique_ptr<RunLock>& hold) {
+    owner.mode = mode;
     return error_of([&] {
       const auto warn = [this](const std::string& text) { warned_.push_back(text); };
-      hold = std::make_unique<Hold>(
-          ops, Hold::Asked{dir_ / "ck/.lock", holder, "--save-every", (dir_ / "ck").string(), "elsewhere",
-                           warn, std::chrono::milliseconds(holder.host == me_.host ? 50 : 2)});
+      hold = std::make_unique<RunLock>(
+          ops, RunLock::Asked{dir_ / "ck/.lock", owner, "--save-every", (dir_ / "ck").string(), "elsewhere",
+                              warn, std::chrono::milliseconds(owner.host == me_.host ? 50 : 2)});
     });
   }
-  std::string writes(std::unique_ptr<Hold>& hold) { return asks(LockMode::exclusive, me_, hold); }
-  std::string reads(std::unique_ptr<Hold>& hold) { return asks(LockMode::shared, me_, hold); }
-  void sign(const Holder& holder) {
+  std::string writes(std::unique_ptr<RunLock>& hold) { return asks(LockMode::exclusive, me_, hold); }
+  std::string reads(std::unique_ptr<RunLock>& hold) { return asks(LockMode::shared, me_, hold); }
+  void sign(const LockOwner& owner) {
     make_dirs(*ops_, dir_ / "ck");
-    put("ck/.lock", text_of(holder));
+    put("ck/.lock", text_of(owner));
   }
-  [[nodiscard]] Holder of(std::int64_t pid, std::int64_t started) const {
-    Holder other = me_;
+  [[nodiscard]] LockOwner of(std::int64_t pid, std::int64_t started) const {
+    LockOwner other = me_;
     other.pid = pid;
     other.started = started;
     return other;
   }
-  [[nodiscard]] std::string refused(const Holder& by, const char* how) const {
+  [[nodiscard]] std::string refused(const LockOwner& by, const char* how) const {
     return "64|--save-every: DIR/ck is in use: process " + std::to_string(by.pid) + " on " + by.host + " " +
            how + "|elsewhere";
   }
 
-  const Holder me_ = this_holder(nullptr);
+  const LockOwner me_ = this_lock_owner(nullptr);
   std::vector<std::string> warned_;
 };
 
-/// Of a file system whose locks hold within each host, as it looks from another one.
+/// A file system whose locks hold within each host, seen from another host.
 class OtherHost final : public HookedFileOps {
  public:
   using HookedFileOps::HookedFileOps;
   std::unique_ptr<FileLock> try_lock(const Path&, LockMode) override { return std::make_unique<FileLock>(); }
 };
 
-TEST_F(HoldTest, AHolderIsThisProcessOrTheLivingOneThatIsNamed) {
+TEST_F(RunLockTest, AHolderIsThisProcessOrTheLivingOneThatIsNamed) {
   EXPECT_EQ(me_.pid, ::getpid());
   EXPECT_EQ(me_.started, start_of(::getpid()));
   Sleeper other;
   const std::string named =
       std::to_string(other.pid()) + " " + std::to_string(start_of(other.pid())) + " " + me_.host;
-  EXPECT_EQ(this_holder(named.c_str()), of(other.pid(), start_of(other.pid())));
-  EXPECT_EQ(this_holder((named + "x").c_str()), me_) << "another host's";
-  for (const char* nobody : {"", "x", "1", "1 2"}) EXPECT_EQ(this_holder(nobody), me_) << nobody;
+  EXPECT_EQ(this_lock_owner(named.c_str()), of(other.pid(), start_of(other.pid())));
+  EXPECT_EQ(this_lock_owner((named + "x").c_str()), me_) << "another host's";
+  for (const char* nobody : {"", "x", "1", "1 2"}) EXPECT_EQ(this_lock_owner(nobody), me_) << nobody;
   other.kill();
-  EXPECT_EQ(this_holder(named.c_str()), me_) << "it is gone";
+  EXPECT_EQ(this_lock_owner(named.c_str()), me_) << "it is gone";
 }
 
-TEST_F(HoldTest, TextsOfHolders) {
-  Holder holder{12, 345, "node-1", LockMode::shared};
-  EXPECT_EQ(text_of(holder), "read by process 12 started 345 on node-1\n");
-  EXPECT_EQ(holder_of_text(text_of(holder)), holder);
-  holder.mode = LockMode::exclusive;
-  EXPECT_EQ(holder_of_text(text_of(holder)), holder);
+TEST_F(RunLockTest, TextsOfHolders) {
+  LockOwner owner{12, 345, "node-1", LockMode::shared};
+  EXPECT_EQ(text_of(owner), "read by process 12 started 345 on node-1\n");
+  EXPECT_EQ(lock_owner_of_text(text_of(owner)), owner);
+  owner.mode = LockMode::exclusive;
+  EXPECT_EQ(lock_owner_of_text(text_of(owner)), owner);
   for (const char* other :
        {"", "written by process 12 started 345 on ", "written by process x started 345 on h\n",
         "written by process 12 started 345 on h", "anything"})
-    EXPECT_EQ(holder_of_text(other), std::nullopt) << other;
+    EXPECT_EQ(lock_owner_of_text(other), std::nullopt) << other;
 }
 
-TEST_F(HoldTest, OneWrites) {
-  std::unique_ptr<Hold> first, second;
+TEST_F(RunLockTest, OneWrites) {
+  std::unique_ptr<RunLock> first, second;
   EXPECT_EQ(writes(first), "no InputError");
   EXPECT_EQ(ops_->list(dir_ / "ck"), Names{".lock"});
   Sleeper sleeper;  // another process in this one's place: the lock is this one's, whoever asks
@@ -135,11 +136,11 @@ TEST_F(HoldTest, OneWrites) {
   EXPECT_EQ(writes(second), "no InputError");
 }
 
-TEST_F(HoldTest, SeveralRead) {
-  std::unique_ptr<Hold> first, second, writer;
+TEST_F(RunLockTest, SeveralRead) {
+  std::unique_ptr<RunLock> first, second, writer;
   make_dirs(*ops_, dir_ / "ck");
   Sleeper sleeper;
-  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  const LockOwner other = of(sleeper.pid(), start_of(sleeper.pid()));
   EXPECT_EQ(reads(first), "no InputError");
   EXPECT_EQ(asks(LockMode::shared, other, second), "no InputError");
   EXPECT_EQ(asks(LockMode::exclusive, other, writer), refused(me_, "goes on from there"));
@@ -150,32 +151,32 @@ TEST_F(HoldTest, SeveralRead) {
   EXPECT_EQ(writes(writer), "no InputError");
 }
 
-TEST_F(HoldTest, WhatTheDeadLeftIsFree) {
-  std::unique_ptr<Hold> hold;
+TEST_F(RunLockTest, WhatTheDeadLeftIsFree) {
+  std::unique_ptr<RunLock> hold;
   Sleeper sleeper;
-  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  const LockOwner other = of(sleeper.pid(), start_of(sleeper.pid()));
   sign(of(other.pid, other.started - 1));  // the number was given again: it is another process
   EXPECT_EQ(writes(hold), "no InputError");
   hold.reset();
   sleeper.kill();
   sign(other);
   EXPECT_EQ(writes(hold), "no InputError");
-  EXPECT_EQ(holder_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
+  EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
 }
 
 // Between two attempts of --max-restarts no program runs, and launch.sh, which is named, does.
-TEST_F(HoldTest, WhoStartsRunsInTurnHoldsBetweenThem) {
-  std::unique_ptr<Hold> hold;
+TEST_F(RunLockTest, WhoStartsRunsInTurnHoldsBetweenThem) {
+  std::unique_ptr<RunLock> hold;
   Sleeper launcher;
-  const Holder other = of(launcher.pid(), start_of(launcher.pid()));
+  const LockOwner other = of(launcher.pid(), start_of(launcher.pid()));
   sign(other);
   EXPECT_EQ(writes(hold), refused(other, "writes there"));
   EXPECT_EQ(reads(hold), refused(other, "writes there"));
   EXPECT_EQ(asks(LockMode::exclusive, other, hold), "no InputError") << "its own next attempt";
 }
 
-TEST_F(HoldTest, AReaderNeedsNothing) {
-  std::unique_ptr<Hold> hold;
+TEST_F(RunLockTest, AReaderNeedsNothing) {
+  std::unique_ptr<RunLock> hold;
   EXPECT_EQ(reads(hold), "no InputError") << "no such directory";
   EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
   ops_->make_dir(dir_ / "ck");
@@ -188,8 +189,8 @@ TEST_F(HoldTest, AReaderNeedsNothing) {
       "read-only");
 }
 
-TEST_F(HoldTest, ALockFileThatIsSomethingElse) {
-  std::unique_ptr<Hold> hold;
+TEST_F(RunLockTest, ALockFileThatIsSomethingElse) {
+  std::unique_ptr<RunLock> hold;
   ops_->make_dir(dir_ / "ck");
   ops_->make_dir(dir_ / "precious");
   ops_->create(dir_ / "precious/keep")->append(as_bytes("kept"));
@@ -220,11 +221,11 @@ TEST_F(HoldTest, ALockFileThatIsSomethingElse) {
   EXPECT_EQ(writes(hold), "no InputError");
 }
 
-TEST_F(HoldTest, WithoutLocksTheFileIsTheHold) {
+TEST_F(RunLockTest, WithoutLocksTheFileIsTheLock) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = EOPNOTSUPP, .lasting = true});
-  std::unique_ptr<Hold> first, second;
+  std::unique_ptr<RunLock> first, second;
   Sleeper sleeper;
-  const Holder other = of(sleeper.pid(), start_of(sleeper.pid()));
+  const LockOwner other = of(sleeper.pid(), start_of(sleeper.pid()));
   EXPECT_EQ(asks(no_locks, LockMode::exclusive, other, first), "no InputError");
   ASSERT_EQ(warned_.size(), 1U);
   EXPECT_NE(warned_[0].find("has no locks"), std::string::npos) << warned_[0];
@@ -238,14 +239,14 @@ TEST_F(HoldTest, WithoutLocksTheFileIsTheHold) {
   EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
 }
 
-// Of another host neither the lock nor the process is seen, but whether the file changes.
-TEST_F(HoldTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
+// Of a process on another host neither the lock nor the process can be seen, only whether the file changes.
+TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOLCK, .lasting = true});
   OtherHost locks(*ops_);
-  Holder elsewhere = me_;
+  LockOwner elsewhere = me_;
   elsewhere.host = "another-host";
   for (FileOps* ops : {static_cast<FileOps*>(&no_locks), static_cast<FileOps*>(&locks)}) {
-    std::unique_ptr<Hold> there, here;
+    std::unique_ptr<RunLock> there, here;
     ASSERT_EQ(asks(*ops, LockMode::exclusive, elsewhere, there), "no InputError");
     warned_.clear();
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), refused(elsewhere, "writes there"));
@@ -257,9 +258,9 @@ TEST_F(HoldTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
     sign(elsewhere);
     ops_->open_write(dir_ / "ck/.lock")->append(as_bytes("17\n"));
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), "no InputError") << "it was killed";
-    EXPECT_EQ(holder_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
-    // It only stood still, and this one is taken for gone in its turn: perhaps just as it counts, so once
-    // more.
+    EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
+    // The other process had only paused, and took this one for dead in turn. It may do so just as this one
+    // beats, so the test tries once more.
     bool stays = false;
     for (int i = 0; i < 3 && !stays; ++i) {
       sign(elsewhere);

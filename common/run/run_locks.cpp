@@ -1,4 +1,4 @@
-#include "common/run/holds.h"
+#include "common/run/run_locks.h"
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
@@ -22,7 +22,7 @@ bool same(const Path& a, const Path& b) {
   return std::filesystem::weakly_canonical(a, is_none) == std::filesystem::weakly_canonical(b, is_none);
 }
 
-/// The directory of checkpoints that a run goes on from.
+/// The directory of the checkpoint from which a run resumes.
 Path resumed_dir(const TrainJob& job) {
   const std::string& asked = job.line.checkpoints.resume;
   if (asked == "latest") return checkpoints_dir(job);
@@ -35,16 +35,16 @@ Path resumed_dir(const TrainJob& job) {
 void require_held(FileOps& ops, const Path& checkpoints) {
   const Path file = checkpoints / kLock;
   if (ops.kind(file) == PathKind::absent) return;
-  const std::optional<Holder> named = holder_of_text(read_file(ops, file));
-  if (!named || named == this_holder(std::getenv("STAGECRAFT_HOLDER"))) return;
+  const std::optional<LockOwner> named = lock_owner_of_text(read_file(ops, file));
+  if (!named || named == this_lock_owner(std::getenv("STAGECRAFT_HOLDER"))) return;
   throw InputError(
       ExitCode::cannot_write, file.string(),
       fmt::format("process {} on {} took this run for gone, and its place", named->pid, named->host),
       "let that run end, or stop it");
 }
 
-Holds::Holds(const TrainJob& job)
-    : ops_(posix_file_ops()), holder_(this_holder(std::getenv("STAGECRAFT_HOLDER"))) {
+RunLocks::RunLocks(const TrainJob& job)
+    : ops_(posix_file_ops()), owner_(this_lock_owner(std::getenv("STAGECRAFT_HOLDER"))) {
   if (job.launch.rank != Rank{0}) return;
   const CheckpointFlags& asked = job.line.checkpoints;
   const Path dir = checkpoints_dir(job), from = asked.resume.empty() ? dir : resumed_dir(job);
@@ -62,18 +62,19 @@ Holds::Holds(const TrainJob& job)
        "--save " + job.line.save, "the file", "wait until that run has ended, or save to another file");
 }
 
-void Holds::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
-                 const std::string& fix) {
-  Holder holder = holder_;
-  holder.mode = mode;
+void RunLocks::take(const Path& lock_file, LockMode mode, const std::string& where, const std::string& what,
+                    const std::string& fix) {
+  LockOwner owner = owner_;
+  owner.mode = mode;
   const auto warn = [this](const std::string& text) {
     if (std::exchange(warned_, text) != text) spdlog::warn(text);
   };
-  holds_.push_back(std::make_unique<Hold>(*ops_, Hold::Asked{lock_file, holder, where, what, fix, warn}));
+  locks_.push_back(
+      std::make_unique<RunLock>(*ops_, RunLock::Asked{lock_file, owner, where, what, fix, warn}));
 }
 
-void Holds::leave() {
-  if (holder_.pid == ::getpid()) holds_.clear();
+void RunLocks::leave() {
+  if (owner_.pid == ::getpid()) locks_.clear();
 }
 
 }  // namespace sc::detail

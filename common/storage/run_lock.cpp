@@ -1,4 +1,4 @@
-#include "common/storage/hold.h"
+#include "common/storage/run_lock.h"
 
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
@@ -17,10 +17,9 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// When it started, in ticks since the boot; nothing if no such process runs (or it only waits to be
-/// collected).
+/// When the process started, in clock ticks since boot; empty if no such process runs, or only a zombie.
 std::optional<std::int64_t> start_of(std::int64_t pid) {
-  constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the name, the second, may hold anything
+  constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the second, the name, may hold anything
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat, word;
   std::getline(file, stat);
@@ -34,51 +33,51 @@ std::optional<std::int64_t> start_of(std::int64_t pid) {
   return in >> start ? std::optional(start) : std::nullopt;
 }
 
-bool is_alive(const Holder& holder) {
-  return holder.host == this_host() && start_of(holder.pid) == holder.started;
+bool is_alive(const LockOwner& owner) {
+  return owner.host == this_host() && start_of(owner.pid) == owner.started;
 }
 
-bool same_process(const Holder& a, const Holder& b) {
+bool same_process(const LockOwner& a, const LockOwner& b) {
   return a.pid == b.pid && a.started == b.started && a.host == b.host;
 }
 
 }  // namespace
 
-Holder this_holder(const char* named) {
-  Holder holder;
+LockOwner this_lock_owner(const char* named) {
+  LockOwner owner;
   std::istringstream in(named == nullptr ? "" : named);
-  if (in >> holder.pid >> holder.started >> holder.host && is_alive(holder)) return holder;
+  if (in >> owner.pid >> owner.started >> owner.host && is_alive(owner)) return owner;
   return {.pid = ::getpid(), .started = start_of(::getpid()).value_or(0), .host = this_host()};
 }
 
-std::string text_of(const Holder& holder) {
+std::string text_of(const LockOwner& owner) {
   return fmt::format("{} by process {} started {} on {}\n",
-                     holder.mode == LockMode::exclusive ? "written" : "read", holder.pid, holder.started,
-                     holder.host);
+                     owner.mode == LockMode::exclusive ? "written" : "read", owner.pid, owner.started,
+                     owner.host);
 }
 
-std::optional<Holder> holder_of_text(const std::string& text) {
-  Holder holder;
+std::optional<LockOwner> lock_owner_of_text(const std::string& text) {
+  LockOwner owner;
   std::string mode, word;
   std::istringstream in(text);
-  if (!(in >> mode >> word >> word >> holder.pid >> word >> holder.started >> word >> holder.host))
+  if (!(in >> mode >> word >> word >> owner.pid >> word >> owner.started >> word >> owner.host))
     return std::nullopt;
-  holder.mode = mode == "read" ? LockMode::shared : LockMode::exclusive;
-  return text.starts_with(text_of(holder)) ? std::optional(holder) : std::nullopt;
+  owner.mode = mode == "read" ? LockMode::shared : LockMode::exclusive;
+  return text.starts_with(text_of(owner)) ? std::optional(owner) : std::nullopt;
 }
 
-class Hold::Held {
+class RunLock::Impl {
  public:
-  Held(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
+  Impl(FileOps& ops, Asked asked) : ops_(ops), asked_(std::move(asked)) {
     using namespace std::chrono_literals;
     const Path dir = parent_of(asked_.file);
-    if (asked_.holder.mode == LockMode::exclusive) {
+    if (asked_.owner.mode == LockMode::exclusive) {
       made_dir_ = ops_.kind(dir, FileIntent::write) == PathKind::absent;
       make_dirs(ops_, dir);
     } else if (ops_.kind(dir) != PathKind::directory) {
-      return;  // nothing is there to be read
+      return;  // there is nothing to read
     }
-    // Somebody may be about to sign, or about to leave: what stands in the file is looked at for a moment.
+    // Another process may be about to sign the file or to remove it, so the file is examined for a moment.
     constexpr int kTries = 40;
     for (int i = 0; i < kTries; ++i) {
       if (take()) return;
@@ -87,35 +86,35 @@ class Hold::Held {
     refuse();
   }
 
-  ~Held() {
+  ~Impl() {
     ends_.set_value();
     beats_ = {};
     try {
       if (held_) release();
       if (made_dir_ && ops_.list(parent_of(asked_.file)).empty()) ops_.remove(parent_of(asked_.file));
-    } catch (...) {  // what is left is nobody's as soon as this process has ended
+    } catch (...) {  // the file is nobody's as soon as this process has ended
     }
   }
 
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
  private:
-  // One try. False: try again. Refuses where a living process is named.
+  // One attempt. False: try again. Refuses if the file names a living process.
   bool take() {
-    const bool shared = asked_.holder.mode == LockMode::shared;
+    const bool shared = asked_.owner.mode == LockMode::shared;
     bool made = false;
     try {
       made = make_file();
     } catch (const InputError&) {
       if (!shared || ops_.kind_of_name(asked_.file, FileIntent::read) != PathKind::absent) throw;
-      return true;  // nobody like this user writes here
+      return true;  // no process of this user can write here
     }
-    auto lock = try_lock_if_any(ops_, asked_.file, asked_.holder.mode);
-    const std::optional<Holder> other = named();
-    const bool another = other && !same_process(*other, asked_.holder);
+    auto lock = try_lock_if_any(ops_, asked_.file, asked_.owner.mode);
+    const std::optional<LockOwner> other = named();
+    const bool another = other && !same_process(*other, asked_.owner);
     const bool excludes = another && !(shared && other->mode == LockMode::shared);
-    // Whoever starts runs in turn has no lock between them, but is named.
+    // A launcher that keeps the lock between runs has no kernel lock then, but its name is in the file.
     if (excludes && is_alive(*other)) refuse();
     if (lock && *lock == nullptr) return false;
     if (excludes && other->host != this_host() && !stands_still(*other)) refuse();
@@ -126,7 +125,7 @@ class Hold::Held {
     return true;
   }
 
-  // Whether it was not there before.
+  // Returns whether the file did not exist before.
   bool make_file() {
     if (ops_.create_new(asked_.file) != nullptr) return true;
     const PathKind kind = ops_.kind_of_name(asked_.file);
@@ -134,18 +133,18 @@ class Hold::Held {
     refuse_foreign();
   }
 
-  // The file is the hold: who made it has it, until the process that it names is gone.
-  bool take_without_locks(bool made, const std::optional<Holder>& other) {
-    if (asked_.holder.mode == LockMode::shared) {
+  // Without kernel locks the file is the lock: its maker has it until the process that it names is gone.
+  bool take_without_locks(bool made, const std::optional<LockOwner>& other) {
+    if (asked_.owner.mode == LockMode::shared) {
       if (made) ops_.remove(asked_.file);
       return true;
     }
-    if (!made && !other) return false;  // its maker is about to sign
-    if (!made && !same_process(*other, asked_.holder)) {
-      // Of two that find it dead one moves it away.
-      const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.holder.pid);
+    if (!made && !other) return false;  // its maker is about to sign it
+    if (!made && !same_process(*other, asked_.owner)) {
+      // If two processes find it dead, only one of them can rename it.
+      const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.owner.pid);
       ops_.rename(asked_.file, dead);
-      const bool is_it = holder_of_text(read_file(ops_, dead)) == other;
+      const bool is_it = lock_owner_of_text(read_file(ops_, dead)) == other;
       if (is_it) ops_.remove(dead);
       if (!is_it) ops_.rename(dead, asked_.file);
       return false;
@@ -158,7 +157,7 @@ class Hold::Held {
     return true;
   }
 
-  [[nodiscard]] bool stands_still(const Holder& other) const {
+  [[nodiscard]] bool stands_still(const LockOwner& other) const {
     constexpr int kBeats = 10;
     asked_.warn(fmt::format("{} was in use by process {} on {}: ten seconds show whether it still is",
                             asked_.what, other.pid, other.host));
@@ -170,43 +169,44 @@ class Hold::Held {
     return true;
   }
 
-  // The lock is on the file as it is, so it is written in place.
+  // Written in place, because the lock is on this very file.
   void sign() {
     try {
       const auto file = ops_.create(asked_.file);
-      file->append(as_bytes(text_of(asked_.holder)));
+      file->append(as_bytes(text_of(asked_.owner)));
       beats_ = std::jthread([this, end = ends_.get_future()] {
         for (std::int64_t i = 1; end.wait_for(asked_.beat) == std::future_status::timeout; ++i) beat(i);
       });
     } catch (const InputError&) {
-      if (asked_.holder.mode == LockMode::exclusive) throw;  // of one that only reads the lock is enough
+      if (asked_.owner.mode == LockMode::exclusive) throw;  // for a shared lock, the kernel lock is enough
     }
   }
 
-  // In place: nobody finds the file empty.
+  // Written in place, so that nobody finds the file empty.
   void beat(std::int64_t count) {
     try {
-      if (named() == asked_.holder)
+      if (named() == asked_.owner)
         ops_.open_write(asked_.file)
-            ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.holder), count)), Bytes(0));
-    } catch (const InputError&) {  // perhaps the next time
+            ->write_at(as_bytes(fmt::format("{}{}\n", text_of(asked_.owner), count)), Bytes(0));
+    } catch (const InputError&) {  // tried again at the next beat
     }
   }
 
   void release() {
-    // Of those that share it the last one removes it.
-    if (asked_.holder.mode == LockMode::shared) {
+    // The last of those that share it removes the file.
+    if (asked_.owner.mode == LockMode::shared) {
       lock_.reset();
       lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
       if (lock_ == nullptr) return;
-    } else if (named() != asked_.holder) {
-      return;  // without locks: taken over
+    } else if (named() != asked_.owner) {
+      return;  // somebody took the lock over, which can happen without kernel locks
     }
     ops_.remove(asked_.file);
   }
 
-  // Empty: nobody yet. Anything else was not written by a run, perhaps under another name, too (a hard link).
-  [[nodiscard]] std::optional<Holder> named() const {
+  // The owner named in the file; empty if nobody has signed yet. Any other content was not written by a run,
+  // perhaps under another name (a hard link).
+  [[nodiscard]] std::optional<LockOwner> named() const {
     constexpr std::size_t kMost = 1024;
     std::string text;
     try {
@@ -214,13 +214,13 @@ class Hold::Held {
     } catch (const InputError&) {  // just removed, or unreadable
       return std::nullopt;
     }
-    std::optional<Holder> holder = holder_of_text(text);
-    if (!holder && !text.empty()) refuse_foreign();
-    return holder;
+    std::optional<LockOwner> owner = lock_owner_of_text(text);
+    if (!owner && !text.empty()) refuse_foreign();
+    return owner;
   }
 
   [[noreturn]] void refuse() const {
-    const std::optional<Holder> other = named();
+    const std::optional<LockOwner> other = named();
     const std::string who =
         other ? fmt::format("process {} on {} {}", other->pid, other->host,
                             other->mode == LockMode::exclusive ? "writes there" : "goes on from there")
@@ -242,7 +242,7 @@ class Hold::Held {
   std::jthread beats_;
 };
 
-Hold::Hold(FileOps& ops, Asked asked) : held_(std::make_unique<Held>(ops, std::move(asked))) {}
-Hold::~Hold() = default;
+RunLock::RunLock(FileOps& ops, Asked asked) : impl_(std::make_unique<Impl>(ops, std::move(asked))) {}
+RunLock::~RunLock() = default;
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-#include "common/strategy/holders.h"
+#include "common/strategy/state_placement.h"
 
 #include <algorithm>
 #include <set>
@@ -8,30 +8,31 @@
 namespace sc::detail {
 namespace {
 
-struct Held {
+struct PlacedRange {
   StateKey key;
   Range range;
 };
 
 }  // namespace
 
-Holders::Holders(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm)
+StatePlacement::StatePlacement(const std::vector<StateSlice>& slices, const ParamLayout& layout,
+                               Communicator& comm)
     : rank_(static_cast<std::size_t>(to_int(comm.rank()))) {
-  std::vector<Held> mine;
+  std::vector<PlacedRange> mine;
   for (const StateSlice& s : slices) mine.push_back({key_of(s, layout), s.range});
-  for (const std::vector<Held>& of_rank : all_gather_values(comm, mine)) {
+  for (const std::vector<PlacedRange>& of_rank : all_gather_values(comm, mine)) {
     held_.emplace_back();
-    for (const Held& held : of_rank) held_.back()[held.key].push_back(held.range);
+    for (const PlacedRange& held : of_rank) held_.back()[held.key].push_back(held.range);
   }
 }
 
-const std::vector<Range>& Holders::of(std::size_t rank, const StateKey& key) const {
+const std::vector<Range>& StatePlacement::of(std::size_t rank, const StateKey& key) const {
   static const std::vector<Range> kNothing;
   const auto found = held_[rank].find(key);
   return found == held_[rank].end() ? kNothing : found->second;
 }
 
-bool Holders::on_all(const StateKey& key, std::int64_t size) const {
+bool StatePlacement::on_all(const StateKey& key, std::int64_t size) const {
   for (std::size_t rank = 0; rank < held_.size(); ++rank) {
     std::int64_t held = 0;
     for (const Range& range : of(rank, key)) held += range.size();
@@ -53,7 +54,7 @@ std::vector<Range> without(const std::vector<Range>& parts, Range taken) {
 
 }  // namespace
 
-std::vector<Range> Holders::lowest(const StateKey& key, Range range) const {
+std::vector<Range> StatePlacement::lowest(const StateKey& key, Range range) const {
   std::vector<Range> parts = {range};
   for (std::size_t rank = 0; rank < rank_; ++rank)
     for (const Range& held : of(rank, key)) parts = without(parts, held);
@@ -61,8 +62,8 @@ std::vector<Range> Holders::lowest(const StateKey& key, Range range) const {
 }
 
 // [anchor: an-even-share]
-std::vector<Range> Holders::even_share(const StateKey& key, Range range) const {
-  std::set<std::int64_t> borders = {range.begin, range.end};  // between them the holders are the same
+std::vector<Range> StatePlacement::even_share(const StateKey& key, Range range) const {
+  std::set<std::int64_t> borders = {range.begin, range.end};  // between two borders the holders are the same
   for (std::size_t rank = 0; rank < held_.size(); ++rank) {
     for (const Range& held : of(rank, key)) {
       for (const std::int64_t border : {held.begin, held.end})
