@@ -17,8 +17,8 @@ struct LossFactor {
 struct Batch {
   at::Tensor tokens;   // [B, T] int64
   at::Tensor targets;  // [B, T] int64: the next token; -1 = no loss
-  at::Tensor scale;    // [] fp32: what the loss is multiplied by (evaluation: unused). 1 / targets >= 0 of the
-                       // *global* batch of this step, times what LossFactor has
+  at::Tensor scale;  // [] fp32: what the loss is multiplied by (evaluation: unused). 1 / targets >= 0 of the
+                     // *global* batch of this step, times what LossFactor has
   std::int64_t with_loss = 0;  // targets >= 0 of this micro-batch; known in training alone
   double loss_factor = 1;      // LossFactor::factor, for whoever divides by other targets than the step's
 };

@@ -53,7 +53,7 @@ class Stage {
     // This replica's slices; if states are not cut, the whole segment.
     at::Tensor params_slice = {}, grads_slice = {};
     OwnedSlice own = {.unit = 0, .range = {}};  // what this replica updates
-    Ticket reduced = {}, published = {};  // the gradient's sum and the parameters, on their way
+    Ticket reduced = {}, published = {};        // the gradient's sum and the parameters, on their way
     /// Whether the segment begins with the embedding's matrix.
     [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
