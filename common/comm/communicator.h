@@ -62,8 +62,8 @@ class TicketState {
   }
 };
 
-/// The receipt of one operation. Move-only. Nobody reads or writes the operation's tensors between issue and
-/// wait().
+/// The receipt of one operation. Move-only. Between issue and wait() nobody writes the operation's tensors,
+/// or reads those that it writes.
 class Ticket {
  public:
   Ticket() = default;  // an operation that has already been waited for

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/memory/plan.h"
-#include "common/model/block_buffers.h"
+#include "common/model/attention.h"
 #include "common/model/ops.h"
 #include "common/model/part_plan.h"
 
@@ -28,13 +28,22 @@ class GptHalves {
   ///   gelu  [N, m] where GELU's output goes (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      BlockSaved& saved, at::Tensor& gelu) const;
-  /// From saved.qkv to saved.att: the one place where tokens meet.
-  void attend(BlockSaved& saved) const;
+  /// From saved.qkv to saved.att and lse, and from left.att to left.qkv: by this model's own operations, or
+  /// by the attention that use() has handed in, which outlives this.
+  void attend(int unit, BlockSaved& saved) const;
+  void attend_backward(int unit, const BlockSaved& saved, BlockGrads& left) const;
+  void use(Attention& attention) { attention_ = &attention; }
   void gelu_again(const BlockSaved& saved, at::Tensor& gelu) const { ops_->gelu(saved.fc, gelu); }
 
   /// gradient [N, d], of what the second matrix made -> partial [N, d], that of the norm's output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                         const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const;
+  /// The same in two, between which attention's half has its attend_backward: to what the second matrix read,
+  /// left.att or left.fc, and on to the norm's output.
+  void backward_of_second(int unit, Half half, const UnitTensors& params, const at::Tensor& gradient,
+                          BlockGrads& left) const;
+  void backward_of_first(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
+                         BlockGrads& left, at::Tensor& partial) const;
   /// Of the half's second matrix, and of its first.
   void second_weights(int unit, Half half, const BlockSaved& saved, const at::Tensor& gelu,
                       const at::Tensor& gradient, const UnitTensors& grads, Write write) const;
@@ -52,6 +61,7 @@ class GptHalves {
   [[nodiscard]] at::Tensor head_matrix(const UnitTensors& head_unit) const;
   /// 0 if tied, L + 1 if not.
   [[nodiscard]] int head_unit() const { return layout_.config().tied ? 0 : layout_.last_unit(); }
+  [[nodiscard]] const Ops& ops() const { return *ops_; }
   /// A named tensor inside a unit's vectors, in its shape.
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::string_view name) const;
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
@@ -72,6 +82,7 @@ class GptHalves {
   std::shared_ptr<const Ops> ops_;
 
  private:
+  Attention* attention_ = nullptr;                               // null: this model's own
   [[nodiscard]] at::Tensor by_head(const at::Tensor& t) const;   // [B, T, h, D]
   [[nodiscard]] at::Tensor packed(const at::Tensor& qkv) const;  // [B, T, 3, h, D]
 };

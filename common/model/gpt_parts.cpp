@@ -31,7 +31,7 @@ void GptParts::second_product(int unit, Half half, const UnitTensors& params, Bl
                               const at::Tensor& gelu, at::Tensor& partial) const {
   const at::Tensor second = view(unit, params, tensors_of(half).second_weight);
   if (half == Half::mlp) return ops_->matmul(gelu, second, partial);
-  attend(saved);
+  attend(unit, saved);
   ops_->matmul(saved.att, second, partial);
 }
 

@@ -1,5 +1,7 @@
 #include "common/strategy/passes.h"
 
+#include <utility>
+
 namespace sc {
 namespace {
 
@@ -8,9 +10,12 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 }  // namespace
 
 Passes::Passes(const RunContext& context, const ParamLayout& layout)
+    : Passes(context, Gpt(context.shape, layout)) {}
+
+Passes::Passes(const RunContext& context, Gpt gpt)
     : timeline_(context.timeline),
-      gpt_(context.shape, layout),
-      buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
+      gpt_(std::move(gpt)),
+      buffers_(gpt_, context.ledger, whole_model(gpt_.layout().config())) {}
 
 void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {
   if (unit == gpt_.layout().last_unit()) return;

@@ -15,6 +15,10 @@ namespace sc {
 class Passes {
  public:
   Passes(const RunContext& context, const ParamLayout& layout);
+  /// Of a model that has another part of the batch.
+  Passes(const RunContext& context, Gpt gpt);
+  /// It outlives this.
+  void use(Attention& attention) { gpt_.use(attention); }
 
   /// Unit 0 embeds the batch, units 1 to L are the blocks, in this order; the last unit computes in head().
   void forward(int unit, const Batch& batch, const UnitTensors& params);

@@ -38,6 +38,8 @@ ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
     gradients_.push_back(make_gradient(both.narrow(0, 0, psi), head.numel() > 0 ? head : at::Tensor()));
   }
   if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order, buffers_);
+  if (order.context_ranks > 1)
+    context_parts_ = std::make_unique<ContextOrder>(context, layout_, order, buffers_);
 }
 
 TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)

@@ -34,11 +34,18 @@ FieldTable<ReduceOrder> ReferenceOrderPlans::table() const {
              "of those ranks: between the halves of a block each has a run of the tokens, or all of them"},
             choice<TokenShare>({{"split", TokenShare::split}, {"whole", TokenShare::whole}}),
             &Options::tokens);
+  table.add({"context_ranks", "ranks",
+             "compute attention in pairs, as so many ranks would that share a row's tokens (lesson 12)"},
+            integer(1, 64), &Options::context_ranks);
+  table.add({"parts", "", "of those ranks: as in lesson 12"},
+            choice<Parts>({{"zigzag", Parts::zigzag}, {"contiguous", Parts::contiguous}}), &Options::parts);
+  table.add({"exchange", "", "of those ranks: in whose order gradients of keys are added, as in lesson 12"},
+            choice<Exchange>({{"ring", Exchange::ring}, {"gather", Exchange::gather}}), &Options::exchange);
   return table;
 }
 
 WorldSize ranks_of(const ReduceOrder& order) {
-  return WorldSize{static_cast<int>(order.virtual_ranks / order.groups)};
+  return WorldSize{static_cast<int>(order.virtual_ranks * order.context_ranks / order.groups)};
 }
 
 bool has_head_gradient(const RunShape& shape, const ReduceOrder& order) {
@@ -69,6 +76,7 @@ RunShape shape_of_parts(const RunShape& shape) {
 }
 
 int gradients_held(const ReduceOrder& order) {
+  if (order.context_ranks > 1) return 1 + static_cast<int>(order.context_ranks);
   return 1 + (order.virtual_ranks > 1 ? 1 : 0) + (order.reduce_every == ReduceEvery::micro_batch ? 1 : 0) +
          (order.groups > 1 ? 1 : 0);
 }
@@ -105,6 +113,31 @@ void check_parts(const ReduceOrder& order) {
                    "leave those out, or lanes=1");
 }
 
+void check_context(const ReduceOrder& order) {
+  if (order.context_ranks == 1) return;
+  if (order.reduce_every != ReduceEvery::step || order.tensor_ranks > 1)
+    refuse_setting("context_ranks", "it goes with reduce_every=step and one tensor rank",
+                   "leave those out, or context_ranks=1");
+}
+
+// What context ranks hold beside gradients, all of them.
+void plan_context(const RunShape& shape, const ReduceOrder& order, MemoryPlan& plan) {
+  const RunShape kept = shape_of_parts(shape);
+  const Formula c("c", order.context_ranks),
+      tokens = Formula("B", shape.workload.batch.micro) * Formula("T", shape.workload.batch.sequence);
+  for (int rank = 0; rank < order.context_ranks; ++rank) {
+    const ContextCut cut{rank, static_cast<int>(order.context_ranks), order.parts};
+    const PartSizes s(shape_of_part(kept, cut));
+    const Formula keys = 2 * tokens * Formula("a", s.att) / c;
+    plan_activation_buffers(shape_of_part(kept, cut), plan);
+    plan_pairs(kept, cut, plan);
+    plan.add({Purpose::workspace, "part_tokens", 2 * tokens / c, DType::i64});
+    plan.add({Purpose::workspace, "part_keys", keys, shape.workload.precision.dtype});
+    for (int other = 0; other < order.context_ranks; ++other)
+      plan.add({Purpose::workspace, "part_grads_keys", keys, DType::f32});
+  }
+}
+
 // What the parts hold, all of them.
 void plan_parts(const RunShape& shape, const ReduceOrder& order, MemoryPlan& plan) {
   const RunShape kept = shape_of_parts(shape);
@@ -137,6 +170,7 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   check_sums(precision, options_);
   check_groups(options_);
   check_parts(options_);
+  check_context(options_);
   const GptConfig& model = shape.workload.model;
   const Formula psi("P", ParamLayout(model, ranks_of(options_)).arena_size()),
       vocab("V", model.vocab_padded()), d("d", model.width),
@@ -146,8 +180,10 @@ MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   plan.add({Purpose::gradients, "grads_full", held > 1 ? held * gradient : gradient, precision.grad_dtype});
   plan_optimizer_state(shape, psi, plan, "full");
   plan_activation_buffers(shape, plan);
-  plan.add(
-      {Purpose::workspace, "rank_sums", 4 * Formula("virtual_ranks", options_.virtual_ranks), DType::f64});
+  if (options_.context_ranks > 1) plan_context(shape, options_, plan);
+  const Formula of_data("virtual_ranks", options_.virtual_ranks),
+      virtual_ranks = options_.context_ranks > 1 ? Formula("c", options_.context_ranks) * of_data : of_data;
+  plan.add({Purpose::workspace, "rank_sums", 4 * virtual_ranks, DType::f64});
   if (options_.tensor_ranks > 1) plan_parts(shape, options_, plan);
   return plan;
 }

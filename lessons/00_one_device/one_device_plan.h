@@ -1,6 +1,7 @@
 // What lesson 00 holds and sends, known before a run; and its settings. No torch.
 #pragma once
 
+#include "common/model/context_plan.h"
 #include "common/model/part_plan.h"
 #include "common/strategy/plans.h"
 
@@ -20,6 +21,9 @@ struct ReduceOrder {
   std::int64_t lanes =
       1;  // micro-batches that those compute together: the heads' parts of wte's gradient come first
   TokenShare tokens = TokenShare::split;  // of what lies between those
+  std::int64_t context_ranks = 1;  // c: attention pair by pair, as c ranks that share a row's tokens would
+  Parts parts = Parts::zigzag;     // of a row, for those
+  Exchange exchange = Exchange::ring;  // of their keys and values
   bool operator==(const ReduceOrder&) const = default;
 };
 
@@ -27,8 +31,9 @@ struct ReduceOrder {
 WorldSize ranks_of(const ReduceOrder& order);
 /// Whether the head's part of wte's gradient is a vector of its own.
 bool has_head_gradient(const RunShape& shape, const ReduceOrder& order);
-/// Whole gradients: the sum itself; the virtual rank that computes now (W > 1); the sum over ranks of one
-/// micro-batch (micro_batch); the sum of the group that computes now (groups > 1).
+/// Whole gradients: the sum itself; those of context ranks (c > 1); the virtual rank that computes now (W >
+/// 1); the sum over ranks of one micro-batch (micro_batch); the sum of the group that computes now (groups >
+/// 1).
 int gradients_held(const ReduceOrder& order);
 /// Each tensor rank's layout, and the sizes of what it computes; everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "context_order.h"
 #include "one_device.h"
 #include "one_device_plan.h"
 #include "tensor_order.h"
@@ -26,12 +27,13 @@ class ReferenceOrder final : public OneDevice {
   struct Gradient {
     at::Tensor arena, head_arena;         // head_arena [V_pad d], undefined where it is joint
     std::vector<UnitTensors> unit, head;  // head: where head() writes; unit's, but for a split wte
-    void add(const Gradient& other);
+    void add(const Gradient& other, Write write = Write::accumulate);
   };
   Gradient make_gradient(const at::Tensor& arena, const at::Tensor& head_arena) const;
   void forward_backward(const Batch& batch, Gradient& into, Write write, at::Tensor& sums);
   void sum_of_step(std::span<const Batch> micro_batches);
   void sum_of_micro_batches(std::span<const Batch> micro_batches);
+  void sum_of_context(std::span<const Batch> micro_batches);
   void global_norm();
   StepResult step_in_parts(std::span<const Batch> micro_batches);
 
@@ -39,6 +41,7 @@ class ReferenceOrder final : public OneDevice {
   std::vector<Gradient> gradients_;     // [0] is OneDevice's, and ends up with the step's sum
   std::vector<at::Tensor> rank_sums_;   // of each virtual rank: loss sum, tokens, sum of squares, flag
   std::unique_ptr<TensorOrder> parts_;  // with tensor_ranks > 1
+  std::unique_ptr<ContextOrder> context_parts_;  // with context_ranks > 1
 };
 
 }  // namespace sc

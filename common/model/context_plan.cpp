@@ -1,0 +1,45 @@
+#include "common/model/context_plan.h"
+
+#include <string>
+
+#include "common/base/check.h"
+#include "common/model/part_plan.h"
+
+namespace sc {
+
+RunShape shape_of_part(RunShape shape, const ContextCut& cut) {
+  BatchConfig& batch = shape.workload.batch;
+  const int chunks = cut.chunks_of_row();
+  if (batch.sequence % chunks != 0) {
+    throw InputError(ExitCode::usage, "batch.sequence",
+                     std::to_string(batch.sequence) + " tokens a row cannot be cut into " +
+                         std::to_string(chunks) + " chunks for " + std::to_string(cut.ranks) +
+                         " context ranks",
+                     "--set batch.sequence=" + std::to_string(batch.sequence / chunks * chunks) +
+                         (batch.sequence % cut.ranks == 0 ? ", or --set parts=contiguous" : ""));
+  }
+  batch.sequence /= chunks;
+  batch.micro *= cut.chunks_of_rank();
+  return shape;
+}
+
+std::vector<std::int64_t> starts_of(const ContextCut& cut, std::int64_t tokens) {
+  std::vector<std::int64_t> starts;
+  for (const int chunk : cut.chunks_of(cut.rank)) starts.push_back(chunk * (tokens / cut.chunks_of_row()));
+  return starts;
+}
+
+void plan_pairs(const RunShape& shape, const ContextCut& cut, MemoryPlan& plan) {
+  const PartSizes s(shape_of_part(shape, cut));
+  const BatchConfig& batch = shape.workload.batch;
+  const DType dtype = shape.workload.precision.dtype;
+  const Formula c("c", cut.ranks), of_a_pair = cut.chunks_of_rank() == 1 ? c : cut.chunks_of_rank() * c,
+                                   tokens = Formula("B", batch.micro) * Formula("T", batch.sequence),
+                                   a("a", s.att);
+  plan.add({Purpose::workspace, "pair", tokens * a / of_a_pair, dtype});
+  plan.add({Purpose::workspace, "pair_lse", tokens * Formula("H", s.heads) / of_a_pair, DType::f32});
+  plan.add({Purpose::workspace, "pair_grads", 2 * tokens * a / of_a_pair, dtype});
+  plan.add({Purpose::workspace, "pair_sum", tokens * a / c, DType::f32});
+}
+
+}  // namespace sc
