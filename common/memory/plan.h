@@ -35,6 +35,8 @@ struct RunShape {
   int threads = 1;  // intra-op threads of a rank: attention's scratch on the CPU depends on it
   bool cudnn_attention =
       true;  // a GPU's cuDNN has a kernel for this attention; a plan without a GPU says yes
+  std::vector<std::int64_t> starts = {
+      0};  // positions at which rows begin, each of as many rows, in this order
 
   /// Where this rank is on the axis.
   [[nodiscard]] std::int64_t at(Axis axis) const { return mesh.at(axis, rank); }

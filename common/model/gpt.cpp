@@ -13,8 +13,8 @@ at::Tensor rows(const at::Tensor& t) { return t.view({-1, t.size(-1)}); }
 
 }  // namespace
 
-Gpt::Gpt(const RunShape& run, const ParamLayout& layout, std::vector<std::int64_t> starts)
-    : GptHalves(run, layout, PartSizes(run)), shape_(run), starts_(std::move(starts)) {
+Gpt::Gpt(const RunShape& run, const ParamLayout& layout)
+    : GptHalves(run, layout, PartSizes(run)), shape_(run) {
   const std::int64_t context = layout.config().context;
   if (sizes_.T <= context) return;
   throw InputError(
@@ -23,24 +23,8 @@ Gpt::Gpt(const RunShape& run, const ParamLayout& layout, std::vector<std::int64_
       "a batch.sequence of at most model.context");
 }
 
-// Calls f(rows, positions) for every run of rows that begin at one position.
-template <class F>
-void Gpt::for_each_start(std::int64_t rows, const F& f) const {
-  const auto starts = static_cast<std::int64_t>(starts_.size()), context = layout_.config().context;
-  for (std::int64_t i = 0; i < starts; ++i) {
-    const std::int64_t start = starts_[static_cast<std::size_t>(i)];
-    f(Range{i * rows / starts, (i + 1) * rows / starts}, Range{start, context});
-  }
-}
-
-namespace {
-
-at::Tensor part(const at::Tensor& of, Range rows) { return of.narrow(0, rows.begin, rows.size()); }
-
-}  // namespace
-
 void Gpt::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const {
-  for_each_start(tokens.size(0), [&](Range rows, Range positions) {
+  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
     at::Tensor x = part(x_out, rows);
     ops_->embed(part(tokens, rows), view(0, params0, kWte), part(view(0, params0, kWpe), positions), x);
   });
@@ -49,12 +33,11 @@ void Gpt::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor
 void Gpt::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, const UnitTensors& grads0,
                          Write wte, Write wpe) const {
   at::Tensor grad_wte = view(0, grads0, kWte), grad_wpe = view(0, grads0, kWpe);
-  if (starts_.size() > 1 && wpe == Write::overwrite) grad_wpe.zero_();
-  for_each_start(tokens.size(0), [&](Range rows, Range positions) {
+  wpe = begin_positions(grad_wpe, wpe);
+  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
     at::Tensor of_positions = part(grad_wpe, positions);
     ops_->embed_backward(part(tokens, rows), part(grad_x, rows), grad_wte,
-                         rows.begin == 0 ? wte : Write::accumulate, of_positions,
-                         starts_.size() > 1 ? Write::accumulate : wpe);
+                         rows.begin == 0 ? wte : Write::accumulate, of_positions, wpe);
   });
 }
 
@@ -77,79 +60,45 @@ void Gpt::second_product(int unit, Half half, const UnitTensors& params, const a
 }
 
 // The block up to its last matrix: s.x -> norm -> s.qkv -> s.att -> s.mid -> norm -> s.fc -> gelu.
-void Gpt::to_attention(int unit, const UnitTensors& params, BlockSaved& s) const {
-  at::Tensor no_gelu;
+void Gpt::forward_to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const {
   norm(unit, Half::attention, params, s);
-  first_product(unit, Half::attention, params, s.norm(Half::attention).rows.all, s, no_gelu);
-}
-void Gpt::to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const {
+  first_product(unit, Half::attention, params, s.norm(Half::attention).rows.all, s, gelu);
+  attend(unit, s);
   second_product(unit, Half::attention, params, s.att, s.x, s.mid);
   norm(unit, Half::mlp, params, s);
   first_product(unit, Half::mlp, params, s.norm(Half::mlp).rows.all, s, gelu);
 }
 
-BlockSaved& Gpt::forward_to_attention(int unit, const UnitTensors& params, const at::Tensor& x,
-                                      BlockSaved& saved, Workspace& ws) const {
-  saved.x = rows(x);
-  BlockSaved& s = used(saved, ws);
-  to_attention(unit, params, s);
-  return s;
-}
-
-void Gpt::forward_from_attention(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws,
-                                 at::Tensor& y_out) const {
-  BlockSaved& s = used(saved, ws);
-  at::Tensor y = rows(y_out);
-  to_gelu(unit, params, s, gelu(saved, ws));
-  second_product(unit, Half::mlp, params, gelu(saved, ws), s.mid, y);
-}
-
 void Gpt::forward_block(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& saved,
                         Workspace& ws, at::Tensor& y_out) const {
-  attend(unit, forward_to_attention(unit, params, x, saved, ws));
-  forward_from_attention(unit, params, saved, ws, y_out);
+  saved.x = rows(x);
+  BlockSaved& s = used(saved, ws);
+  at::Tensor y = rows(y_out);
+  forward_to_gelu(unit, params, s, gelu(saved, ws));
+  second_product(unit, Half::mlp, params, gelu(saved, ws), s.mid, y);
 }
 
 void Gpt::recompute(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws) const {
   const Activations mode = shape_.workload.activations;
-  if (mode == Activations::recompute) {
-    BlockSaved& s = used(saved, ws);
-    to_attention(unit, params, s);
-    attend(unit, s);
-    to_gelu(unit, params, s, gelu(saved, ws));
-  }
+  if (mode == Activations::recompute) forward_to_gelu(unit, params, used(saved, ws), gelu(saved, ws));
   if (mode == Activations::recompute_gelu) gelu_again(saved, gelu(saved, ws));
-}
-
-void Gpt::backward_to_attention(int unit, const UnitTensors& params, BlockSaved& saved,
-                                const at::Tensor& grad_y, Workspace& ws, BlockGrads& left) const {
-  const BlockSaved& s = used(saved, ws);
-  left.grad_y = rows(grad_y);
-  left.att = ws.partial;
-  // Both biases' gradients are columns of what the norm between the halves reads and writes.
-  LayerNormSums of_mlp = norm_sums(Half::mlp, left);
-  of_mlp.grad_x = norm_sums(Half::attention, left).residual;
-  backward_to_norm(unit, Half::mlp, params, s, left.grad_y, left, ws.partial);
-  norm_backward(unit, Half::mlp, params, s, ws.partial, left.grad_y, of_mlp, left.mid);
-  backward_of_second(unit, Half::attention, params, left.mid, left);
-}
-
-void Gpt::backward_from_attention(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws,
-                                  BlockGrads& left, at::Tensor& grad_x_out) const {
-  const BlockSaved& s = used(saved, ws);
-  at::Tensor grad_x = rows(grad_x_out);
-  LayerNormSums of_attention = norm_sums(Half::attention, left);
-  of_attention.residual = at::Tensor();  // is there already
-  backward_of_first(unit, Half::attention, params, s, left, ws.partial);
-  norm_backward(unit, Half::attention, params, s, ws.partial, left.mid, of_attention, grad_x);
 }
 
 void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
                          Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const {
   recompute(unit, params, saved, ws);
-  backward_to_attention(unit, params, saved, grad_y, ws, left);
-  attend_backward(unit, used(saved, ws), left);
-  backward_from_attention(unit, params, saved, ws, left, grad_x_out);
+  const BlockSaved& s = used(saved, ws);
+  at::Tensor grad_x = rows(grad_x_out);
+  left.grad_y = rows(grad_y);
+  left.att = ws.partial;
+  // Both biases' gradients are columns of what the norm between the halves reads and writes.
+  LayerNormSums of_attention = norm_sums(Half::attention, left), of_mlp = norm_sums(Half::mlp, left);
+  std::swap(of_mlp.grad_x, of_attention.residual);
+
+  backward_to_norm(unit, Half::mlp, params, s, left.grad_y, left, ws.partial);
+  norm_backward(unit, Half::mlp, params, s, ws.partial, left.grad_y, of_mlp, left.mid);
+  backward_to_norm(unit, Half::attention, params, s, left.mid, left, ws.partial);
+  norm_backward(unit, Half::attention, params, s, ws.partial, left.mid, of_attention, grad_x);
 }
 
 void Gpt::backward_weights(int unit, BlockSaved& saved, Workspace& ws, const BlockGrads& left,

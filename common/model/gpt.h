@@ -6,8 +6,6 @@
 // zeroed once, when it is allocated, so that norms and optimizers may run over whole vectors.
 #pragma once
 
-#include <vector>
-
 #include "common/memory/ledger.h"  // where all that is handed in comes from
 #include "common/model/gpt_halves.h"
 
@@ -15,30 +13,19 @@ namespace sc {
 
 class Gpt : public GptHalves {
  public:
-  /// Keeps no tensor; copies its arguments.  Errors: InputError where no Ops exist for the run's backend
+  /// Keeps no tensor; copies both arguments.  Errors: InputError where no Ops exist for the run's backend
   /// and device, or T > context.
-  ///   starts  positions at which rows begin, each of as many rows, one run of them behind the other
-  Gpt(const RunShape& run, const ParamLayout& layout, std::vector<std::int64_t> starts = {0});
+  Gpt(const RunShape& run, const ParamLayout& layout);
 
   void embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const;
   /// y_out may not alias x. Sets saved.x = x.
   void forward_block(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& saved,
                      Workspace& ws, at::Tensor& y_out) const;
-  /// The same in two, between which somebody attends with what is returned, used(saved, ws).
-  BlockSaved& forward_to_attention(int unit, const UnitTensors& params, const at::Tensor& x,
-                                   BlockSaved& saved, Workspace& ws) const;
-  void forward_from_attention(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws,
-                              at::Tensor& y_out) const;
   /// Gradient of the block's input, and in `left` what the weights' gradients need; with recompute and
   /// recompute_gelu in ws as well, which nothing else may use before backward_weights of the same unit.
   /// grad_y must differ from grad_x_out and stay until then: `left` keeps a handle.
   void backward_input(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
                       Workspace& ws, BlockGrads& left, at::Tensor& grad_x_out) const;
-  /// The same in two, of a block that is as forward left it: to left.att, and from left.qkv.
-  void backward_to_attention(int unit, const UnitTensors& params, BlockSaved& saved, const at::Tensor& grad_y,
-                             Workspace& ws, BlockGrads& left) const;
-  void backward_from_attention(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws,
-                               BlockGrads& left, at::Tensor& grad_x_out) const;
   /// What backward_weights reads in ws with recompute and recompute_gelu, made again where something else has
   /// used ws since backward_input; with keep nothing.
   void recompute(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws) const;
@@ -63,16 +50,11 @@ class Gpt : public GptHalves {
   /// Where a block's forward is saved, and GELU's output.
   [[nodiscard]] BlockSaved& used(BlockSaved& saved, Workspace& ws) const;
   [[nodiscard]] at::Tensor& gelu(BlockSaved& saved, Workspace& ws) const;
-  void to_attention(int unit, const UnitTensors& params, BlockSaved& s) const;
-  void to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const;
+  void forward_to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const;
   void second_product(int unit, Half half, const UnitTensors& params, const at::Tensor& in,
                       const at::Tensor& residual, at::Tensor& out) const;
 
-  template <class F>
-  void for_each_start(std::int64_t rows, const F& f) const;
-
   RunShape shape_;
-  std::vector<std::int64_t> starts_;
 };
 
 /// Deterministic GPT-2 initialisation of one unit: a function of (seed, tensor name, element), so that it

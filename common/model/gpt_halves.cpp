@@ -61,6 +61,12 @@ at::Tensor GptHalves::packed(const at::Tensor& qkv) const {
   return qkv.view({sizes_.B, sizes_.T, 3, sizes_.heads, layout_.config().head_dim()});
 }
 
+Write GptHalves::begin_positions(at::Tensor& grad_wpe, Write write) const {
+  if (sizes_.starts.size() == 1 && sizes_.starts[0] == 0) return write;
+  if (write == Write::overwrite) grad_wpe.zero_();
+  return Write::accumulate;
+}
+
 // --- forward -----------------------------------------------------------------------------------------------
 
 void GptHalves::norm(int unit, Half half, const UnitTensors& params, BlockSaved& saved) const {

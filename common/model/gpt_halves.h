@@ -4,6 +4,7 @@
 //   GELU, eps 1e-5, no dropout.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
@@ -68,6 +69,23 @@ class GptHalves {
   [[nodiscard]] const PartSizes& sizes() const { return sizes_; }
 
  protected:
+  /// f(elements of `run`, where they are in what begins where they do, positions): `run` of `all` rows or
+  /// tokens in pieces, none of which goes from one of PartSizes::starts into the next.
+  template <class F>
+  void for_each_start(std::int64_t all, Range run, const F& f) const {
+    const auto starts = static_cast<std::int64_t>(sizes_.starts.size());
+    for (std::int64_t i = 0; i < starts; ++i) {
+      const std::int64_t begin = i * all / starts, end = (i + 1) * all / starts,
+                         start = sizes_.starts[static_cast<std::size_t>(i)];
+      const Range piece{std::max(begin, run.begin), std::min(end, run.end)};
+      if (piece.size() <= 0) continue;
+      f(Range{piece.begin - run.begin, piece.end - run.begin}, Range{piece.begin - begin, piece.end - begin},
+        Range{start, layout_.config().context});
+    }
+  }
+  static at::Tensor part(const at::Tensor& of, Range rows) { return of.narrow(0, rows.begin, rows.size()); }
+  /// How pieces write the gradient of positions, of which each has some.
+  [[nodiscard]] Write begin_positions(at::Tensor& grad_wpe, Write write) const;
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::size_t index) const;
   /// Where a half's norm leaves the sums of its backward: its own parameters', and the second matrix's bias',
   /// which was added to what `residual` is the gradient of.

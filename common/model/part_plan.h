@@ -1,6 +1,8 @@
 // What one device or one tensor rank has of a micro-batch and of the model's sizes. No torch.
 #pragma once
 
+#include <vector>
+
 #include "common/base/range.h"
 #include "common/memory/plan.h"
 #include "common/model/param_layout.h"
@@ -28,6 +30,7 @@ struct PartSizes {
   std::int64_t chunk;       // rows of logits at a time
   std::int64_t ranks;       // that share all this
   std::int64_t e;           // bytes of an element of the workload's dtype
+  std::vector<std::int64_t> starts;  // positions at which rows begin, each of as many rows, in this order
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
   /// Bytes of [N, d] in the workload's dtype.

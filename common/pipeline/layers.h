@@ -50,6 +50,8 @@ class Layers {
   [[nodiscard]] virtual at::Tensor sums() const = 0;
   /// Of the input of the block that backward came to last.
   [[nodiscard]] virtual const at::Tensor& last_gradient() const = 0;
+  /// What the blocks are computed with; whoever attends otherwise is handed in there.
+  [[nodiscard]] virtual GptHalves& model() = 0;
 };
 
 /// Whole matrices on one rank: lessons 07 and 08.

@@ -47,10 +47,10 @@ struct Share {
   /// What a message carries: the output of a position's last block, or its gradient.
   [[nodiscard]] What what(const pipedream::Action& message) const;
 
-  pipedream::Schedule schedule;  // of one step
-  int stage = 0, replica = 0, replicas = 1;
-  std::vector<Part> parts;  // by position
-  ParamLayout layout;       // of the model, or of a tensor rank's part of it, padded for the replicas' slices
+  pipedream::Schedule schedule;              // of one step
+  int stage = 0, replica = 0, replicas = 1;  // replicas: ranks of the data and the context axis
+  std::vector<Part> parts;                   // by position
+  ParamLayout layout;  // of the model, or of a tensor rank's part of it, padded for the replicas' slices
   bool first = false, last = false;  // of all stages
   std::int64_t message = 0;          // elements of an activation that goes to the next stage
   std::int64_t tied = 0;             // elements of wte, where it is the head's matrix too; 0: it is not

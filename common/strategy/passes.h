@@ -9,14 +9,19 @@
 
 namespace sc {
 
+/// What a context rank has of a batch: of every row the tokens from its starts on, the first chunk of all
+/// rows first, copied to own [2, C B, m] (int64: tokens, targets). A chunk is a row of its own to all but
+/// attention and positions; the loss's divisor stays the global batch's.
+Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& own);
+
 /// `params` and `grads` are one unit's vectors, or (spans) those of all units.
 /// Bytes: plan_activation_buffers.
 /// Each call is marked on the timeline; forward of unit 0 begins a micro-batch.
 class Passes {
  public:
-  Passes(const RunContext& context, const ParamLayout& layout);
-  /// Of a model that has another part of the batch.
-  Passes(const RunContext& context, Gpt gpt);
+  Passes(const RunContext& context, const ParamLayout& layout) : Passes(context, context.shape, layout) {}
+  /// Of another batch than the run's: a context rank's part.
+  Passes(const RunContext& context, const RunShape& shape, const ParamLayout& layout);
   /// It outlives this.
   void use(Attention& attention) { gpt_.use(attention); }
 

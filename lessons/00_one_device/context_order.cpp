@@ -1,134 +1,145 @@
 #include "context_order.h"
 
-#include "common/optim/grad_norm.h"
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <exception>
+#include <thread>
+
+#include "common/strategy/passes.h"
 
 namespace sc {
-namespace {
 
-HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum), sums.select(0, kTokens)}; }
-
-ContextCut cut_of(const ReduceOrder& order, int rank) {
-  return {rank, static_cast<int>(order.context_ranks), order.parts};
+MeetingAttention::MeetingAttention(ContextRanks& ranks, const std::deque<MeetingAttention>& others,
+                                   const GptHalves& gpt, const ContextCut& cut, Exchange exchange,
+                                   PlannedBuffers& planned)
+    : ranks_(ranks), others_(others), pairs_(gpt, cut, planned), exchange_(exchange) {
+  const std::int64_t columns = 2 * gpt.sizes().att;
+  keys_ = planned.zeros("part_keys").view({-1, columns});
+  for (int of = 0; of < cut.ranks; ++of)
+    grads_.push_back(planned.zeros("part_grads_keys").view({-1, columns}));
 }
 
-}  // namespace
-
-ContextOrder::Part::Part(const RunContext& context, const ParamLayout& layout, const ReduceOrder& order,
-                         int rank, PlannedBuffers& planned)
-    : gpt(shape_of_part(shape_of_parts(context.shape), cut_of(order, rank)), layout,
-          starts_of(cut_of(order, rank), context.shape.workload.batch.sequence)),
-      buffers(gpt, context.ledger),
-      pairs(gpt, cut_of(order, rank), planned),
-      starts(starts_of(cut_of(order, rank), context.shape.workload.batch.sequence)) {
-  const PartSizes& s = gpt.sizes();
-  own = planned.zeros("part_tokens").view({2, s.B, s.T});
-  keys = planned.zeros("part_keys").view({s.N, 2 * s.att});
-  for (int other = 0; other < order.context_ranks; ++other)
-    grads.push_back(planned.zeros("part_grads_keys").view({s.N, 2 * s.att}));
+void MeetingAttention::share_keys(const BlockSaved& saved) {
+  pairs_.keys_values(saved, keys_);
+  ranks_.meet();
 }
 
-ContextOrder::ContextOrder(const RunContext& context, const ParamLayout& layout, const ReduceOrder& order,
-                           PlannedBuffers& buffers)
-    : exchange_(order.exchange) {
-  for (int rank = 0; rank < order.context_ranks; ++rank)
-    parts_.emplace_back(context, layout, order, rank, buffers);
-}
-
-Batch ContextOrder::Part::own_tokens(const Batch& whole) {
-  const std::int64_t rows = whole.tokens.size(0), length = own.size(2);
-  for (std::size_t i = 0; i < starts.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i) * rows;
-    own.select(0, 0).narrow(0, first, rows).copy_(whole.tokens.narrow(1, starts[i], length));
-    own.select(0, 1).narrow(0, first, rows).copy_(whole.targets.narrow(1, starts[i], length));
-  }
-  return {own.select(0, 0), own.select(0, 1), whole.scale, whole.with_loss};
-}
-
-void ContextOrder::forward(const Batch& batch, std::span<const UnitTensors> params) {
-  for (Part& part : parts_) {
-    part.batch = part.own_tokens(batch);
-    part.gpt.embed(params[0], part.batch.tokens, part.buffers.x(0));
-  }
-  for (int unit = 1; unit <= parts_[0].gpt.layout().num_blocks(); ++unit) {
-    for (Part& part : parts_)
-      part.gpt.forward_to_attention(unit, params[unit], part.buffers.x(unit - 1), part.buffers.saved(unit),
-                                    part.buffers.ws);
-    share_keys(unit);
-    for (Part& part : parts_) {
-      BlockSaved& saved = part.buffers.saved(unit);
-      for (int hop = 0; hop < part.pairs.cut().ranks; ++hop)
-        part.pairs.forward(hop, parts_[static_cast<std::size_t>(part.pairs.cut().source(hop))].keys, saved);
-      part.pairs.end_forward(saved);
-      part.gpt.forward_from_attention(unit, params[unit], saved, part.buffers.ws, part.buffers.x(unit));
-    }
-  }
-}
-
-void ContextOrder::share_keys(int unit) {
-  for (Part& part : parts_) part.pairs.keys_values(part.buffers.saved(unit), part.keys);
-}
-
-void ContextOrder::forward_backward(const Batch& batch, std::span<const UnitTensors> params,
-                                    std::span<const Into> into, Write write, bool alone) {
-  forward(batch, params);
-  const int blocks = parts_[0].gpt.layout().num_blocks();
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    ActivationBuffers& b = parts_[i].buffers;
-    const Gpt& gpt = parts_[i].gpt;
-    HeadResult result = result_in(into[i].sums);
-    at::Tensor grad_head = gpt.head_matrix(into[i].head[gpt.head_unit()]);
-    gpt.head(gpt.head_matrix(params[gpt.head_unit()]), params.back(), b.x(blocks), parts_[i].batch.targets,
-             batch.scale, b.grad_x[blocks % 2], grad_head, into[i].units.back(), write, b.ws, result);
-  }
-  for (int unit = blocks; unit >= 1; --unit) {
-    for (Part& part : parts_) {
-      ActivationBuffers& b = part.buffers;
-      part.gpt.backward_to_attention(unit, params[unit], b.saved(unit), b.grad_x[unit % 2], b.ws, b.ws.grads);
-    }
-    attention_backward(unit);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      ActivationBuffers& b = parts_[i].buffers;
-      parts_[i].gpt.backward_from_attention(unit, params[unit], b.saved(unit), b.ws, b.ws.grads,
-                                            b.grad_x[(unit - 1) % 2]);
-      parts_[i].gpt.backward_weights(unit, b.saved(unit), b.ws, b.ws.grads, into[i].units[unit], write);
-    }
-  }
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const bool joint = parts_[i].gpt.layout().config().tied && !alone;
-    parts_[i].gpt.embed_backward(parts_[i].batch.tokens, parts_[i].buffers.grad_x[0], into[i].units[0],
-                                 joint ? Write::accumulate : write, write);
-  }
+void MeetingAttention::forward(int /*unit*/, BlockSaved& saved) {
+  share_keys(saved);
+  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) pairs_.forward(hop, source(hop).keys_, saved);
+  pairs_.end_forward(saved);
+  ranks_.meet();  // all have read
 }
 
 // [anchor: the-way-home]
 // Of the keys of rank s: what s + 1 adds, then s + 2, ..., and s itself last; gathered ones in rank order.
-void ContextOrder::attention_backward(int unit) {
-  share_keys(unit);
-  const int ranks = static_cast<int>(parts_.size());
-  for (Part& part : parts_) {
-    for (int hop = 0; hop < ranks; ++hop) {
-      const auto source = static_cast<std::size_t>(part.pairs.cut().source(hop));
-      part.pairs.backward(hop, parts_[source].keys, part.buffers.saved(unit), part.buffers.ws.grads,
-                          part.grads[source]);
+void MeetingAttention::backward(int /*unit*/, const BlockSaved& saved, BlockGrads& left) {
+  share_keys(saved);
+  const int ranks = pairs_.cut().ranks, home = pairs_.cut().rank;
+  for (int hop = 0; hop < ranks; ++hop)
+    pairs_.backward(hop, source(hop).keys_, saved, left,
+                    grads_[static_cast<std::size_t>(pairs_.cut().source(hop))]);
+  ranks_.meet();
+  const auto of = [&](int rank) {
+    return others_[static_cast<std::size_t>(rank % ranks)].grads_[static_cast<std::size_t>(home)];
+  };
+  const int first = exchange_ == Exchange::ring ? home + 1 : 0;
+  const at::Tensor sum = of(first);
+  for (int i = 1; i < ranks; ++i) sum.add_(of(first + i));
+  pairs_.end_backward(sum, left);
+  ranks_.meet();
+}
+
+void ContextRanks::each(const std::function<void(int)>& f) {
+  if (size() == 1) return f(0);
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size()));
+  const int threads = at::get_num_threads();
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < size(); ++rank) {
+      ranks.emplace_back([&, rank] {
+        const c10::InferenceMode inference;
+        at::set_num_threads(threads);  // each thread has a number of its own, and bits depend on it
+        try {
+          f(rank);
+        } catch (...) {
+          thrown[static_cast<std::size_t>(rank)] = std::current_exception();
+          all_.arrive_and_drop();
+        }
+      });
     }
   }
-  for (int home = 0; home < ranks; ++home) {
-    const auto of = [&](int rank) { return parts_[static_cast<std::size_t>(rank % ranks)].grads[home]; };
-    const int first = exchange_ == Exchange::ring ? home + 1 : 0;
-    const at::Tensor sum = of(first);
-    for (int i = 1; i < ranks; ++i) sum.add_(of(first + i));
-    parts_[static_cast<std::size_t>(home)].pairs.end_backward(
-        sum, parts_[static_cast<std::size_t>(home)].buffers.ws.grads);
+  for (const std::exception_ptr& error : thrown)
+    if (error) std::rethrow_exception(error);
+}
+
+void ContextRanks::join(GptHalves& gpt, int rank, int tensor_rank, PlannedBuffers& buffers) {
+  if (size() == 1) return;
+  if (attention_.size() == static_cast<std::size_t>(tensor_rank)) attention_.emplace_back();
+  std::deque<MeetingAttention>& ranks = attention_[static_cast<std::size_t>(tensor_rank)];
+  gpt.use(ranks.emplace_back(*this, ranks, gpt, cut(rank), order_.exchange, buffers));
+}
+
+ContextOrder::Part::Part(const RunContext& context, const ParamLayout& layout, const ContextCut& cut,
+                         PlannedBuffers& planned)
+    : gpt(shape_of_part(shape_of_parts(context.shape), cut), layout), buffers(gpt, context.ledger) {
+  own = planned.zeros("part_tokens").view({2, gpt.sizes().B, gpt.sizes().T});
+}
+
+ContextOrder::ContextOrder(const RunContext& context, const ParamLayout& layout, ContextRanks& ranks,
+                           PlannedBuffers& buffers)
+    : ranks_(ranks) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    Part& part = parts_.emplace_back(context, layout, ranks.cut(rank), buffers);
+    ranks.join(part.gpt, rank, /*tensor_rank=*/0, buffers);
   }
 }
 
-void ContextOrder::forward_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums) {
+void ContextOrder::Part::forward(const Batch& batch, std::span<const UnitTensors> params) {
+  gpt.embed(params[0], batch.tokens, buffers.x(0));
+  for (int unit = 1; unit <= buffers.last(); ++unit)
+    gpt.forward_block(unit, params[unit], buffers.x(unit - 1), buffers.saved(unit), buffers.ws,
+                      buffers.x(unit));
+}
+
+void ContextOrder::Part::forward_backward(const Batch& batch, std::span<const UnitTensors> params,
+                                          const Into& into, Write write, bool alone) {
+  ActivationBuffers& b = buffers;
   forward(batch, params);
-  for (Part& part : parts_) {
-    HeadResult result = result_in(sums);
-    part.gpt.head_loss(part.gpt.head_matrix(params[part.gpt.head_unit()]), params.back(),
-                       part.buffers.x(part.buffers.last()), part.batch.targets, part.buffers.ws, result);
+  HeadResult result{into.sums.select(0, kLossSum), into.sums.select(0, kTokens)};
+  at::Tensor grad_head = gpt.head_matrix(into.head[gpt.head_unit()]);
+  gpt.head(gpt.head_matrix(params[gpt.head_unit()]), params.back(), b.x(b.last()), batch.targets, batch.scale,
+           b.grad_x[b.last() % 2], grad_head, into.units.back(), write, b.ws, result);
+  for (int unit = b.last(); unit >= 1; --unit) {
+    gpt.backward_input(unit, params[unit], b.saved(unit), b.grad_x[unit % 2], b.ws, b.ws.grads,
+                       b.grad_x[(unit - 1) % 2]);
+    gpt.backward_weights(unit, b.saved(unit), b.ws, b.ws.grads, into.units[unit], write);
   }
+  const bool joint = gpt.layout().config().tied && !alone;
+  gpt.embed_backward(batch.tokens, b.grad_x[0], into.units[0], joint ? Write::accumulate : write, write);
+}
+
+void ContextOrder::forward_backward(const Batch& batch, std::span<const UnitTensors> params,
+                                    std::span<const Into> into, Write write, bool alone) {
+  ranks_.each([&](int rank) {
+    Part& part = parts_[static_cast<std::size_t>(rank)];
+    part.forward_backward(own_tokens(batch, part.gpt.sizes(), part.own), params,
+                          into[static_cast<std::size_t>(rank)], write, alone);
+  });
+}
+
+void ContextOrder::forward_loss(const Batch& batch, std::span<const UnitTensors> params,
+                                std::span<at::Tensor> sums) {
+  ranks_.each([&](int rank) {
+    Part& part = parts_[static_cast<std::size_t>(rank)];
+    const at::Tensor& to = sums[static_cast<std::size_t>(rank)];
+    const Batch own = own_tokens(batch, part.gpt.sizes(), part.own);
+    HeadResult result{to.select(0, kLossSum), to.select(0, kTokens)};
+    part.forward(own, params);
+    part.gpt.head_loss(part.gpt.head_matrix(params[part.gpt.head_unit()]), params.back(),
+                       part.buffers.x(part.buffers.last()), own.targets, part.buffers.ws, result);
+  });
 }
 
 }  // namespace sc

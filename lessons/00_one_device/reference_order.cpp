@@ -4,7 +4,7 @@ namespace sc {
 
 StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
   if (order_ == ReduceOrder{}) return OneDevice::train_step(micro_batches);
-  if (parts_) return step_in_parts(micro_batches);
+  if (!parts_.empty()) return step_in_parts(micro_batches);
   for (at::Tensor& sums : rank_sums_) sums.zero_();
   if (context_parts_) {
     sum_of_context(micro_batches);
@@ -22,9 +22,11 @@ StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
 }
 
 StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
-  parts_->cut(params_full_);
-  parts_->forward_backward(micro_batches);
-  parts_->put_together(grads_full_, sums_);
+  quiet();
+  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_backward(micro_batches); });
+  for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[0].add(parts_[rank]);
+  parts_[0].put_together(grads_full_, sums_);
+  for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[rank].add_losses(sums_);
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);
   return {sums_, context_.scalars.grad_norm};
@@ -32,13 +34,19 @@ StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
 
 // An evaluation computes with what the last step, or a file, has left.
 void ReferenceOrder::quiet() {
-  if (parts_) parts_->cut(params_full_);
+  for (TensorOrder& parts : parts_) parts.cut(params_full_);
 }
 
 void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
-  if (context_parts_) return context_parts_->forward_loss(batch, params_full_, sums);
-  if (!parts_) return OneDevice::forward_loss(batch, sums);
-  parts_->forward_loss(batch, sums);
+  if (context_parts_) {
+    for (at::Tensor& of_rank : rank_sums_) of_rank.zero_();
+    context_parts_->forward_loss(batch, params_full_, rank_sums_);
+    for (const at::Tensor& of_rank : rank_sums_) sums.add_(of_rank);
+    return;
+  }
+  if (parts_.empty()) return OneDevice::forward_loss(batch, sums);
+  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_loss(batch); });
+  for (TensorOrder& parts : parts_) parts.add_losses(sums);
 }
 
 // OneDevice's loop, onto a gradient of its own.

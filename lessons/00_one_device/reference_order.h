@@ -2,6 +2,7 @@
 // orders, and must end with the bits that one device has which adds in it.
 #pragma once
 
+#include <deque>
 #include <memory>
 
 #include "context_order.h"
@@ -38,10 +39,11 @@ class ReferenceOrder final : public OneDevice {
   StepResult step_in_parts(std::span<const Batch> micro_batches);
 
   ReduceOrder order_;
-  std::vector<Gradient> gradients_;     // [0] is OneDevice's, and ends up with the step's sum
-  std::vector<at::Tensor> rank_sums_;   // of each virtual rank: loss sum, tokens, sum of squares, flag
-  std::unique_ptr<TensorOrder> parts_;  // with tensor_ranks > 1
-  std::unique_ptr<ContextOrder> context_parts_;  // with context_ranks > 1
+  std::vector<Gradient> gradients_;    // [0] is OneDevice's, and ends up with the step's sum
+  std::vector<at::Tensor> rank_sums_;  // of each virtual rank: loss sum, tokens, sum of squares, flag
+  ContextRanks ranks_;
+  std::deque<TensorOrder> parts_;                // with tensor_ranks > 1: of each context rank
+  std::unique_ptr<ContextOrder> context_parts_;  // with context_ranks > 1 alone
 };
 
 }  // namespace sc

@@ -9,24 +9,30 @@
 #include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
+#include "context_order.h"
 #include "one_device_plan.h"
 
 namespace sc {
 
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
 /// other: with their parts of the parameters, cut anew for every step, and gradients of their own, which are
-/// put together at its end. Virtual ranks have such a group each, one after the other.
+/// put together at its end. Virtual ranks have such a group each, one after the other; context ranks one each
+/// at once, with its own tokens.
 class TensorOrder {
  public:
+  ///   rank  which of `ranks`, who make theirs in turn
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
-              PlannedBuffers& buffers);
+              ContextRanks& ranks, int rank, PlannedBuffers& buffers);
 
   /// The next calls compute with the parts of these parameters, by unit, as they are now.
   void cut(std::span<const UnitTensors> params);
   /// A step's gradients, losses and tokens, in the parts: each virtual rank has its run of the micro-batches.
   void forward_backward(std::span<const Batch> micro_batches);
-  /// Loss and tokens alone, onto `sums`.
-  void forward_loss(const Batch& batch, at::Tensor& sums);
+  /// Loss and tokens alone, of which add_losses adds all parts' in rank order.
+  void forward_loss(const Batch& batch);
+  void add_losses(at::Tensor& sums);
+  /// The gradients of the context rank behind.
+  void add(const TensorOrder& behind);
   /// Each tensor's gradient to where `grads` has it; loss, tokens, squares and flag of all parts, added in
   /// rank order.
   void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
@@ -35,9 +41,10 @@ class TensorOrder {
   struct Gradient {
     at::Tensor arena, head_arena;   // head_arena [v d], undefined where the head's part of wte is joint
     std::vector<UnitTensors> unit;  // what is cut, and what every part has
+    void add(const Gradient& other);
   };
   struct Part {
-    Part(const RunContext& context, const ReduceOrder& order, int rank);
+    Part(const RunContext& context, const RunShape& shape, const ReduceOrder& order, int rank);
     [[nodiscard]] GatheredRows& gradient() { return buffers.gradients[newest]; }
     [[nodiscard]] BlockSaved& saved(int unit);
 
@@ -62,6 +69,7 @@ class TensorOrder {
   template <class Summand>
   void add_in_rank_order(at::Tensor& total, const Summand& summand);
   void add_partials();
+  [[nodiscard]] Batch own_of(const Batch& batch) const;
   void compute(std::span<const Batch> batches, Write write);
   void add_replicated(std::size_t gradient);
   void forward(const Batch& batch);
@@ -76,6 +84,7 @@ class TensorOrder {
   ReduceOrder order_;
   std::size_t rank_ = 0;  // virtual: the one that computes
   bool split_ = false;
+  at::Tensor own_;             // [2, C B, m] int64, of context ranks: tokens and targets
   at::Tensor total_;           // [N, d] fp32: the sum of all parts' summands
   at::Tensor total_of_whole_;  // of the gradients that every part has, fp32; undefined where all have seen
                                // all tokens

@@ -10,7 +10,7 @@ namespace sc {
 StepResult ContextParallel::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
-    const Batch batch = own_tokens(micro_batches[j]);
+    const Batch batch = own_tokens(micro_batches[j], passes_.gpt().sizes(), own_);  // [anchor: my-tokens]
     const Write write = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();  // only then are the sums complete
     forward(batch);
@@ -31,26 +31,12 @@ StepResult ContextParallel::train_step(std::span<const Batch> micro_batches) {
   return {sums_, context_.scalars.grad_norm};
 }
 
-// [anchor: my-tokens]
-// This rank's chunks of every row, one chunk of all rows behind the other: a chunk is a row of its own to all
-// but attention and positions. The divisor of the loss stays the global batch's.
-Batch ContextParallel::own_tokens(const Batch& batch) {
-  const std::vector<std::int64_t> starts = starts_of(cut_, batch.tokens.size(1));
-  const std::int64_t rows = batch.tokens.size(0), length = own_.size(2);
-  for (std::size_t i = 0; i < starts.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i) * rows;
-    own_.select(0, 0).narrow(0, first, rows).copy_(batch.tokens.narrow(1, starts[i], length));
-    own_.select(0, 1).narrow(0, first, rows).copy_(batch.targets.narrow(1, starts[i], length));
-  }
-  return {own_.select(0, 0), own_.select(0, 1), batch.scale, batch.with_loss};
-}
-
 void ContextParallel::forward(const Batch& batch) {
   for (int unit = 0; unit <= layout_.last_unit(); ++unit) passes_.forward(unit, batch, params_full_[unit]);
 }
 
 void ContextParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
-  const Batch own = own_tokens(batch);
+  const Batch own = own_tokens(batch, passes_.gpt().sizes(), own_);
   forward(own);
   passes_.head_loss(own, params_full_, sums);
 }

@@ -30,7 +30,6 @@ class ContextParallel : public Strategy {
 
  private:
   ContextParallel(RunContext& context, const Options& options, PlannedBuffers buffers);
-  [[nodiscard]] Batch own_tokens(const Batch& batch);
   void forward(const Batch& batch);
   void reduce_grads(int unit);
   void wait_reduced(int unit) { reduced_[unit].wait(); }

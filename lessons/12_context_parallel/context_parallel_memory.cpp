@@ -13,8 +13,7 @@ ContextParallel::ContextParallel(RunContext& context, const Options& options, Pl
       options_(options),
       cut_(context_cut_of(context.shape, options.parts)),
       layout_(context.shape.workload.model, context.shape.mesh.world()),
-      passes_(context, Gpt(shape_of_part(context.shape, cut_), layout_,
-                           starts_of(cut_, context.shape.workload.batch.sequence))),
+      passes_(context, shape_of_part(context.shape, cut_), layout_),
       attention_(context.comm, passes_.gpt(), cut_, options, buffers),
       sums_(passes_.sums()),
       reduced_(static_cast<std::size_t>(layout_.num_units())) {

@@ -16,9 +16,14 @@ struct ContextParallelOptions {
   std::int64_t verify_replicas = 50;  // every k steps all ranks compare a hash of their parameters; 0 = never
 };
 
-/// What the exchange holds, and what a step of it sends.
-void plan_exchange(const RunShape& shape, const ContextParallelOptions& options, MemoryPlan& plan);
-void plan_exchange_messages(const RunShape& shape, const ContextParallelOptions& options, CommPlan& plan);
+/// What the exchange holds of a rank with so many heads, and what a step of it sends for blocks first to
+/// last.
+void plan_exchange(const RunShape& shape, const ContextParallelOptions& options, std::int64_t heads,
+                   MemoryPlan& plan);
+void plan_exchange_messages(const RunShape& shape, const ContextParallelOptions& options, std::int64_t heads,
+                            int first, int last, CommPlan& plan);
+/// Tokens and targets of so many of a rank's micro-batches.
+Buffer own_tokens_of(const RunShape& shape, std::int64_t micro_batches);
 
 class ContextParallelPlans final : public PlansWith<ContextParallelPlans, ContextParallelOptions> {
  public:

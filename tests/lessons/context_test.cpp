@@ -100,9 +100,10 @@ TEST(ContextParallel, RefusesRowsThatChunksDoNotDivide) {
   w.batch.sequence = 21;
   const RunShape shape =
       test::shape_for(w, 3, 0, CommBackend::local, Mesh(WorldSize(3), {{Axis::context, 3}}));
-  EXPECT_EQ(test::input_error([&] { (void)ContextParallelPlans({}).memory_plan(shape); }),
-            "64 batch.sequence: 21 tokens a row cannot be cut into 6 chunks for 3 context ranks | --set "
-            "batch.sequence=18, or --set parts=contiguous");
+  EXPECT_EQ(
+      test::input_error([&] { (void)ContextParallelPlans(ContextParallelOptions{}).memory_plan(shape); }),
+      "64 batch.sequence: 21 tokens a row cannot be cut into 6 chunks for 3 context ranks | --set "
+      "batch.sequence=18, or --set parts=contiguous");
   EXPECT_NO_THROW((void)ContextParallelPlans({.parts = Parts::contiguous}).memory_plan(shape));
 }
 
