@@ -13,6 +13,7 @@
 #include "08_weight_versions/weight_versions_plan.h"
 #include "10_tensor_parallel/tensor_parallel_plan.h"
 #include "11_combined/combined_plan.h"
+#include "12_context_parallel/context_parallel_plan.h"
 #include "reference/reference_plan.h"
 
 namespace sc {
@@ -52,7 +53,11 @@ std::vector<Listed> all_lessons() {
            "tensor parallel",
            std::make_shared<TensorParallelPlans>(),
            {{"lanes=2"}, {"lanes=2", "gathered=kept"}}},
-          {"11_combined", "combined", std::make_shared<CombinedPlans>()}};
+          {"11_combined", "combined", std::make_shared<CombinedPlans>()},
+          {"12_context_parallel",
+           "context parallel",
+           std::make_shared<ContextParallelPlans>(),
+           {{"exchange=gather"}}}};
 }
 
 StrategyPlans with(const Listed& lesson, const Settings& settings) {

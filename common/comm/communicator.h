@@ -64,8 +64,8 @@ class TicketState {
   }
 };
 
-/// The receipt of one operation. Move-only. Between issue and wait() nobody may read or write the operation's
-/// tensors.
+/// The receipt of one operation. Move-only. Between issue and wait() nobody may write the operation's
+/// tensors, or read those that it writes.
 class Ticket {
  public:
   Ticket() = default;  // an operation that has already been waited for

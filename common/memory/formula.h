@@ -32,11 +32,13 @@ inline constexpr std::array kFormulaSymbols = {
     // Symbols of the model and the batch.
     FormulaSymbol{"L", "blocks of the model"},
     FormulaSymbol{"d", "width"},
+    FormulaSymbol{"H", "heads of attention"},
     FormulaSymbol{"V", "vocabulary as stored"},
     FormulaSymbol{"B", "rows of a micro-batch"},
     FormulaSymbol{"T", "tokens of a row"},
     FormulaSymbol{"M", "micro-batches of a rank in a step"},
     FormulaSymbol{"M_eval", "micro-batches of a rank in an evaluation, where those are more"},
+    FormulaSymbol{"c", "context ranks, which share the tokens of a row"},
     // Symbols of one tensor rank.
     FormulaSymbol{"t", "tensor ranks"},
     FormulaSymbol{"n", "tokens of a micro-batch that are its own: B T/t, or with tokens=whole B T"},

@@ -24,13 +24,21 @@ Gpt::Gpt(const RunShape& run, const ParamLayout& layout)
 }
 
 void Gpt::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const {
-  ops_->embed(tokens, view(0, params0, kWte), view(0, params0, kWpe), x_out);
+  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
+    at::Tensor x = part(x_out, rows);
+    ops_->embed(part(tokens, rows), view(0, params0, kWte), part(view(0, params0, kWpe), positions), x);
+  });
 }
 
 void Gpt::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, const UnitTensors& grads0,
                          Write wte, Write wpe) const {
   at::Tensor grad_wte = view(0, grads0, kWte), grad_wpe = view(0, grads0, kWpe);
-  ops_->embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
+  wpe = begin_positions(grad_wpe, wpe);
+  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
+    at::Tensor of_positions = part(grad_wpe, positions);
+    ops_->embed_backward(part(tokens, rows), part(grad_x, rows), grad_wte,
+                         rows.begin == 0 ? wte : Write::accumulate, of_positions, wpe);
+  });
 }
 
 BlockSaved& Gpt::used(BlockSaved& saved, Workspace& ws) const {
@@ -56,7 +64,7 @@ void Gpt::second_product(int unit, Half half, const UnitTensors& params, const a
 void Gpt::forward_to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const {
   norm(unit, Half::attention, params, s);
   first_product(unit, Half::attention, params, s.norm(Half::attention).rows.all, s, gelu);
-  attend(s);
+  attend(unit, s);
   second_product(unit, Half::attention, params, s.att, s.x, s.mid);
   norm(unit, Half::mlp, params, s);
   first_product(unit, Half::mlp, params, s.norm(Half::mlp).rows.all, s, gelu);

@@ -61,6 +61,12 @@ at::Tensor GptHalves::packed(const at::Tensor& qkv) const {
   return qkv.view({sizes_.B, sizes_.T, 3, sizes_.heads, layout_.config().head_dim()});
 }
 
+Write GptHalves::begin_positions(at::Tensor& grad_wpe, Write write) const {
+  if (sizes_.starts.size() == 1 && sizes_.starts[0] == 0) return write;
+  if (write == Write::overwrite) grad_wpe.zero_();
+  return Write::accumulate;
+}
+
 // --- forward -----------------------------------------------------------------------------------------------
 
 void GptHalves::norm(int unit, Half half, const UnitTensors& params, BlockSaved& saved) const {
@@ -81,28 +87,44 @@ void GptHalves::first_product(int unit, Half half, const UnitTensors& params, co
   ops_->linear(norms, first, bias, saved.qkv);
 }
 
-void GptHalves::attend(BlockSaved& saved) const {
+void GptHalves::attend(int unit, BlockSaved& saved) const {
+  if (attention_ != nullptr) return attention_->forward(unit, saved);
   at::Tensor att = by_head(saved.att);
-  ops_->attention(packed(saved.qkv), att, saved.lse);
+  ops_->attention(unpacked(packed(saved.qkv)), /*causal=*/true, att, saved.lse);
 }
 
 // --- backward ----------------------------------------------------------------------------------------------
 
 void GptHalves::backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                                  const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const {
-  const HalfTensors t = tensors_of(half);
-  const at::Tensor second = view(unit, params, t.second_weight);
+  backward_of_second(unit, half, params, gradient, left);
+  if (half == Half::attention) attend_backward(unit, saved, left);
+  backward_of_first(unit, half, params, saved, left, partial);
+}
+
+void GptHalves::backward_of_second(int unit, Half half, const UnitTensors& params, const at::Tensor& gradient,
+                                   BlockGrads& left) const {
+  ops_->matmul_backward_input(gradient, view(unit, params, tensors_of(half).second_weight),
+                              half == Half::attention ? left.att : left.fc);
+}
+
+void GptHalves::attend_backward(int unit, const BlockSaved& saved, BlockGrads& left) const {
+  if (attention_ != nullptr) return attention_->backward(unit, saved, left);
+  QueriesKeysValues grads = unpacked(packed(left.qkv));
+  ops_->attention_backward(by_head(left.att), unpacked(packed(saved.qkv)), /*causal=*/true,
+                           by_head(saved.att), saved.lse, grads);
+}
+
+void GptHalves::backward_of_first(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
+                                  BlockGrads& left, at::Tensor& partial) const {
   BlockVectors vectors(left.vectors, sizes_);
   if (half == Half::attention) {
-    at::Tensor grad_qkv = packed(left.qkv);
-    ops_->matmul_backward_input(gradient, second, left.att);
-    ops_->attention_backward(by_head(left.att), packed(saved.qkv), by_head(saved.att), saved.lse, grad_qkv,
-                             vectors[kQkvBias]);
+    ops_->column_sums(left.qkv, vectors[kQkvBias]);
   } else {
-    ops_->matmul_backward_input(gradient, second, left.fc);
     ops_->gelu_backward(left.fc, saved.fc, vectors[kFcBias]);
   }
-  ops_->matmul_backward_input(left.of_first(half), view(unit, params, t.first_weight), partial);
+  ops_->matmul_backward_input(left.of_first(half), view(unit, params, tensors_of(half).first_weight),
+                              partial);
 }
 
 void GptHalves::second_weights(int unit, Half half, const BlockSaved& saved, const at::Tensor& gelu,

@@ -4,11 +4,12 @@
 //           GELU, eps 1e-5, no dropout.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
 #include "common/memory/plan.h"
-#include "common/model/block_buffers.h"
+#include "common/model/attention.h"
 #include "common/model/ops.h"
 #include "common/model/part_plan.h"
 
@@ -28,14 +29,23 @@ class GptHalves {
   ///   gelu  [N, m] receives GELU's output (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      BlockSaved& saved, at::Tensor& gelu) const;
-  /// Attention, from saved.qkv to saved.att: the only place where tokens interact.
-  void attend(BlockSaved& saved) const;
+  /// From saved.qkv to saved.att and lse, and from left.att to left.qkv: by this model's own operations, or
+  /// by the attention that use() has handed in, which outlives this.
+  void attend(int unit, BlockSaved& saved) const;
+  void attend_backward(int unit, const BlockSaved& saved, BlockGrads& left) const;
+  void use(Attention& attention) { attention_ = &attention; }
   void gelu_again(const BlockSaved& saved, at::Tensor& gelu) const { ops_->gelu(saved.fc, gelu); }
 
   /// From `gradient` [N, d], that of the second matrix's result, to `partial` [N, d], that of the norm's
   /// output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                         const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const;
+  /// The same in two, between which attention's half has its attend_backward: to what the second matrix read,
+  /// left.att or left.fc, and on to the norm's output.
+  void backward_of_second(int unit, Half half, const UnitTensors& params, const at::Tensor& gradient,
+                          BlockGrads& left) const;
+  void backward_of_first(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
+                         BlockGrads& left, at::Tensor& partial) const;
   /// Weight gradients of the half's second matrix, and of its first.
   void second_weights(int unit, Half half, const BlockSaved& saved, const at::Tensor& gelu,
                       const at::Tensor& gradient, const UnitTensors& grads, Write write) const;
@@ -54,12 +64,30 @@ class GptHalves {
   [[nodiscard]] at::Tensor head_matrix(const UnitTensors& head_unit) const;
   /// The unit with the head's matrix: 0 if tied, otherwise L + 1.
   [[nodiscard]] int head_unit() const { return layout_.config().tied ? 0 : layout_.last_unit(); }
+  [[nodiscard]] const Ops& ops() const { return *ops_; }
   /// A named tensor inside a unit's vectors, in its shape.
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::string_view name) const;
   [[nodiscard]] const ParamLayout& layout() const { return layout_; }
   [[nodiscard]] const PartSizes& sizes() const { return sizes_; }
 
  protected:
+  /// f(elements of `run`, where they are in what begins where they do, positions): `run` of `all` rows or
+  /// tokens in pieces, none of which goes from one of PartSizes::starts into the next.
+  template <class F>
+  void for_each_start(std::int64_t all, Range run, const F& f) const {
+    const auto starts = static_cast<std::int64_t>(sizes_.starts.size());
+    for (std::int64_t i = 0; i < starts; ++i) {
+      const std::int64_t begin = i * all / starts, end = (i + 1) * all / starts,
+                         start = sizes_.starts[static_cast<std::size_t>(i)];
+      const Range piece{std::max(begin, run.begin), std::min(end, run.end)};
+      if (piece.size() <= 0) continue;
+      f(Range{piece.begin - run.begin, piece.end - run.begin}, Range{piece.begin - begin, piece.end - begin},
+        Range{start, layout_.config().context});
+    }
+  }
+  static at::Tensor part(const at::Tensor& of, Range rows) { return of.narrow(0, rows.begin, rows.size()); }
+  /// How pieces write the gradient of positions, of which each has some.
+  [[nodiscard]] Write begin_positions(at::Tensor& grad_wpe, Write write) const;
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::size_t index) const;
   /// Where a half's norm stores the sums of its backward: those of its own parameters, and of the second
   /// matrix's bias, which was added to the tensor whose gradient is `residual`.
@@ -75,6 +103,7 @@ class GptHalves {
   std::shared_ptr<const Ops> ops_;
 
  private:
+  Attention* attention_ = nullptr;                               // null: this model's own
   [[nodiscard]] at::Tensor by_head(const at::Tensor& t) const;   // [B, T, h, D]
   [[nodiscard]] at::Tensor packed(const at::Tensor& qkv) const;  // [B, T, 3, h, D]
 };

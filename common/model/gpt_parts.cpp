@@ -11,7 +11,10 @@ void GptParts::embed(const UnitTensors& params0, const at::Tensor& tokens, at::T
 }
 
 void GptParts::positions(const UnitTensors& params0, const at::Tensor& sum, at::Tensor& x) const {
-  ops_->add_positions(sum, view(0, params0, kWpe), sizes_.tokens, sizes_.T, x);
+  for_each_start(sizes_.N, sizes_.tokens, [&](Range here, Range of_start, Range positions) {
+    at::Tensor x_here = part(x, here);
+    ops_->add_positions(part(sum, here), part(view(0, params0, kWpe), positions), of_start, sizes_.T, x_here);
+  });
 }
 
 void GptParts::embed_backward(const at::Tensor& tokens, const at::Tensor& gradient, const UnitTensors& grads0,
@@ -22,7 +25,11 @@ void GptParts::embed_backward(const at::Tensor& tokens, const at::Tensor& gradie
 
 void GptParts::positions_backward(const at::Tensor& rows, const UnitTensors& grads0, Write write) const {
   at::Tensor wpe = view(0, grads0, kWpe);
-  ops_->positions_backward(rows, sizes_.tokens, sizes_.T, wpe, write);
+  write = begin_positions(wpe, write);
+  for_each_start(sizes_.N, sizes_.tokens, [&](Range here, Range of_start, Range positions) {
+    at::Tensor of_positions = part(wpe, positions);
+    ops_->positions_backward(part(rows, here), of_start, sizes_.T, of_positions, write);
+  });
 }
 
 // --- a block's halves --------------------------------------------------------------------------------------
@@ -31,7 +38,7 @@ void GptParts::second_product(int unit, Half half, const UnitTensors& params, Bl
                               const at::Tensor& gelu, at::Tensor& partial) const {
   const at::Tensor second = view(unit, params, tensors_of(half).second_weight);
   if (half == Half::mlp) return ops_->matmul(gelu, second, partial);
-  attend(saved);
+  attend(unit, saved);
   ops_->matmul(saved.att, second, partial);
 }
 

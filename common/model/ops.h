@@ -40,6 +40,16 @@ struct AddNorm {
   at::Tensor y, mean, rstd;      // outputs: [n, d], and twice [n] fp32
 };
 
+/// What attention reads, or their gradients: views, of which a token's heads lie without a gap, [H, D].
+struct QueriesKeysValues {
+  at::Tensor q;     // [B, T, H, D]
+  at::Tensor k, v;  // [B, S, H, D], one like the other
+};
+/// Of a packed matrix [B, T, 3, H, D].
+inline QueriesKeysValues unpacked(const at::Tensor& qkv) {
+  return {qkv.select(2, 0), qkv.select(2, 1), qkv.select(2, 2)};
+}
+
 /// One implementation for one device. Stateless for callers; functions may run on several threads at once.
 class Ops {
  public:
@@ -91,12 +101,21 @@ class Ops {
                                    const at::Tensor& residual, at::Tensor& grad_x,
                                    LayerNormSums& sums) const = 0;
 
-  /// Causal attention with scale 1/sqrt(D). qkv [B, T, 3, H, D] packed, out [B, T, H, D], lse [B, H, T] fp32
-  /// (log of each row's sum of exponentials).
-  virtual void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const = 0;
-  /// grad_qkv is packed like qkv; sums [3 H D] are its column sums.
-  virtual void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const = 0;
+  /// Attention, scale 1/sqrt(D). out [B, T, H, D], lse [B, H, T] fp32 (log of each row's sum of
+  /// exponentials).
+  ///   causal  S = T, and a token sees the keys up to its own; otherwise all
+  virtual void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out,
+                         at::Tensor& lse) const = 0;
+  /// out and lse may be of more keys than these, of which the gradients are then summands.
+  virtual void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                                  const at::Tensor& out, const at::Tensor& lse,
+                                  QueriesKeysValues& grads) const = 0;
+
+  /// A softmax over some keys joins the one over others: sum [B, T, H, D] and lse_of_sum [B, H, T], both
+  /// fp32, become what attention over all of them would give. overwrite: there are no others.
+  ///   out, lse  as attention leaves them
+  virtual void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum,
+                               at::Tensor& lse_of_sum, Write write) const = 0;
 
   /// Adds the rows' cross entropy (nats) to loss_sum, and the number of targets >= 0 to tokens, both [] fp64.
   ///   logits  [n, V_pad], of which the first `vocab` columns count. If `scale` ([] fp32) is defined, they

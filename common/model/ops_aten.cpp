@@ -7,6 +7,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
@@ -28,14 +29,15 @@ constexpr double kLayerNormEps = 1e-5;
 // type in backward.
 at::ScalarType statistics_type(const at::Tensor& x) { return x.is_cpu() ? x.scalar_type() : at::kFloat; }
 
-double attention_scale(const at::Tensor& qkv) { return 1.0 / std::sqrt(static_cast<double>(qkv.size(4))); }
+double attention_scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(3))); }
 
-// [B, H, T, T] scaled scores in fp32, with the future at minus infinity.
-at::Tensor causal_scores(const at::Tensor& qkv) {
+// [B, H, T, S] scaled scores in fp32, causal ones with the future at minus infinity.
+at::Tensor scores_of(const QueriesKeysValues& in, bool causal) {
   at::Tensor scores =
-      at::matmul(heads_of(qkv, 0).to(at::kFloat), heads_of(qkv, 1).to(at::kFloat).transpose(2, 3));
-  scores.mul_(attention_scale(qkv));
-  const std::int64_t t = qkv.size(1);
+      at::matmul(by_heads(in.q).to(at::kFloat), by_heads(in.k).to(at::kFloat).transpose(2, 3));
+  scores.mul_(attention_scale(in.q));
+  if (!causal) return scores;
+  const std::int64_t t = in.q.size(1);
   const at::Tensor future = at::ones({t, t}, scores.options().dtype(at::kBool)).triu_(1);
   return scores.masked_fill_(future, -std::numeric_limits<float>::infinity());
 }
@@ -152,28 +154,42 @@ void AtenOps::layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x,
   if (sums.grad_x.defined()) column_sums(grad_x, sums.grad_x);
 }
 
-void AtenOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
-  const at::Tensor scores = causal_scores(qkv);
+void AtenOps::attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const {
+  const at::Tensor scores = scores_of(in, causal);
   const at::Tensor row = scores.logsumexp(at::IntArrayRef{-1});
   lse.copy_(row);
   const at::Tensor p = (scores - row.unsqueeze(-1)).exp_();
-  out.copy_(at::matmul(p, heads_of(qkv, 2).to(at::kFloat)).transpose(1, 2));
+  out.copy_(by_heads(at::matmul(p, by_heads(in.v).to(at::kFloat))));
 }
 
 // With p = exp(scores - lse): dv = p^T do, ds = p (do v^T - rowsum(do * out)) scale, dq = ds k, dk = ds^T q.
-void AtenOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                 const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  const at::Tensor p = (causal_scores(qkv) - lse.unsqueeze(-1)).exp_();
-  const at::Tensor g = grad_out.transpose(1, 2).to(at::kFloat);
-  heads_of(grad_qkv, 2).copy_(at::matmul(p.transpose(2, 3), g));
-  const at::Tensor dot = (g * out.transpose(1, 2)).sum(at::IntArrayRef{-1}, /*keepdim=*/true);
-  const at::Tensor ds = at::matmul(g, heads_of(qkv, 2).to(at::kFloat).transpose(2, 3))
+void AtenOps::attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                                 const at::Tensor& out, const at::Tensor& lse,
+                                 QueriesKeysValues& grads) const {
+  const at::Tensor p = (scores_of(in, causal) - lse.unsqueeze(-1)).exp_();
+  const at::Tensor g = by_heads(grad_out).to(at::kFloat);
+  by_heads(grads.v).copy_(at::matmul(p.transpose(2, 3), g));
+  const at::Tensor dot = (g * by_heads(out)).sum(at::IntArrayRef{-1}, /*keepdim=*/true);
+  const at::Tensor ds = at::matmul(g, by_heads(in.v).to(at::kFloat).transpose(2, 3))
                             .sub_(dot)
                             .mul_(p)
-                            .mul_(attention_scale(qkv));
-  heads_of(grad_qkv, 0).copy_(at::matmul(ds, heads_of(qkv, 1).to(at::kFloat)));
-  heads_of(grad_qkv, 1).copy_(at::matmul(ds.transpose(2, 3), heads_of(qkv, 0).to(at::kFloat)));
-  column_sums(packed_rows(grad_qkv), sums);
+                            .mul_(attention_scale(in.q));
+  by_heads(grads.q).copy_(at::matmul(ds, by_heads(in.k).to(at::kFloat)));
+  by_heads(grads.k).copy_(at::matmul(ds.transpose(2, 3), by_heads(in.q).to(at::kFloat)));
+}
+
+// log(exp(a) + exp(b)) by the larger of the two, so that neither is infinite.
+void AtenOps::merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum,
+                              at::Tensor& lse_of_sum, Write write) const {
+  if (write == Write::overwrite) {
+    sum.copy_(out);
+    lse_of_sum.copy_(lse);
+    return;
+  }
+  const at::Tensor both = at::logaddexp(lse_of_sum, lse);
+  const auto weight = [&](const at::Tensor& of) { return (of - both).exp_().transpose(1, 2).unsqueeze(-1); };
+  sum.mul_(weight(lse_of_sum)).add_(out * weight(lse));
+  lse_of_sum.copy_(both);
 }
 
 void AtenOps::cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,

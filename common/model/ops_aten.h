@@ -5,10 +5,8 @@
 
 namespace sc {
 
-/// qkv [B, T, 3, H, D] as rows [B T, 3 H D].
-inline at::Tensor packed_rows(const at::Tensor& qkv) { return qkv.view({qkv.size(0) * qkv.size(1), -1}); }
-/// The i-th of q, k, v in qkv [B, T, 3, H, D], as [B, H, T, D].
-inline at::Tensor heads_of(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
+/// [B, T, H, D] as [B, H, T, D], and back.
+inline at::Tensor by_heads(const at::Tensor& t) { return t.transpose(1, 2); }
 
 class AtenOps : public Ops {
  public:
@@ -35,9 +33,12 @@ class AtenOps : public Ops {
   void layer_norm_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& mean,
                            const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual,
                            at::Tensor& grad_x, LayerNormSums& sums) const override;
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
+  void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override;
+  void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                          const at::Tensor& out, const at::Tensor& lse,
+                          QueriesKeysValues& grads) const override;
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
+                       Write write) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 

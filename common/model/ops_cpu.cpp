@@ -22,24 +22,22 @@ void in_pieces(std::int64_t n, const F& f) {
 
 class CpuOps final : public AtenOps {
  public:
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
+  void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override {
     const auto [out_new, lse_new] = at::_scaled_dot_product_flash_attention_for_cpu(
-        heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), /*dropout_p=*/0.0, /*is_causal=*/true);
-    out.copy_(out_new.transpose(1, 2));
+        by_heads(in.q), by_heads(in.k), by_heads(in.v), /*dropout_p=*/0.0, causal);
+    out.copy_(by_heads(out_new));
     lse.copy_(lse_new);
   }
 
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
+  void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                          const at::Tensor& out, const at::Tensor& lse,
+                          QueriesKeysValues& grads) const override {
     const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        grad_out.transpose(1, 2), heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), out.transpose(1, 2),
-        lse,
-        /*dropout_p=*/0.0,
-        /*is_causal=*/true);
-    heads_of(grad_qkv, 0).copy_(gq);
-    heads_of(grad_qkv, 1).copy_(gk);
-    heads_of(grad_qkv, 2).copy_(gv);
-    column_sums(packed_rows(grad_qkv), sums);
+        by_heads(grad_out), by_heads(in.q), by_heads(in.k), by_heads(in.v), by_heads(out), lse,
+        /*dropout_p=*/0.0, causal);
+    by_heads(grads.q).copy_(gq);
+    by_heads(grads.k).copy_(gk);
+    by_heads(grads.v).copy_(gv);
   }
 
   void gelu(const at::Tensor& pre, at::Tensor& y) const override {

@@ -9,17 +9,16 @@
 
 namespace sc {
 
-bool CudnnOps::uses_cudnn(const at::Tensor& qkv) const {
-  return cudnn_ && qkv.is_cuda() && attention_uses_cudnn(qkv.scalar_type(), qkv.size(1), qkv.size(4));
+bool CudnnOps::uses_cudnn(const QueriesKeysValues& in) const {
+  return cudnn_ && in.q.is_cuda() && attention_uses_cudnn(in.q.scalar_type(), in.q.size(1), in.q.size(3));
 }
 
-void CudnnOps::attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const {
-  if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
+void CudnnOps::attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const {
+  if (!uses_cudnn(in)) return AtenOps::attention(in, causal, out, lse);
   const auto results = at::_scaled_dot_product_cudnn_attention(
-      heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), /*attn_bias=*/std::nullopt,
-      /*compute_log_sumexp=*/true,
-      /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false);
-  out.copy_(std::get<0>(results).transpose(1, 2));
+      by_heads(in.q), by_heads(in.k), by_heads(in.v), /*attn_bias=*/std::nullopt,
+      /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, causal, /*return_debug_mask=*/false);
+  out.copy_(by_heads(std::get<0>(results)));
   lse.copy_(std::get<1>(results).view(lse.sizes()));
 }
 
@@ -28,21 +27,18 @@ const at::Tensor& CudnnOps::no_seed(const at::Tensor& like) const {
   return seed_;
 }
 
-void CudnnOps::attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                                  const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const {
-  if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
-  const at::Tensor& seed = no_seed(qkv);
-  const std::int64_t t = qkv.size(1);
+void CudnnOps::attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                                  const at::Tensor& out, const at::Tensor& lse,
+                                  QueriesKeysValues& grads) const {
+  if (!uses_cudnn(in)) return AtenOps::attention_backward(grad_out, in, causal, out, lse, grads);
+  const at::Tensor& seed = no_seed(in.q);
   const auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
-      grad_out.transpose(1, 2), heads_of(qkv, 0), heads_of(qkv, 1), heads_of(qkv, 2), out.transpose(1, 2),
-      lse.unsqueeze(-1), seed, seed,
-      /*attn_bias=*/at::Tensor(), /*cum_seq_q=*/at::Tensor(), /*cum_seq_k=*/at::Tensor(), t, t,
-      /*dropout_p=*/0.0,
-      /*is_causal=*/true);
-  heads_of(grad_qkv, 0).copy_(q);
-  heads_of(grad_qkv, 1).copy_(k);
-  heads_of(grad_qkv, 2).copy_(v);
-  column_sums(packed_rows(grad_qkv), sums);
+      by_heads(grad_out), by_heads(in.q), by_heads(in.k), by_heads(in.v), by_heads(out), lse.unsqueeze(-1),
+      seed, seed, /*attn_bias=*/at::Tensor(), /*cum_seq_q=*/at::Tensor(), /*cum_seq_k=*/at::Tensor(),
+      in.q.size(1), in.k.size(1), /*dropout_p=*/0.0, causal);
+  by_heads(grads.q).copy_(q);
+  by_heads(grads.k).copy_(k);
+  by_heads(grads.v).copy_(v);
 }
 
 }  // namespace sc

@@ -16,12 +16,13 @@ class CudnnOps : public AtenOps {
  public:
   /// With `cudnn` false attention is always the reference's.
   explicit CudnnOps(bool cudnn) : cudnn_(cudnn) {}
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override;
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override;
+  void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override;
+  void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                          const at::Tensor& out, const at::Tensor& lse,
+                          QueriesKeysValues& grads) const override;
 
  protected:
-  [[nodiscard]] bool uses_cudnn(const at::Tensor& qkv) const;
+  [[nodiscard]] bool uses_cudnn(const QueriesKeysValues& in) const;
 
  private:
   // Dropout's random state, [] int64 0, which the operation requires although there is no dropout.

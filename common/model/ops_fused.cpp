@@ -47,8 +47,19 @@ const void* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() 
 const float* floats(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 float* sums_of(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
-fused::AttentionShape shape_of(const at::Tensor& qkv) {
-  return {from_aten(qkv.scalar_type()), qkv.size(0), qkv.size(1), qkv.size(3), qkv.size(4)};
+// grads: where they go; of a forward pass, as what they are gradients of.
+fused::AttentionShape shape_of(const QueriesKeysValues& in, bool causal, const QueriesKeysValues& grads) {
+  return {.dtype = from_aten(in.q.scalar_type()),
+          .batch = in.q.size(0),
+          .queries = in.q.size(1),
+          .keys = in.k.size(1),
+          .heads = in.q.size(2),
+          .head = in.q.size(3),
+          .q_row = in.q.stride(1),
+          .kv_row = in.k.stride(1),
+          .grad_q_row = grads.q.stride(1),
+          .grad_kv_row = grads.k.stride(1),
+          .causal = causal};
 }
 
 class FusedOps final : public CudnnOps {
@@ -256,27 +267,30 @@ class FusedOps final : public CudnnOps {
     fused::layer_norm_backward(op, stream_scratch(fused::layer_norm_backward_scratch_bytes(width)), stream());
   }
 
-  // cuDNN works on the packed operands, without new tensors and copies.
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
-    if (!uses_cudnn(qkv)) return AtenOps::attention(qkv, out, lse);
-    const fused::AttentionShape shape = shape_of(qkv);
-    attention_.forward(shape, qkv.const_data_ptr(), out.mutable_data_ptr(), sums_of(lse),
-                       stream_scratch(attention_.workspace_bytes(shape)), stream());
+  // cuDNN on the operands where they lie: no fresh tensors, no copies.
+  void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override {
+    if (!uses_cudnn(in)) return AtenOps::attention(in, causal, out, lse);
+    const fused::AttentionShape shape = shape_of(in, causal, in);
+    attention_.forward(
+        shape, {.q = in.q.const_data_ptr(), .k = in.k.const_data_ptr(), .v = in.v.const_data_ptr()},
+        out.mutable_data_ptr(), sums_of(lse), stream_scratch(attention_.workspace_bytes(shape)), stream());
   }
 
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
-    if (!uses_cudnn(qkv)) return AtenOps::attention_backward(grad_out, qkv, out, lse, grad_qkv, sums);
-    const fused::AttentionShape shape = shape_of(qkv);
-    attention_.backward(shape,
-                        {.grad_out = grad_out.const_data_ptr(),
-                         .qkv = qkv.const_data_ptr(),
-                         .out = out.const_data_ptr(),
-                         .lse = floats(lse),
-                         .grad_qkv = grad_qkv.mutable_data_ptr()},
-                        stream_scratch(attention_.workspace_bytes(shape)), stream());
-    const ProfiledOp op("column sums", {0, static_cast<double>(grad_qkv.nbytes())});
-    column_sums(packed_rows(grad_qkv), sums);
+  void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                          const at::Tensor& out, const at::Tensor& lse,
+                          QueriesKeysValues& grads) const override {
+    if (!uses_cudnn(in)) return AtenOps::attention_backward(grad_out, in, causal, out, lse, grads);
+    const fused::AttentionShape shape = shape_of(in, causal, grads);
+    attention_.backward(
+        shape,
+        {.in = {.q = in.q.const_data_ptr(), .k = in.k.const_data_ptr(), .v = in.v.const_data_ptr()},
+         .grad_out = grad_out.const_data_ptr(),
+         .out = out.const_data_ptr(),
+         .lse = floats(lse),
+         .grad_q = grads.q.mutable_data_ptr(),
+         .grad_k = grads.k.mutable_data_ptr(),
+         .grad_v = grads.v.mutable_data_ptr()},
+        stream_scratch(attention_.workspace_bytes(shape)), stream());
   }
 
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
@@ -343,7 +357,8 @@ bool cudnn_lacks_attention(const RunShape& run) {
   const DType dtype = run.workload.precision.dtype;
   if (!attention_uses_cudnn(to_aten(dtype), batch.sequence, model.head_dim())) return false;
   return !fused::Attention(run.ops == OpsBackend::deterministic)
-              .has({dtype, batch.micro, batch.sequence, model.heads, model.head_dim()});
+              .has(fused::AttentionShape::packed(dtype, batch.micro, batch.sequence, model.heads,
+                                                 model.head_dim()));
 }
 
 }  // namespace sc

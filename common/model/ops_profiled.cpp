@@ -16,8 +16,10 @@ OpCost product(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 // The cost of y [N, out] from x [N, in].
 OpCost product(const at::Tensor& y, const at::Tensor& x) { return product(y.size(0), y.size(1), x.size(1)); }
-// The FLOPs of two products over [T, T], of which half is needed; qkv [B, T, 3, H, D].
-double causal(const at::Tensor& qkv) { return 2.0 / 3.0 * count(qkv) * static_cast<double>(qkv.size(1)); }
+// Two products over [T, S], half of each if they are causal.
+double flops_of(const QueriesKeysValues& in, bool causal) {
+  return (causal ? 2.0 : 4.0) * count(in.q) * static_cast<double>(in.k.size(1));
+}
 
 class ProfiledOps final : public Ops {
  public:
@@ -80,13 +82,19 @@ class ProfiledOps final : public Ops {
     profiled("LayerNorm backward", {0, (residual.defined() ? 4 : 3) * size(x)}, &Ops::layer_norm_backward,
              grad_y, x, mean, rstd, weight, residual, grad_x, sums);
   }
-  void attention(const at::Tensor& qkv, at::Tensor& out, at::Tensor& lse) const override {
-    profiled("attention", {causal(qkv), 0}, &Ops::attention, qkv, out, lse);
+  void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override {
+    profiled("attention", {flops_of(in, causal), 0}, &Ops::attention, in, causal, out, lse);
   }
-  void attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const at::Tensor& out,
-                          const at::Tensor& lse, at::Tensor& grad_qkv, at::Tensor& sums) const override {
-    profiled("attention backward", {2.5 * causal(qkv), 0}, &Ops::attention_backward, grad_out, qkv, out, lse,
-             grad_qkv, sums);
+  void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
+                          const at::Tensor& out, const at::Tensor& lse,
+                          QueriesKeysValues& grads) const override {
+    profiled("attention backward", {2.5 * flops_of(in, causal), 0}, &Ops::attention_backward, grad_out, in,
+             causal, out, lse, grads);
+  }
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
+                       Write write) const override {
+    profiled("attention, merged", {0, size(out) + 2 * size(sum)}, &Ops::merge_attention, out, lse, sum,
+             lse_of_sum, write);
   }
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {

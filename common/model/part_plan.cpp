@@ -30,7 +30,8 @@ PartSizes::PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare 
       vocab(layout.vocab_rows()),
       chunk(std::min(run.workload.head_chunk, N)),
       ranks(layout.cut().ranks),
-      e(size_of(run.workload.precision.dtype)) {
+      e(size_of(run.workload.precision.dtype)),
+      starts(run.starts) {
   if (share == TokenShare::whole || N % ranks == 0) return;
   std::int64_t rows = B + 1;
   while (rows * T % ranks != 0) ++rows;

@@ -1,6 +1,8 @@
 // The part of a micro-batch and of the model's sizes that one device or one tensor rank has. No torch.
 #pragma once
 
+#include <vector>
+
 #include "common/base/range.h"
 #include "common/memory/plan.h"
 #include "common/model/param_layout.h"
@@ -21,13 +23,14 @@ struct PartSizes {
   explicit PartSizes(const RunShape& run);  // for one device
 
   std::int64_t B, T, N, d;
-  Range tokens;             // this rank's own tokens out of N
-  std::int64_t heads, att;  // its heads, and their elements per token: att = heads x head_dim
-  std::int64_t hidden;      // its columns of the MLP
-  Range vocab;              // its rows of the padded vocabulary
-  std::int64_t chunk;       // rows of logits at a time
-  std::int64_t ranks;       // the number of tensor ranks
-  std::int64_t e;           // bytes of an element of the workload's dtype
+  Range tokens;                      // this rank's own tokens out of N
+  std::int64_t heads, att;           // its heads, and their elements per token: att = heads x head_dim
+  std::int64_t hidden;               // its columns of the MLP
+  Range vocab;                       // its rows of the padded vocabulary
+  std::int64_t chunk;                // rows of logits at a time
+  std::int64_t ranks;                // the number of tensor ranks
+  std::int64_t e;                    // bytes of an element of the workload's dtype
+  std::vector<std::int64_t> starts;  // positions at which rows begin, each of as many rows, in this order
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
   /// Bytes of [N, d] in the workload's dtype.

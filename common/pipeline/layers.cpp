@@ -77,6 +77,7 @@ class GptLayers final : public Layers {
   [[nodiscard]] at::Tensor& gradient(int of_pool) override { return slab(share_.grad_slab(of_pool)); }
   [[nodiscard]] at::Tensor& sums() override { return buffers_.sums; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return last_grad_; }
+  [[nodiscard]] GptHalves& model() override { return gpt_; }
 
  private:
   [[nodiscard]] ActivationSet& set(const Slot& slot) {

@@ -53,6 +53,8 @@ class Layers {
   [[nodiscard]] virtual at::Tensor& sums() = 0;
   /// The gradient of the input of the block whose backward ran last.
   [[nodiscard]] virtual const at::Tensor& last_gradient() const = 0;
+  /// What the blocks are computed with; whoever attends otherwise is handed in there.
+  [[nodiscard]] virtual GptHalves& model() = 0;
 };
 
 /// Layers with whole matrices on one rank, for lessons 07 and 08. The buffers are those of

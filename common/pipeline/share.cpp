@@ -37,8 +37,9 @@ void refuse_on_gpus(const RunShape& shape, const StageOptions& options) {
 Share::Share(const RunShape& shape, const StageOptions& options, pipedream::Schedule proven, bool sharded)
     : schedule(std::move(proven)),
       stage(static_cast<int>(shape.at(Axis::stages))),
-      replica(static_cast<int>(shape.at(Axis::data))),
-      replicas(static_cast<int>(shape.mesh.size(Axis::data))),
+      replica(
+          static_cast<int>(shape.at(Axis::data) * shape.mesh.size(Axis::context) + shape.at(Axis::context))),
+      replicas(static_cast<int>(shape.mesh.size(Axis::data) * shape.mesh.size(Axis::context))),
       parts(cut_blocks(shape.workload, schedule.positions(), options.split, options.profile_in)),
       layout(shape.workload.model, WorldSize{replicas}, cut_of(shape)),
       first(stage == 0),

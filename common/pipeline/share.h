@@ -48,9 +48,9 @@ struct Share {
   /// The payload of a message: the output of a position's last block, or its gradient.
   [[nodiscard]] What what(const pipedream::Action& message) const;
 
-  pipedream::Schedule schedule;  // of one step
-  int stage = 0, replica = 0, replicas = 1;
-  std::vector<Part> parts;  // by position
+  pipedream::Schedule schedule;              // of one step
+  int stage = 0, replica = 0, replicas = 1;  // replicas: ranks of the data and the context axis
+  std::vector<Part> parts;                   // by position
   // The layout of the model, or of a tensor rank's part of it, padded for the replicas' slices.
   ParamLayout layout;
   bool first = false, last = false;  // among all stages

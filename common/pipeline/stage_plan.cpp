@@ -36,7 +36,7 @@ void plan_messages(const RunShape& shape, const Share& share, const std::vector<
 
 void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan) {
   const PrecisionConfig& precision = shape.workload.precision;
-  const RankSet data = shape.mesh.group(shape.rank, {Axis::data});
+  const RankSet data = shape.mesh.group(shape.rank, {Axis::data, Axis::context});
   const auto over_replicas = [&](int unit, std::int64_t elements) {
     const auto of = [&](CommKind kind, DType dtype, OpPurpose purpose) {
       plan.add({kind, dtype, Elements(elements), WorldSize{data.count}, data.stride}, {purpose, unit});

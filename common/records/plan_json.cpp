@@ -58,7 +58,9 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
                {"micro_batches", micro_batches_of(shape)},
                {"units", units_of(shape)},
                {"ranks", Json::array()}};
-  if (shape.mesh.size(Axis::tensor) > 1) json["tensor"] = shape.mesh.size(Axis::tensor);
+  for (const Axis axis : {Axis::context, Axis::tensor})
+    if (shape.mesh.size(axis) > 1)
+      json[std::string(kAxes[static_cast<std::size_t>(axis)].name)] = shape.mesh.size(axis);
   if (!notes.empty()) json["notes"] = notes;
   for (const RankPlan& plan : ranks) {
     Json bytes, operations = json_of(plan.operations, world);

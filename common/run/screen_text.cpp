@@ -60,12 +60,11 @@ std::string format_header(const AnyLesson& lesson, const RunShape& shape, const 
       fmt::format("  model {:.2f} M parameters, {} blocks      {} rows x {} tokens = {} x {} micro-batch{}",
                   parameters / 1e6, model.layers, batch.global, shape.workload.batch.sequence, batch.micro,
                   batch.accumulation, batch.accumulation == 1 ? "" : "es");
-  const bool shared =
-      shape.mesh.size(Axis::stages) > 1 || shape.mesh.size(Axis::tensor) > 1;  // a replica has several ranks
-  if (shape.mesh.size(Axis::stages) > 1)
-    text += " through " + counted(shape.mesh.size(Axis::stages), "stage");
-  if (shape.mesh.size(Axis::tensor) > 1)
-    text += " on " + counted(shape.mesh.size(Axis::tensor), "tensor rank");
+  const bool shared = shape.mesh.of_a_replica() > 1;  // a replica is several ranks
+  for (const AxisName& of : kAxes)
+    if (of.axis != Axis::data && shape.mesh.size(of.axis) > 1)
+      text += (of.axis == Axis::stages ? " through " : " on ") +
+              counted(shape.mesh.size(of.axis), std::string(of.one));
   if (!shared || batch.data_parallel > 1)
     text += " x " + counted(batch.data_parallel, shared ? "replica" : "rank");
   return text + "\n";

@@ -7,9 +7,19 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 
 }  // namespace
 
-Passes::Passes(const RunContext& context, const ParamLayout& layout)
+Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& own) {
+  const std::int64_t rows = batch.tokens.size(0);
+  for (std::size_t i = 0; i < sizes.starts.size(); ++i) {
+    const auto first = static_cast<std::int64_t>(i) * rows;
+    own.select(0, 0).narrow(0, first, rows).copy_(batch.tokens.narrow(1, sizes.starts[i], sizes.T));
+    own.select(0, 1).narrow(0, first, rows).copy_(batch.targets.narrow(1, sizes.starts[i], sizes.T));
+  }
+  return {own.select(0, 0), own.select(0, 1), batch.scale, batch.with_loss};
+}
+
+Passes::Passes(const RunContext& context, const RunShape& shape, const ParamLayout& layout)
     : timeline_(context.timeline),
-      gpt_(context.shape, layout),
+      gpt_(shape, layout),
       buffers_(gpt_, context.ledger, whole_model(layout.config())) {}
 
 void Passes::forward(int unit, const Batch& batch, const UnitTensors& params) {

@@ -9,11 +9,20 @@
 
 namespace sc {
 
+/// What a context rank has of a batch: of every row the tokens from its starts on, the first chunk of all
+/// rows first, copied to own [2, C B, m] (int64: tokens, targets). A chunk is a row of its own to all but
+/// attention and positions; the loss's divisor stays the global batch's.
+Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& own);
+
 /// `params` and `grads` are one unit's vectors, or as spans those of all units. The buffers are those of
 /// plan_activation_buffers. Each call is marked on the timeline; forward of unit 0 begins a micro-batch.
 class Passes {
  public:
-  Passes(const RunContext& context, const ParamLayout& layout);
+  Passes(const RunContext& context, const ParamLayout& layout) : Passes(context, context.shape, layout) {}
+  /// Of another batch than the run's: a context rank's part.
+  Passes(const RunContext& context, const RunShape& shape, const ParamLayout& layout);
+  /// It outlives this.
+  void use(Attention& attention) { gpt_.use(attention); }
 
   /// Unit 0 embeds the batch; units 1 to L are the blocks, in this order. The last unit computes in head().
   void forward(int unit, const Batch& batch, const UnitTensors& params);

@@ -191,6 +191,15 @@ LESSONS = (
         ("Several nodes: tensor groups inside", "one, stages or replicas across."),
         settings=("mesh=2x2x2",),
     ),
+    Lesson(
+        "12_context_parallel",
+        "ring attention",
+        "16 P",
+        ("less than", "1.02 A / c"),
+        (("", "4 P (c - 1) / c + 16 M L B T d (c - 1) / c", ""),),
+        ("attention, for keys that", "are still on their way"),
+        ("Rows so long that their activations", "do not fit: A / c, whatever the heads."),
+    ),
 )
 
 
@@ -218,8 +227,8 @@ def meaning(lesson, plan):
             "s": plan.fullest["rank"],
             "l": found["Pr"] // plan.block,
         }  # a stage between the ends: blocks alone
-    elif lesson.program.startswith("10"):
-        found["t"] = RANKS
+    elif lesson.program[:2] in ("10", "12"):
+        found["t" if lesson.program[:2] == "10" else "c"] = RANKS
     elif lesson.program.startswith("11"):
         S, D, t = map(int, lesson.settings[0].split("=")[1].split("x"))
         found |= {"S": S, "s": plan.fullest["rank"] // (D * t), "D": D, "t": t, "l": blocks_of(plan)}

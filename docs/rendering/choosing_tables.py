@@ -191,6 +191,10 @@ EVERY = {
         "a row's activations do not fit, or there are few rows; one node",
     ),
     "11_combined": ("each of these, each on its own link", "several nodes, and 04 does not fit in one"),
+    "12_context_parallel": (
+        "keys and values travel in every block; states are whole",
+        "a row's activations do not fit, and 10 has no more heads to divide",
+    ),
 }
 
 

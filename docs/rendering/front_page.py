@@ -187,6 +187,32 @@ def tensor_step():
     return step
 
 
+def context_step():
+    """Lesson 12: keys and values go round behind the attention to those that are here, in backward their gradients, too."""
+    step = Step()
+
+    def block(what, unit, length, sent):
+        for hop in range(RANKS):
+            arrives = step.message(sent) if hop + 1 < RANKS else 0.0
+            step.compute(what, unit, length / RANKS)
+            step.wait(arrives)
+
+    step.compute("forward", 0, FORWARD[0])
+    for unit in range(1, LAST):
+        block("forward", unit, BLOCK_FORWARD, SENT_TOKENS)
+    step.compute("forward", LAST, FORWARD[LAST])
+    step.compute("backward", LAST, BACKWARD[LAST])
+    step.send("all-reduce", LAST)
+    for unit in range(BLOCKS, 0, -1):
+        block("backward", unit, BLOCK_BACKWARD, 2 * SENT_TOKENS)
+        step.send("all-reduce", unit)
+    step.compute("backward", 0, BACKWARD[0])
+    step.send("all-reduce", 0)
+    step.wait(step.ends["communication"])
+    step.compute("update", -1, UPDATE)
+    return step
+
+
 STEPS = {
     "05_offload": lambda: offload_step(False),
     "06_infinity": lambda: offload_step(True),
@@ -194,6 +220,7 @@ STEPS = {
     "08_weight_versions": lambda: staged_step("08"),
     "10_tensor_parallel": tensor_step,
     "11_combined": lambda: staged_step("11", halves=2),
+    "12_context_parallel": context_step,
 }
 
 
@@ -424,6 +451,15 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
             "action; data ranks would sum last",
         ),
         ("slice", "slice", "slice"),
+    ),
+    (
+        "12_context_parallel",
+        (
+            "all ranks have the same rows, and",
+            "each a part of their tokens; keys and",
+            "values go round behind attention",
+        ),
+        ("all", "all", "all"),
     ),
 )
 

@@ -1,6 +1,17 @@
 #include "combined.h"
 
+#include "common/strategy/passes.h"
+
 namespace sc {
+
+// [anchor: tokens-of-the-context-axis]
+std::span<const Batch> InnerAxes::own(std::span<const Batch> micro_batches) {
+  if (!context_ranks_) return micro_batches;
+  own_.clear();
+  for (const Batch& batch : micro_batches)
+    own_.push_back(own_tokens(batch, PartSizes(shape_), own_tokens_[static_cast<std::int64_t>(own_.size())]));
+  return own_;
+}
 
 // [anchor: each-axis-its-sum]
 // A part of a matrix is this tensor rank's alone. Its gradient is complete with its unit's last backward and

@@ -1,29 +1,49 @@
-// Lesson 11: combined parallelism. Ranks are a mesh of stages, data groups and tensor groups: lesson 07's
-// lists, lesson 10's halves and lesson 02's slices, each along its own axis.
-//   Source: Narayanan et al., arXiv:2104.04473.
+// Lesson 11: combined parallelism. Ranks are a mesh of stages, data, context and tensor groups: lesson 07's
+// lists, lesson 12's tokens, lesson 10's halves and lesson 02's slices, each along its own axis.
+//   Source: Narayanan et al., arXiv:2104.04473; Llama 3, arXiv:2407.21783, section 3.3.2.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "combined_plan.h"
 #include "lessons/07_pipeline/pipeline.h"
+#include "lessons/12_context_parallel/context_attention.h"
 
 namespace sc {
 
-/// The ranks that share a stage's matrices; null where that is one rank. It is a base of Combined so that it
-/// is there before the stage and outlives it.
-struct TensorGroup {
-  std::unique_ptr<Communicator> tensor_;
+/// What is there before a stage and outlives it, and is a base therefore: who shares its matrices, and who
+/// the tokens of its rows. null: nobody.
+struct InnerAxes {
+  explicit InnerAxes(const RunContext& context);
+  [[nodiscard]] std::unique_ptr<Layers> layers(const Share& share, const CombinedOptions& options);
+  /// This rank's tokens of each.
+  [[nodiscard]] std::span<const Batch> own(std::span<const Batch> micro_batches);
+
+  const RunContext& run_;
+  const RunShape shape_;  // of this rank's part of the batch
+  RunContext part_;       // with it
+  std::unique_ptr<Communicator> tensor_, context_ranks_;
+  std::unique_ptr<ContextAttention> attention_;
+  at::Tensor own_tokens_;   // [M, 2, C B, m] int64
+  std::vector<Batch> own_;  // views of it
 };
 
-/// Lesson 07's step. Its replicas are the ranks of a data group, which have the same part of each matrix; its
-/// two ends have the same part of the tied one.
-class Combined final : TensorGroup, public Pipeline {
+/// Lesson 07's step. Its replicas are the ranks of the data and the context axis, which have the same part of
+/// each matrix; its two ends have the same part of the tied one.
+class Combined final : InnerAxes, public Pipeline {
  public:
   using Plans = CombinedPlans;
   using Options = Plans::Options;
 
   Combined(RunContext& context, const Options& options);
+  StepResult train_step(std::span<const Batch> micro_batches) override {
+    return Pipeline::train_step(own(micro_batches));
+  }
+  void forward_loss(const Batch& batch, at::Tensor& sums) override {
+    Pipeline::forward_loss(own({&batch, 1}).front(), sums);
+  }
 
  private:
   void wait_reduced() override;

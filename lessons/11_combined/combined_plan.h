@@ -9,7 +9,7 @@
 namespace sc {
 
 struct CombinedOptions {
-  std::string mesh = "auto";  // stages x data x tensor, as 2x2x2
+  std::string mesh = "auto";  // stages x data x tensor, as 2x2x2, or stages x data x context x tensor
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
   std::int64_t warmup = 0;
@@ -20,8 +20,14 @@ struct CombinedOptions {
 };
 
 /// The mesh that the option asks for.
-///   Errors  InputError 64: it does not have three sizes, or they are another world's.
+///   Errors  InputError 64: it does not have three or four sizes, or they are another world's.
 Mesh mesh_of(const CombinedOptions& options, WorldSize world);
+/// The run as a rank has it that has some of the tokens of each row; where its context group has one rank,
+/// all. What follows is of that, but for plan_context_axis.
+///   Errors  InputError 64: a row cannot be cut for so many context ranks.
+RunShape part_of(const RunShape& shape);
+/// What lesson 12's exchange (zigzag, ring) holds, and this rank's tokens of a step. `shape` is the run's.
+void plan_context_axis(const RunShape& shape, const Share& share, MemoryPlan& plan);
 /// The same as lesson 07's options.
 PipelineOptions pipeline_options(const RunShape& shape, const CombinedOptions& options);
 /// This rank's share of a schedule that pipedream has proven, and its part of each matrix.

@@ -27,6 +27,7 @@ class TensorStage final : public Layers {
   }
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] const at::Tensor& last_gradient() const override { return *last_; }
+  [[nodiscard]] GptHalves& model() override { return parts_; }
 
  private:
   [[nodiscard]] ActivationSet& set(const Slot& slot) {

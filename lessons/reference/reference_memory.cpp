@@ -7,21 +7,26 @@ namespace sc {
 ReferenceOrder::ReferenceOrder(RunContext& context, const Options& order)
     : OneDevice(context, ranks_of(order), Plans(order).memory_plan(context.shape)),
       order_(order),
-      rank_sums_(buffers_.zeros("rank_sums").view({-1, 4}).unbind()) {
+      rank_sums_(buffers_.zeros("rank_sums").view({-1, 4}).unbind()),
+      ranks_(order) {
   const std::int64_t psi = layout_.arena_size().value();
   for (const at::Tensor& both : grads_arena_.view({gradients_held(order), -1}).unbind()) {
     const at::Tensor head = both.narrow(0, psi, both.numel() - psi);
     gradients_.push_back(make_gradient(both.narrow(0, 0, psi), head.numel() > 0 ? head : at::Tensor()));
   }
-  if (order.tensor_ranks > 1) parts_ = std::make_unique<TensorOrder>(context, layout_, order, buffers_);
+  if (order.tensor_ranks > 1)
+    for (int rank = 0; rank < ranks_.size(); ++rank)
+      parts_.emplace_back(context, layout_, order, ranks_, rank, buffers_);
+  else if (order.context_ranks > 1)
+    context_parts_ = std::make_unique<ContextOrder>(context, layout_, ranks_, buffers_);
 }
 
-TensorOrder::Part::Part(const RunContext& context, const ReduceOrder& order, int rank)
-    : layout(layout_of_part(context.shape, order, rank)),
-      gpt(context.shape, layout, PartSizes(context.shape, layout, order.tokens)),
-      buffers(shape_of_parts(context.shape), gpt.sizes(), /*kept=*/false, context.ledger) {
+TensorOrder::Part::Part(const RunContext& context, const RunShape& shape, const ReduceOrder& order, int rank)
+    : layout(layout_of_part(shape, order, rank)),
+      gpt(shape, layout, PartSizes(shape, layout, order.tokens)),
+      buffers(shape, gpt.sizes(), /*kept=*/false, context.ledger) {
   MemoryPlan plan;
-  plan_part(context.shape, order, rank, plan);
+  plan_part(shape, order, rank, plan);
   PlannedBuffers planned(context.ledger, plan);
   params_arena = planned.zeros("params_part");
   params = unit_views_of_both(layout, params_arena);
@@ -42,17 +47,20 @@ BlockSaved& TensorOrder::Part::saved(int unit) {
 }
 
 TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
-                         PlannedBuffers& buffers)
+                         ContextRanks& ranks, int of_context, PlannedBuffers& buffers)
     : whole_(whole), order_(order) {
+  const RunShape shape = shape_of_part(shape_of_parts(context.shape), ranks.cut(of_context));
   const std::int64_t t = order.tensor_ranks;
   const at::Tensor sums = buffers.zeros("part_sums").view({t, -1, 4}),
                    waiting = buffers.zeros("part_waiting");
   for (int rank = 0; rank < t; ++rank) {
-    Part& part = parts_.emplace_back(context, order, rank);
+    Part& part = parts_.emplace_back(context, shape, order, rank);
+    ranks.join(part.gpt, of_context, rank, buffers);
     part.sums = sums.select(0, rank).unbind();
     if (waiting.defined()) part.waiting = waiting.view({t, -1, part.gpt.sizes().d}).select(0, rank);
   }
   const PartSizes& s = parts_[0].gpt.sizes();
+  if (ranks.size() > 1) own_ = buffers.zeros("part_tokens").view({2, s.B, s.T});
   split_ = s.split();
   total_ = buffers.zeros("total_of_parts").view({s.N, s.d});
   if (split_) total_of_whole_ = buffers.zeros("total_of_whole").view(at::kFloat);

@@ -4,9 +4,15 @@ namespace sc {
 
 StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
   if (order_ == ReduceOrder{}) return OneDevice::train_step(micro_batches);
-  if (parts_) return step_in_parts(micro_batches);
+  if (!parts_.empty()) return step_in_parts(micro_batches);
   for (at::Tensor& sums : rank_sums_) sums.zero_();
-  order_.reduce_every == ReduceEvery::step ? sum_of_step(micro_batches) : sum_of_micro_batches(micro_batches);
+  if (context_parts_) {
+    sum_of_context(micro_batches);
+  } else if (order_.reduce_every == ReduceEvery::step) {
+    sum_of_step(micro_batches);
+  } else {
+    sum_of_micro_batches(micro_batches);
+  }
   if (gradients_[0].head_arena.defined()) {
     passes_.gpt().view(0, grads_full_[0], "wte.weight").view({-1}).add_(gradients_[0].head_arena);
   }
@@ -16,9 +22,11 @@ StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
 }
 
 StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
-  parts_->cut(params_full_);
-  parts_->forward_backward(micro_batches);
-  parts_->put_together(grads_full_, sums_);
+  quiet();
+  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_backward(micro_batches); });
+  for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[0].add(parts_[rank]);
+  parts_[0].put_together(grads_full_, sums_);
+  for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[rank].add_losses(sums_);
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
   for (int unit = 0; unit < layout_.num_units(); ++unit) step_unit(unit);
   return {sums_, context_.scalars.grad_norm};
@@ -26,12 +34,19 @@ StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
 
 // An evaluation computes with the parameters that the last step, or a file, has left.
 void ReferenceOrder::quiet() {
-  if (parts_) parts_->cut(params_full_);
+  for (TensorOrder& parts : parts_) parts.cut(params_full_);
 }
 
 void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
-  if (!parts_) return OneDevice::forward_loss(batch, sums);
-  parts_->forward_loss(batch, sums);
+  if (context_parts_) {
+    for (at::Tensor& of_rank : rank_sums_) of_rank.zero_();
+    context_parts_->forward_loss(batch, params_full_, rank_sums_);
+    for (const at::Tensor& of_rank : rank_sums_) sums.add_(of_rank);
+    return;
+  }
+  if (parts_.empty()) return OneDevice::forward_loss(batch, sums);
+  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_loss(batch); });
+  for (TensorOrder& parts : parts_) parts.add_losses(sums);
 }
 
 // OneDevice's loop over units, with the gradient that it writes to as an argument.
@@ -49,9 +64,12 @@ void ReferenceOrder::forward_backward(const Batch& batch, Gradient& into, Write 
   }
 }
 
-void ReferenceOrder::Gradient::add(const Gradient& other) {
-  arena.add_(other.arena);
-  if (head_arena.defined()) head_arena.add_(other.head_arena);
+void ReferenceOrder::Gradient::add(const Gradient& other, Write write) {
+  const auto join = [write](const at::Tensor& mine, const at::Tensor& its) {
+    write == Write::overwrite ? mine.copy_(its) : mine.add_(its);
+  };
+  join(arena, other.arena);
+  if (head_arena.defined()) join(head_arena, other.head_arena);
 }
 
 // [anchor: reduce-every-step]
@@ -87,6 +105,23 @@ void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) 
       if (j > 0) of_group.add(over_ranks);
     }
     if (first > 0) gradients_[0].add(of_group);
+  }
+}
+
+// Each context rank of each virtual rank accumulates a gradient of its own; then all are added in rank order.
+void ReferenceOrder::sum_of_context(std::span<const Batch> micro_batches) {
+  const std::size_t per_rank = micro_batches.size() / static_cast<std::size_t>(order_.virtual_ranks),
+                    ranks = gradients_.size() - 1;
+  for (std::size_t first = 0; first < rank_sums_.size(); first += ranks) {
+    std::vector<ContextOrder::Into> into;
+    for (std::size_t i = 0; i < ranks; ++i)
+      into.push_back({gradients_[1 + i].unit, gradients_[1 + i].head, rank_sums_[first + i]});
+    for (std::size_t j = 0; j < per_rank; ++j)
+      context_parts_->forward_backward(micro_batches[first / ranks * per_rank + j], params_full_, into,
+                                       j == 0 ? Write::overwrite : Write::accumulate,
+                                       gradients_[0].head_arena.defined());
+    for (std::size_t i = 0; i < ranks; ++i)
+      gradients_[0].add(gradients_[1 + i], first + i == 0 ? Write::overwrite : Write::accumulate);
   }
 }
 

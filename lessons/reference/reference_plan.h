@@ -1,6 +1,7 @@
 // The orders in which lesson 00 can add, as settings, and what it holds for each of them. No torch.
 #pragma once
 
+#include "common/model/context_plan.h"
 #include "common/model/part_plan.h"
 #include "common/strategy/plans.h"
 
@@ -25,6 +26,10 @@ struct ReduceOrder {
   std::int64_t lanes = 1;
   /// Which tokens each of them has between the halves of a block.
   TokenShare tokens = TokenShare::split;
+  /// Attention is computed pair by pair, as so many ranks that share each row's tokens would (lesson 12).
+  std::int64_t context_ranks = 1;
+  Parts parts = Parts::zigzag;
+  Exchange exchange = Exchange::ring;
   bool operator==(const ReduceOrder&) const = default;
 };
 
@@ -32,8 +37,9 @@ struct ReduceOrder {
 WorldSize ranks_of(const ReduceOrder& order);
 /// Whether the head's part of wte's gradient is a vector of its own.
 bool has_head_gradient(const RunShape& shape, const ReduceOrder& order);
-/// How many whole gradients are held: the sum itself; one of the virtual rank that computes (W > 1); the sum
-/// over ranks of one micro-batch (micro_batch); the sum of the group that computes (groups > 1).
+/// How many whole gradients are held: the sum itself; those of context ranks (c > 1); one of the virtual rank
+/// that computes (W > 1); the sum over ranks of one micro-batch (micro_batch); the sum of the group that
+/// computes (groups > 1).
 int gradients_held(const ReduceOrder& order);
 /// The layout of what one tensor rank has, and the run's shape for it, where everything is kept for backward.
 ParamLayout layout_of_part(const RunShape& shape, const ReduceOrder& order, int rank);

@@ -146,12 +146,20 @@ void TensorOrder::head_chunk(const Batch& batch, const at::Tensor& scale, Write 
   }
 }
 
-void TensorOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
+void TensorOrder::forward_loss(const Batch& batch) {
+  const Batch own = own_of(batch);
   rank_ = 0;
   for (Part& part : parts_) part.sums[0].zero_();
-  forward(batch);
-  head(batch, /*scale=*/{}, Write::overwrite);
+  forward(own);
+  head(own, /*scale=*/{}, Write::overwrite);
+}
+
+void TensorOrder::add_losses(at::Tensor& sums) {
   for (Part& part : parts_) sums.add_(part.sums[0]);
+}
+
+Batch TensorOrder::own_of(const Batch& batch) const {
+  return own_.defined() ? own_tokens(batch, parts_[0].gpt.sizes(), own_) : batch;
 }
 
 // --- backward ----------------------------------------------------------------------------------------------
@@ -173,24 +181,21 @@ void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
       compute(mine.subspan(j, std::min(lanes, each - j)), j == 0 ? Write::overwrite : Write::accumulate);
     add_replicated(of);
     if (of == 0) continue;
-    for (Part& part : parts_) {
-      part.gradients[0].arena.add_(part.gradients[1].arena);
-      if (part.gradients[0].head_arena.defined())
-        part.gradients[0].head_arena.add_(part.gradients[1].head_arena);
-    }
+    for (Part& part : parts_) part.gradients[0].add(part.gradients[1]);
   }
 }
 
 // With two lanes both heads come before both embeddings. `write` is the first micro-batch's.
 void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   const bool two = batches.size() > 1;
-  backward(batches.front(), write);
+  const Batch first = own_of(batches.front()), last = two ? batches.back() : first;
+  backward(first, write);
   if (two) {
     for (Part& part : parts_) part.waiting.copy_(part.gradient().own);
-    backward(batches.back(), Write::accumulate);
-    embed_backward(batches.front(), write, /*waited=*/true);
+    backward(last, Write::accumulate);
+    embed_backward(first, write, /*waited=*/true);
   }
-  embed_backward(batches.back(), two ? Write::accumulate : write, /*waited=*/false);
+  embed_backward(last, two ? Write::accumulate : write, /*waited=*/false);
 }
 
 // All of backward but the embedding's.
@@ -252,6 +257,15 @@ void TensorOrder::add_replicated(std::size_t gradient) {
   };
   add_in_rank_order(total_of_whole_, replicated);
   replicated(parts_.front()).copy_(total_of_whole_);
+}
+
+void TensorOrder::add(const TensorOrder& behind) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].gradients[0].add(behind.parts_[i].gradients[0]);
+}
+
+void TensorOrder::Gradient::add(const Gradient& other) {
+  arena.add_(other.arena);
+  if (head_arena.defined()) head_arena.add_(other.head_arena);
 }
 
 void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& sums) {

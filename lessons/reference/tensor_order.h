@@ -9,6 +9,7 @@
 #include "common/model/activation_buffers.h"
 #include "common/model/gpt_parts.h"
 #include "common/strategy/strategy.h"
+#include "context_order.h"
 #include "reference_plan.h"
 
 namespace sc {
@@ -16,18 +17,23 @@ namespace sc {
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
 /// other. Each has its part of the parameters, cut anew for every step, and gradients of its own, which are
 /// put together at the step's end. Of several virtual ranks each has such a group, one after the other.
+/// Context ranks have one each, too, at once and with their own tokens.
 class TensorOrder {
  public:
+  ///   rank  which of `ranks`, who make theirs in turn
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
-              PlannedBuffers& buffers);
+              ContextRanks& ranks, int rank, PlannedBuffers& buffers);
 
   /// Cuts these parameters, by unit, into the parts that the next calls compute with.
   void cut(std::span<const UnitTensors> params);
   /// Leaves a step's gradients, losses and tokens in the parts. Each virtual rank has a run of the
   /// micro-batches.
   void forward_backward(std::span<const Batch> micro_batches);
-  /// Adds loss and tokens to `sums`.
-  void forward_loss(const Batch& batch, at::Tensor& sums);
+  /// Computes loss and tokens alone; add_losses adds all parts' to `sums`, in rank order.
+  void forward_loss(const Batch& batch);
+  void add_losses(at::Tensor& sums);
+  /// Adds the gradients of the next context rank.
+  void add(const TensorOrder& behind);
   /// Copies each tensor's gradient to where `grads` has it, and adds loss, tokens, squares and flag of all
   /// parts to `sums` in rank order.
   void put_together(std::span<const UnitTensors> grads, at::Tensor& sums);
@@ -36,9 +42,10 @@ class TensorOrder {
   struct Gradient {
     at::Tensor arena, head_arena;   // head_arena [v d]; undefined where the head's part of wte is joint
     std::vector<UnitTensors> unit;  // by unit: what is cut (sharded), and what every part has (whole)
+    void add(const Gradient& other);
   };
   struct Part {
-    Part(const RunContext& context, const ReduceOrder& order, int rank);
+    Part(const RunContext& context, const RunShape& shape, const ReduceOrder& order, int rank);
     [[nodiscard]] GatheredRows& gradient() { return buffers.gradients[newest]; }
     [[nodiscard]] BlockSaved& saved(int unit);
 
@@ -63,6 +70,7 @@ class TensorOrder {
   template <class Summand>
   void add_in_rank_order(at::Tensor& total, const Summand& summand);
   void add_partials();
+  [[nodiscard]] Batch own_of(const Batch& batch) const;
   void compute(std::span<const Batch> batches, Write write);
   void add_replicated(std::size_t gradient);
   void forward(const Batch& batch);
@@ -77,6 +85,7 @@ class TensorOrder {
   ReduceOrder order_;
   std::size_t rank_ = 0;  // the virtual rank that computes
   bool split_ = false;    // whether each part has a run of the tokens only
+  at::Tensor own_;        // [2, C B, m] int64, of context ranks: tokens and targets
   at::Tensor total_;      // [N, d] fp32: the sum of all parts' summands
   /// fp32, the sum of the gradients that every part has; undefined where all parts have seen all tokens.
   at::Tensor total_of_whole_;

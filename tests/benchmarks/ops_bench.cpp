@@ -192,12 +192,14 @@ class Bench {
           grad_qkv.push_back(rows(n_, 3 * d_).view({b, t, 3, h, d}));
       out.push_back(rows(n_, d_).view({b, t, h, d})), grad.push_back(rows(n_, d_).view({b, t, h, d}));
     }
-    at::Tensor lse = at::empty({b, h, t}, gpu(at::kFloat)), columns = at::empty({3 * d_}, gpu(at::kFloat));
+    at::Tensor lse = at::empty({b, h, t}, gpu(at::kFloat));
+    QueriesKeysValues grads = unpacked(grad_qkv[0]);
     const double causal = 2.0 * static_cast<double>(b * h * t * t * d);  // two products, half of each
-    arithmetic("attention", causal, [&](const Ops& ops, int i) { ops.attention(qkv[i], out[i], lse); });
-    for (int i = 0; i < kSets; ++i) fused_->attention(qkv[i], out[i], lse);
+    arithmetic("attention", causal,
+               [&](const Ops& ops, int i) { ops.attention(unpacked(qkv[i]), true, out[i], lse); });
+    for (int i = 0; i < kSets; ++i) fused_->attention(unpacked(qkv[i]), true, out[i], lse);
     arithmetic("attention_backward", 2.5 * causal, [&](const Ops& ops, int) {
-      ops.attention_backward(grad[0], qkv[0], out[0], lse, grad_qkv[0], columns);
+      ops.attention_backward(grad[0], unpacked(qkv[0]), true, out[0], lse, grads);
     });
   }
 

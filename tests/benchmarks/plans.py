@@ -35,7 +35,7 @@ SHEET = (
     (ONE, "gpt2_355m", 1, SMALL),
     *(
         (lesson, "gpt2_355m", 8, SMALL)
-        for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR)
+        for lesson in (*ALL, "05_offload", "06_infinity", "07_pipeline", TENSOR, "12_context_parallel")
     ),
     ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")),
     (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")),
@@ -130,7 +130,7 @@ def operations_of(plan):
 def axis_of(op, world, stages, tensor):
     ranks, data = op.get("ranks", world), world // stages // tensor
     if op["kind"] in ("send", "recv"):
-        return "stages"
+        return "stages" if stages > 1 else "context"
     if op["purpose"] == "sums" and ranks == world and op["dtype"] == "f64":
         return "world"
     if stages * tensor == 1:  # groups of lesson 04, too

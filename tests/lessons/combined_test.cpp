@@ -25,12 +25,13 @@ Workload five_heads(std::int64_t data) {
 }
 
 struct Sizes {
-  int stages, data, tensor;
+  int stages, data, tensor, context = 1;
 };
 
 void expect_combined_equals(const Workload& w, const Sizes& m, CombinedOptions options,
                             const test::Wrap& wrap = {}) {
-  options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" + std::to_string(m.tensor);
+  options.mesh = std::to_string(m.stages) + "x" + std::to_string(m.data) + "x" +
+                 (m.context > 1 ? std::to_string(m.context) + "x" : "") + std::to_string(m.tensor);
   SCOPED_TRACE(options.mesh + " " + options.schedule + (options.warmup > 0 ? " warmup" : "") +
                (options.tokens == TokenShare::split ? " split" : " whole") +
                (options.states == ReplicaStates::whole ? " whole states" : "") +
@@ -39,10 +40,12 @@ void expect_combined_equals(const Workload& w, const Sizes& m, CombinedOptions o
   const ReduceOrder order{.virtual_ranks = m.data,
                           .tied_sum = split ? TiedSum::split : TiedSum::joint,
                           .tensor_ranks = m.tensor,
-                          .tokens = m.tensor > 1 ? options.tokens : TokenShare::split};
+                          .tokens = m.tensor > 1 ? options.tokens : TokenShare::split,
+                          .context_ranks = m.context};
   const test::RankResult expected = test::run_local<ReferenceOrder>(1, w, order, kCombinedSteps).at(0);
   test::expect_equals_reference(
-      test::run_local<Combined>(m.stages * m.data * m.tensor, w, options, kCombinedSteps, wrap), expected);
+      test::run_local<Combined>(m.stages * m.data * m.context * m.tensor, w, options, kCombinedSteps, wrap),
+      expected);
 }
 
 TEST(Combined, EveryMeshEndsInOneOrdersBits) {
@@ -63,6 +66,20 @@ TEST(Combined, EveryMeshEndsInOneOrdersBits) {
       expect_combined_equals(w, m, {.states = ReplicaStates::whole});
       expect_combined_equals(w, m, {});
     }
+}
+
+TEST(Combined, TheContextAxisToo) {
+  for (const Sizes& m : {Sizes{1, 1, 2, 2}, {2, 1, 1, 2}, {1, 2, 1, 2}, {2, 1, 2, 2}, {1, 1, 1, 3}})
+    for (const bool tied : {true, false}) {
+      Workload w = five_heads(m.data);
+      w.model.tied = tied;
+      expect_combined_equals(w, m, {.states = tied ? ReplicaStates::whole : ReplicaStates::sharded});
+    }
+  Workload w = five_heads(1);
+  w.activations = Activations::recompute;
+  expect_combined_equals(w, {2, 1, 2, 2}, {.tokens = TokenShare::whole}, test::delayed);
+  w.batch.global = 8;
+  expect_combined_equals(w, {2, 1, 1, 2}, {.schedule = "zb_h1"});
 }
 
 TEST(Combined, WhateverIsKeptAndWhole) {

@@ -130,11 +130,11 @@ TEST(ActivationPlan, WrittenOutAttentionStaysInItsBound) {
       const std::int64_t b = shape.micro, t = shape.sequence, h = shape.heads, d = shape.width / shape.heads;
       const auto options = at::TensorOptions().dtype(to_aten(dtype));
       const at::Tensor qkv = at::ones({b, t, 3, h, d}, options), grad = at::ones({b, t, h, d}, options);
-      at::Tensor out = at::ones({b, t, h, d}, options), lse = at::ones({b, h, t}),
-                 grad_qkv = at::ones_like(qkv), columns = at::ones({3 * h * d});
+      at::Tensor out = at::ones({b, t, h, d}, options), lse = at::ones({b, h, t});
+      QueriesKeysValues grads = unpacked(at::ones_like(qkv));
       const AllocatorWitness witness;
-      ops->attention(qkv, out, lse);
-      ops->attention_backward(grad, qkv, out, lse, grad_qkv, columns);
+      ops->attention(unpacked(qkv), true, out, lse);
+      ops->attention_backward(grad, unpacked(qkv), true, out, lse, grads);
       EXPECT_LE(witness.peak(), plan_op_scratch_bytes(run)) << "T " << t;
       EXPECT_GE(witness.peak() * 2, Bytes(3 * 4 * b * h * t * t)) << "the formula's leading term";
     }

@@ -403,19 +403,16 @@ TEST_F(FusedOpsTest, Attention) {
                        grad_out = random({c.b, c.t, c.h, c.d}, type);
       at::Tensor out = poison(grad_out.sizes(), type), lse = poison({c.b, c.h, c.t}, at::kFloat);
       at::Tensor out_ref = poison(grad_out.sizes(), at::kFloat), lse_ref = lse.clone();
-      fused_->attention(qkv, out, lse);
-      reference_->attention(f32(qkv), out_ref, lse_ref);
+      fused_->attention(unpacked(qkv), true, out, lse);
+      reference_->attention(unpacked(f32(qkv)), true, out_ref, lse_ref);
       // Probabilities are rounded to the 16-bit type before they meet v, as in every flash attention.
       EXPECT_LE(relative_error(out, out_ref), 2 * rounding(type));
       EXPECT_LE(relative_error(lse, lse_ref), 1e-5);
       at::Tensor grad = poison(qkv.sizes(), type), grad_ref = poison(qkv.sizes(), at::kFloat);
-      at::Tensor columns = poison({3 * c.h * c.d}, at::kFloat), columns_ref = columns.clone();
-      fused_->attention_backward(grad_out, qkv, out, lse, grad, columns);
-      reference_->attention_backward(f32(grad_out), f32(qkv), out_ref, lse_ref, grad_ref, columns_ref);
+      QueriesKeysValues grads = unpacked(grad), grads_ref = unpacked(grad_ref);
+      fused_->attention_backward(grad_out, unpacked(qkv), true, out, lse, grads);
+      reference_->attention_backward(f32(grad_out), unpacked(f32(qkv)), true, out_ref, lse_ref, grads_ref);
       EXPECT_LE(relative_error(grad, grad_ref), 6 * rounding(type));
-      const at::Tensor want = grad.to(at::kDouble).view({c.b * c.t, -1}).sum(0);
-      EXPECT_LE(relative_error(columns, want),
-                std::max(2e-6, 2 * rounding(type)));  // before or after rounding
     }
   }
 }
@@ -428,9 +425,9 @@ TEST_F(FusedOpsTest, AttentionWithoutCudnnIsTheReferences) {
   const auto results_of = [&](const Ops& ops) {
     std::vector<at::Tensor> results = {poison(grad_out.sizes(), at::kBFloat16),
                                        poison({2, 2, 129}, at::kFloat), poison(qkv.sizes(), at::kBFloat16)};
-    at::Tensor columns = poison({3 * 2 * 64}, at::kFloat);  // by kernels of their own
-    ops.attention(qkv, results[0], results[1]);
-    ops.attention_backward(grad_out, qkv, results[0], results[1], results[2], columns);
+    QueriesKeysValues grads = unpacked(results[2]);
+    ops.attention(unpacked(qkv), true, results[0], results[1]);
+    ops.attention_backward(grad_out, unpacked(qkv), true, results[0], results[1], grads);
     return results;
   };
   const auto want = results_of(*reference_);
@@ -454,7 +451,7 @@ TEST_F(FusedOpsTest, CudnnIsAskedForTheRunsAttention) {
     }
   }
   fused::Attention attention(/*deterministic=*/false);
-  EXPECT_FALSE(attention.has({.dtype = DType::bf16, .batch = 1, .length = 64, .heads = 1, .head = 12}))
+  EXPECT_FALSE(attention.has(fused::AttentionShape::packed(DType::bf16, 1, 64, 1, 12)))
       << "heads that cuDNN takes nowhere";
 }
 
@@ -481,7 +478,7 @@ class EveryOperation {
     grad_wte_ = poison(wte_.sizes(), type), grad_wpe_ = poison({n, d}, type),
     grad_w_ = poison({d, d}, at::kFloat);
     out_ = poison({1, n, d / 64, 64}, type), lse_ = poison({1, d / 64, n}, at::kFloat),
-    grad_qkv_ = poison(qkv_.sizes(), type), qkv_columns_ = poison({3 * d}, at::kFloat);
+    grad_qkv_ = poison(qkv_.sizes(), type);
     grad_v_ = poison({d}, type);
     loss_ = scalar(0, at::kDouble), count_ = scalar(0, at::kDouble);
   }
@@ -515,8 +512,9 @@ class EveryOperation {
     }
   }
   void run_attention() {
-    ops_.attention(qkv_, out_, lse_);
-    ops_.attention_backward(out_, qkv_, out_, lse_, grad_qkv_, qkv_columns_);
+    QueriesKeysValues grads = unpacked(grad_qkv_);
+    ops_.attention(unpacked(qkv_), true, out_, lse_);
+    ops_.attention_backward(out_, unpacked(qkv_), true, out_, lse_, grads);
   }
   [[nodiscard]] std::vector<at::Tensor> results() const {
     std::vector<at::Tensor> all;
@@ -528,14 +526,14 @@ class EveryOperation {
     return all;
   }
   [[nodiscard]] std::vector<at::Tensor> attention_results() const {
-    return {out_.clone(), lse_.clone(), grad_qkv_.clone(), qkv_columns_.clone()};
+    return {out_.clone(), lse_.clone(), grad_qkv_.clone()};
   }
 
  private:
   const Ops& ops_;
   at::Tensor x_, w_, v_, logits_, targets_, tokens_, scale_, wte_, grad_w16_, qkv_;
   at::Tensor y_, pre_, z_, grad_, mean_, rstd_, columns_, grad_logits_, grad_wte_, grad_wpe_, grad_w_, out_,
-      lse_, grad_qkv_, qkv_columns_, grad_v_;
+      lse_, grad_qkv_, grad_v_;
   at::Tensor loss_, count_;
   LayerNormSums sums_;
 };
@@ -591,7 +589,7 @@ TEST_F(FusedOpsTest, AttentionsWorkspaceIsThePlansFormula) {
     ASSERT_GT(planned, kStreamScratch.value()) << "nothing would be compared";
     constexpr std::int64_t kAlignment = 1024;
     const std::int64_t asked =
-        attention.workspace_bytes({.dtype = DType::bf16, .batch = b, .length = t, .heads = h, .head = d});
+        attention.workspace_bytes(fused::AttentionShape::packed(DType::bf16, b, t, h, d));
     EXPECT_NEAR(static_cast<double>(asked), static_cast<double>(planned), kAlignment)
         << b << " " << t << " " << h;
   }

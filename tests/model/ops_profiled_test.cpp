@@ -52,11 +52,11 @@ TEST(OpsProfiled, AttentionCountsWhatTheCausalMaskLeaves) {
   const auto ops = make_profiled_ops(make_reference_ops());
   constexpr std::int64_t kB = 2, kT = 8, kH = 3, kD = 4;
   const at::Tensor qkv = at::ones({kB, kT, 3, kH, kD}), grad = at::ones({kB, kT, kH, kD});
-  at::Tensor out = at::empty({kB, kT, kH, kD}), lse = at::empty({kB, kH, kT}), grad_qkv = at::empty_like(qkv),
-             sums = at::empty({3 * kH * kD});
+  at::Tensor out = at::empty({kB, kT, kH, kD}), lse = at::empty({kB, kH, kT});
+  QueriesKeysValues grads = unpacked(at::empty_like(qkv));
   const Noting noting;
-  ops->attention(qkv, out, lse);
-  ops->attention_backward(grad, qkv, out, lse, grad_qkv, sums);
+  ops->attention(unpacked(qkv), /*causal=*/true, out, lse);
+  ops->attention_backward(grad, unpacked(qkv), /*causal=*/true, out, lse, grads);
   ASSERT_EQ(noting.calls.size(), 2u);
   const double forward = 2.0 * kB * kH * kT * kT * kD;
   EXPECT_DOUBLE_EQ(noting.calls[0].cost.flops, forward);

@@ -4,10 +4,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +20,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "tests/model/model_fixture.h"
 
@@ -126,20 +130,19 @@ TEST_F(OpsTest, AttentionAgainstTheWrittenOutForm) {
   };
   for (const Case& c : {Case{2, 33, 3, 16}, Case{1, 256, 2, 32}, Case{1, 200, 1, 7}, Case{2, 1, 2, 8}}) {
     const at::Tensor qkv = random({c.b, c.t, 3, c.h, c.d}), grad = random({c.b, c.t, c.h, c.d});
-    at::Tensor out[2], lse[2], grad_qkv[2], columns[2];
+    at::Tensor out[2], lse[2], grad_qkv[2];
     const Ops* ops[] = {cpu_.get(), reference_.get()};
     for (int i = 0; i < 2; ++i) {
       out[i] = at::empty_like(grad);
       lse[i] = at::empty({c.b, c.h, c.t});
       grad_qkv[i] = at::empty_like(qkv);
-      columns[i] = at::empty({3 * c.h * c.d});
-      ops[i]->attention(qkv, out[i], lse[i]);
-      ops[i]->attention_backward(grad, qkv, out[i], lse[i], grad_qkv[i], columns[i]);
+      QueriesKeysValues grads = unpacked(grad_qkv[i]);
+      ops[i]->attention(unpacked(qkv), true, out[i], lse[i]);
+      ops[i]->attention_backward(grad, unpacked(qkv), true, out[i], lse[i], grads);
     }
     EXPECT_LE(relative_error(out[0], out[1]), 2e-6);
     EXPECT_LE(relative_error(lse[0], lse[1]), 2e-6);
     EXPECT_LE(relative_error(grad_qkv[0], grad_qkv[1]), 5e-6);
-    EXPECT_LE(relative_error(columns[0], columns[1]), 5e-6);
   }
 }
 
@@ -150,11 +153,48 @@ TEST_F(OpsTest, AttentionIsCausal) {
   changed.select(1, 20).add_(1.0);
   for (const Ops* ops : {cpu_.get(), reference_.get()}) {
     at::Tensor a = at::empty({1, 40, 2, 8}), b = at::empty_like(a), lse = at::empty({1, 2, 40});
-    ops->attention(qkv, a, lse);
-    ops->attention(changed, b, lse);
+    ops->attention(unpacked(qkv), true, a, lse);
+    ops->attention(unpacked(changed), true, b, lse);
     EXPECT_LE(relative_error(a.select(1, 0), qkv.select(1, 0).select(1, 2)), 1e-6);
     EXPECT_TRUE(at::equal(a.narrow(1, 0, 20), b.narrow(1, 0, 20)));
     EXPECT_GT((a - b).narrow(1, 20, 20).abs().min().item<double>(), 0.0);
+  }
+}
+
+// Keys in two parts: each part's softmax, merged by the sum of their exponentials, is the whole one's; with
+// the whole one's out and lse the parts' gradients are summands of it.
+TEST_F(OpsTest, AttentionOfAPartOfTheKeysIsASummand) {
+  constexpr std::int64_t kB = 2, kT = 12, kS = 20, kH = 2, kD = 8;
+  const at::Tensor q = random({kB, kT, kH, kD}), keys = random({kB, kS, 2, kH, kD}),
+                   grad = random({kB, kT, kH, kD});
+  const auto part = [&](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
+    const at::Tensor some = of.narrow(1, begin, n);
+    return QueriesKeysValues{q, some.select(2, 0), some.select(2, 1)};
+  };
+  for (const Ops* ops : {cpu_.get(), reference_.get()}) {
+    const auto computed = [&](const QueriesKeysValues& in) {
+      std::pair<at::Tensor, at::Tensor> result{at::empty({kB, kT, kH, kD}), at::empty({kB, kH, kT})};
+      ops->attention(in, /*causal=*/false, result.first, result.second);
+      return result;
+    };
+    const auto [out, lse] = computed(part(keys, 0, kS));
+    const auto [out1, lse1] = computed(part(keys, 0, 7));
+    const auto [out2, lse2] = computed(part(keys, 7, kS - 7));
+    EXPECT_LE(relative_error(at::logaddexp(lse1, lse2), lse), 2e-6);
+    const auto weighted = [&](const at::Tensor& of, const at::Tensor& its) {
+      return of * (its - lse).exp().transpose(1, 2).unsqueeze(-1);
+    };
+    EXPECT_LE(relative_error(weighted(out1, lse1) + weighted(out2, lse2), out), 2e-6);
+
+    const auto gradients = [&](std::int64_t begin, std::int64_t n) {
+      QueriesKeysValues grads{at::empty_like(q), at::empty({kB, n, kH, kD}), at::empty({kB, n, kH, kD})};
+      ops->attention_backward(grad, part(keys, begin, n), /*causal=*/false, out, lse, grads);
+      return grads;
+    };
+    const QueriesKeysValues whole = gradients(0, kS), one = gradients(0, 7), two = gradients(7, kS - 7);
+    EXPECT_LE(relative_error(one.q + two.q, whole.q), 5e-6);
+    EXPECT_LE(relative_error(at::cat({one.k, two.k}, 1), whole.k), 5e-6);
+    EXPECT_LE(relative_error(at::cat({one.v, two.v}, 1), whole.v), 5e-6);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/handle.h"
@@ -37,13 +38,15 @@ fe::DataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
-// In cuDNN's order: [batch, heads, length, head].
-std::vector<std::int64_t> dims(const AttentionShape& s) { return {s.batch, s.heads, s.length, s.head}; }
-// The strides of one of `count` matrices packed in each row.
-std::vector<std::int64_t> strides(const AttentionShape& s, std::int64_t count) {
-  const std::int64_t row = count * s.heads * s.head;
-  return {s.length * row, s.head, row, 1};
-}
+// A tensor as cuDNN counts it: [batch, heads, length, head], `row` elements from one token to the next.
+struct Matrix {
+  Matrix(const AttentionShape& s, std::int64_t length, std::int64_t row)
+      : dims{s.batch, s.heads, length, s.head}, strides{length * row, s.head, row, 1} {}
+  std::vector<std::int64_t> dims, strides;
+};
+Matrix queries(const AttentionShape& s, std::int64_t row) { return {s, s.queries, row}; }
+Matrix keys(const AttentionShape& s, std::int64_t row) { return {s, s.keys, row}; }
+Matrix result(const AttentionShape& s) { return queries(s, s.heads * s.head); }
 
 fe::graph::Graph new_graph(const AttentionShape& s) {
   fe::graph::Graph graph;
@@ -53,17 +56,16 @@ fe::graph::Graph new_graph(const AttentionShape& s) {
   return graph;
 }
 
-Tensor input(fe::graph::Graph& graph, const AttentionShape& s, Uid uid, std::int64_t packed) {
-  return graph.tensor(
-      fe::graph::Tensor_attributes().set_uid(uid).set_dim(dims(s)).set_stride(strides(s, packed)));
+Tensor input(fe::graph::Graph& graph, Uid uid, const Matrix& at) {
+  return graph.tensor(fe::graph::Tensor_attributes().set_uid(uid).set_dim(at.dims).set_stride(at.strides));
 }
-void output(const Tensor& tensor, const AttentionShape& s, Uid uid, std::int64_t packed) {
-  tensor->set_output(true).set_uid(uid).set_dim(dims(s)).set_stride(strides(s, packed));
+void output(const Tensor& tensor, Uid uid, const Matrix& at) {
+  tensor->set_output(true).set_uid(uid).set_dim(at.dims).set_stride(at.strides);
 }
 void as_lse(fe::graph::Tensor_attributes& tensor, const AttentionShape& s) {
   tensor.set_uid(kLse)
-      .set_dim({s.batch, s.heads, s.length, 1})
-      .set_stride({s.heads * s.length, s.length, 1, 1})
+      .set_dim({s.batch, s.heads, s.queries, 1})
+      .set_stride({s.heads * s.queries, s.queries, 1, 1})
       .set_data_type(fe::DataType_t::FLOAT);
 }
 float scale_of(const AttentionShape& s) { return 1.0F / std::sqrt(static_cast<float>(s.head)); }
@@ -78,11 +80,12 @@ void build(fe::graph::Graph& graph, cudnnHandle_t handle) {
 
 fe::graph::Graph forward_graph(const AttentionShape& s) {
   fe::graph::Graph graph = new_graph(s);
-  auto [out, lse] =
-      graph.sdpa(input(graph, s, kQ, 3), input(graph, s, kK, 3), input(graph, s, kV, 3),
-                 fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
-                     scale_of(s)));
-  output(out, s, kOut, 1);
+  auto [out, lse] = graph.sdpa(
+      input(graph, kQ, queries(s, s.q_row)), input(graph, kK, keys(s, s.kv_row)),
+      input(graph, kV, keys(s, s.kv_row)),
+      fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(s.causal).set_attn_scale(
+          scale_of(s)));
+  output(out, kOut, result(s));
   lse->set_output(true);
   as_lse(*lse, s);
   return graph;
@@ -93,15 +96,16 @@ fe::graph::Graph backward_graph(const AttentionShape& s, bool deterministic) {
   fe::graph::Tensor_attributes lse;
   as_lse(lse, s);
   auto [q, k, v] =
-      graph.sdpa_backward(input(graph, s, kQ, 3), input(graph, s, kK, 3), input(graph, s, kV, 3),
-                          input(graph, s, kOut, 1), input(graph, s, kGradOut, 1), graph.tensor(lse),
+      graph.sdpa_backward(input(graph, kQ, queries(s, s.q_row)), input(graph, kK, keys(s, s.kv_row)),
+                          input(graph, kV, keys(s, s.kv_row)), input(graph, kOut, result(s)),
+                          input(graph, kGradOut, result(s)), graph.tensor(lse),
                           fe::graph::SDPA_backward_attributes()
-                              .set_causal_mask(true)
+                              .set_causal_mask(s.causal)
                               .set_attn_scale(scale_of(s))
                               .set_deterministic_algorithm(deterministic));
-  output(q, s, kGradQ, 3);
-  output(k, s, kGradK, 3);
-  output(v, s, kGradV, 3);
+  output(q, kGradQ, queries(s, s.grad_q_row));
+  output(k, kGradK, keys(s, s.grad_kv_row));
+  output(v, kGradV, keys(s, s.grad_kv_row));
   return graph;
 }
 
@@ -111,12 +115,9 @@ std::int64_t workspace_of(const fe::graph::Graph& graph) {
   return bytes;
 }
 
-// Adds the pointers to the three matrices of a packed one. cuDNN takes pointers to inputs as non-const.
-void add_packed(std::unordered_map<std::int64_t, void*>& pointers, const AttentionShape& s, Uid first,
-                const void* packed) {
-  const auto bytes = static_cast<std::size_t>(s.heads * s.head * size_of(s.dtype));
-  for (int i = 0; i < 3; ++i)
-    pointers[first + i] = static_cast<std::byte*>(const_cast<void*>(packed)) + i * bytes;
+// cuDNN takes pointers to inputs as it takes those to outputs.
+std::unordered_map<std::int64_t, void*> pointers_to(const Attention::Inputs& in) {
+  return {{kQ, const_cast<void*>(in.q)}, {kK, const_cast<void*>(in.k)}, {kV, const_cast<void*>(in.v)}};
 }
 
 }  // namespace
@@ -166,12 +167,12 @@ std::int64_t Attention::workspace_bytes(const AttentionShape& shape) {
   return plans(shape).workspace;
 }
 
-void Attention::forward(const AttentionShape& shape, const void* qkv, void* out, float* lse, void* workspace,
+void Attention::forward(const AttentionShape& shape, const Inputs& in, void* out, float* lse, void* workspace,
                         cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   Plans& p = plans(shape);
-  std::unordered_map<std::int64_t, void*> pointers = {{kOut, out}, {kLse, lse}};
-  add_packed(pointers, shape, kQ, qkv);
+  std::unordered_map<std::int64_t, void*> pointers = pointers_to(in);
+  pointers.insert({{kOut, out}, {kLse, lse}});
   SC_CHECK(cudnnSetStream(handle_->cudnn, stream));
   SC_CHECK(p.forward.execute(handle_->cudnn, pointers, workspace));
 }
@@ -180,11 +181,13 @@ void Attention::backward(const AttentionShape& shape, const Backward& at, void* 
                          cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   Plans& p = plans(shape);
-  std::unordered_map<std::int64_t, void*> pointers = {{kOut, const_cast<void*>(at.out)},
-                                                      {kLse, const_cast<float*>(at.lse)},
-                                                      {kGradOut, const_cast<void*>(at.grad_out)}};
-  add_packed(pointers, shape, kQ, at.qkv);
-  add_packed(pointers, shape, kGradQ, at.grad_qkv);
+  std::unordered_map<std::int64_t, void*> pointers = pointers_to(at.in);
+  pointers.insert({{kOut, const_cast<void*>(at.out)},
+                   {kLse, const_cast<float*>(at.lse)},
+                   {kGradOut, const_cast<void*>(at.grad_out)},
+                   {kGradQ, at.grad_q},
+                   {kGradK, at.grad_k},
+                   {kGradV, at.grad_v}});
   SC_CHECK(cudnnSetStream(handle_->cudnn, stream));
   SC_CHECK(p.backward.execute(handle_->cudnn, pointers, workspace));
 }

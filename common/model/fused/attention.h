@@ -1,5 +1,5 @@
-// Causal attention by cuDNN on packed operands: q, k and v are read from one matrix and their gradients
-// written to one. ATen's operation would return three new tensors that have to be copied.
+// Attention by cuDNN on operands where they lie: q, k and v may be parts of one matrix and their gradients of
+// another, where ATen's operation returns fresh tensors that would have to be copied.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,12 +14,21 @@
 
 namespace sc::fused {
 
-/// Shapes: qkv and its gradient [batch, length, 3, heads, head], out and its gradient [batch, length, heads,
-/// head], all of `dtype` (bf16 or fp16); lse [batch, heads, length] fp32. The scale is 1 / sqrt(head).
+/// q, out and their gradients [batch, queries, heads, head]; k, v and theirs [batch, keys, heads, head]; all
+/// of `dtype` (bf16 or fp16); lse [batch, heads, queries] fp32. Scale 1 / sqrt(head).
 struct AttentionShape {
   DType dtype;
-  std::int64_t batch, length, heads, head;
+  std::int64_t batch, queries, keys, heads, head;
+  /// Elements from one token to the next; out's tokens follow one another.
+  std::int64_t q_row, kv_row, grad_q_row, grad_kv_row;
+  bool causal;  // a token sees keys up to its own, of as many
   auto operator<=>(const AttentionShape&) const = default;
+  /// Causal, of one matrix [batch, length, 3, heads, head].
+  static AttentionShape packed(DType dtype, std::int64_t batch, std::int64_t length, std::int64_t heads,
+                               std::int64_t head) {
+    const std::int64_t row = 3 * heads * head;
+    return {dtype, batch, length, length, heads, head, row, row, row, row, /*causal=*/true};
+  }
 };
 
 /// Thread-safe. The first call for a shape lets cuDNN build a kernel (its heuristic's first choice); later
@@ -38,12 +47,16 @@ class Attention {
   bool has(const AttentionShape& shape);
   /// The larger of the two directions' workspaces; builds both kernels.
   std::int64_t workspace_bytes(const AttentionShape& shape);
-  void forward(const AttentionShape& shape, const void* qkv, void* out, float* lse, void* workspace,
+  struct Inputs {
+    const void *q, *k, *v;
+  };
+  void forward(const AttentionShape& shape, const Inputs& in, void* out, float* lse, void* workspace,
                cudaStream_t stream);
   struct Backward {
-    const void *grad_out, *qkv, *out;
+    Inputs in;
+    const void *grad_out, *out;
     const float* lse;
-    void* grad_qkv;
+    void *grad_q, *grad_k, *grad_v;
   };
   void backward(const AttentionShape& shape, const Backward& at, void* workspace, cudaStream_t stream);
 

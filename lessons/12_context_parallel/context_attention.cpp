@@ -1,0 +1,92 @@
+#include "context_attention.h"
+
+namespace sc {
+
+ContextAttention::ContextAttention(Communicator& group, const GptHalves& gpt, const ContextCut& cut,
+                                   const ContextParallelOptions& options, PlannedBuffers& buffers)
+    : group_(group),
+      pairs_(gpt, cut, buffers),
+      ring_(options.exchange == Exchange::ring),
+      kept_(options.gathered == KeysForBackward::kept) {
+  const std::int64_t columns = 2 * gpt.sizes().att;
+  for (const at::Tensor& flat : buffers.all_zeros("keys_values"))
+    keys_.push_back({flat.view({-1, columns}), {}});
+  for (const at::Tensor& flat : buffers.all_zeros("grads_keys_values"))
+    grads_.push_back({flat.view({-1, columns}), {}});
+  if (ring_ && cut.ranks > 1) {
+    grads_in_ = grads_.back().values;
+    grads_.pop_back();
+  }
+}
+
+// [anchor: hop-by-hop]
+// While a rank computes with the keys of a hop, it sends them on and those of the next hop arrive.
+void ContextAttention::forward(int unit, BlockSaved& saved) {
+  send_own(unit, saved);
+  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) pairs_.forward(hop, keys_at(unit, hop), saved);
+  wait_sent();
+  pairs_.end_forward(saved);
+}
+
+// [anchor: gradients-go-home]
+// A sum of gradients begins at the rank behind the keys' own and goes round with them: each adds its summand,
+// and home, where it ends, the last one.
+void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& left) {
+  const What what{OpPurpose::activation_gradients, unit};
+  if (!kept_) send_own(unit, saved);
+  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) {
+    const at::Tensor keys = keys_at(unit, hop);
+    Leaving& sum = grads_[place_of(hop)];
+    sum.sent.wait();
+    at::Tensor mine = ring_ ? sum.values : of_source(sum.values, hop);
+    pairs_.backward(hop, keys, saved, left, mine);
+    if (!ring_ || hop == 0) continue;
+    if (hop > 1) add_what_came(mine);
+    sum.sent = group_.send(mine, neighbour(1), what);
+    grads_come_ = group_.recv(grads_in_, neighbour(-1), what);
+  }
+  at::Tensor own = ring_ ? grads_[0].values : of_source(grads_[0].values, 0);
+  if (!ring_) group_.reduce_scatter(grads_[0].values, own, what).wait();
+  if (ring_ && pairs_.cut().ranks > 1) add_what_came(own);
+  wait_sent();
+  pairs_.end_backward(own, left);
+}
+
+// What the others need of this rank: to the next one, or to all.
+void ContextAttention::send_own(int unit, const BlockSaved& saved) {
+  at::Tensor& all = keys_[ring_ || !kept_ ? 0 : static_cast<std::size_t>(unit - 1)].values;
+  at::Tensor own = ring_ ? all : of_source(all, 0);
+  pairs_.keys_values(saved, own);
+  if (!ring_) keys_come_ = group_.all_gather(own, all, {OpPurpose::activations, unit});
+}
+
+// Keys and values of a hop. Of a ring they are sent on, and those of the next hop are asked for.
+at::Tensor ContextAttention::keys_at(int unit, int hop) {
+  if (hop > 0) keys_come_.wait();
+  if (!ring_) return of_source(keys_[kept_ ? static_cast<std::size_t>(unit - 1) : 0].values, hop);
+  Leaving& here = keys_[place_of(hop)];
+  if (hop + 1 == pairs_.cut().ranks) return here.values;
+  Leaving& next = keys_[place_of(hop + 1)];
+  next.sent.wait();
+  here.sent = group_.send(here.values, neighbour(1), {OpPurpose::activations, unit});
+  keys_come_ = group_.recv(next.values, neighbour(-1), {OpPurpose::activations, unit});
+  return here.values;
+}
+
+void ContextAttention::wait_sent() {
+  keys_come_.wait();
+  for (std::vector<Leaving>* buffers : {&keys_, &grads_})
+    for (Leaving& buffer : *buffers) buffer.sent.wait();
+}
+
+at::Tensor ContextAttention::of_source(const at::Tensor& all, int hop) const {
+  const std::int64_t rows = all.size(0) / pairs_.cut().ranks;
+  return all.narrow(0, pairs_.cut().source(hop) * rows, rows);
+}
+
+void ContextAttention::add_what_came(at::Tensor& sum) {
+  grads_come_.wait();
+  sum.add_(grads_in_);
+}
+
+}  // namespace sc

@@ -1,0 +1,48 @@
+// Attention over tokens that other ranks have: keys and values come here, and their gradients go home.
+#pragma once
+
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/model/pair_attention.h"
+#include "context_parallel_plan.h"
+
+namespace sc {
+
+class ContextAttention final : public Attention {
+ public:
+  /// group: the context ranks. All outlive this.
+  ContextAttention(Communicator& group, const GptHalves& gpt, const ContextCut& cut,
+                   const ContextParallelOptions& options, PlannedBuffers& buffers);
+  void forward(int unit, BlockSaved& saved) override;
+  void backward(int unit, const BlockSaved& saved, BlockGrads& left) override;
+
+ private:
+  /// A buffer and what still sends from it.
+  struct Leaving {
+    at::Tensor values;
+    Ticket sent;
+  };
+  void send_own(int unit, const BlockSaved& saved);
+  [[nodiscard]] at::Tensor keys_at(int unit, int hop);
+  void add_what_came(at::Tensor& sum);
+  void wait_sent();
+  [[nodiscard]] at::Tensor of_source(const at::Tensor& all, int hop) const;
+  /// Of a ring's buffers: a rank's own is the first, the others take turns.
+  [[nodiscard]] std::size_t place_of(int hop) const {
+    return !ring_ || hop == 0 ? 0 : static_cast<std::size_t>(2 - hop % 2);
+  }
+  [[nodiscard]] Rank neighbour(int by) const {
+    return Rank{(pairs_.cut().rank + by + pairs_.cut().ranks) % pairs_.cut().ranks};
+  }
+
+  Communicator& group_;
+  PairAttention pairs_;
+  const bool ring_, kept_;
+  std::vector<Leaving> keys_;   // ring: own, and two that arrive in turn; gather: all, or every block's
+  std::vector<Leaving> grads_;  // ring: own, and two that leave in turn; gather: all
+  at::Tensor grads_in_;         // ring: a sum on its way home
+  Ticket keys_come_, grads_come_;
+};
+
+}  // namespace sc
