@@ -14,7 +14,10 @@ Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& o
     own.select(0, 0).narrow(0, first, rows).copy_(batch.tokens.narrow(1, sizes.starts[i], sizes.T));
     own.select(0, 1).narrow(0, first, rows).copy_(batch.targets.narrow(1, sizes.starts[i], sizes.T));
   }
-  return {own.select(0, 0), own.select(0, 1), batch.scale, batch.with_loss};
+  Batch part = batch;
+  part.tokens = own.select(0, 0);
+  part.targets = own.select(0, 1);
+  return part;
 }
 
 Passes::Passes(const RunContext& context, const RunShape& shape, const ParamLayout& layout)

@@ -60,10 +60,7 @@ void ContextParallel::global_norm() {
 
 void ContextParallel::step_unit(int unit) {
   const auto mark = context_.timeline.mark(Pass::update, unit);
-  OwnedSlice& s = slices_[unit];
-  const Workload& w = context_.shape.workload;
-  adamw_step(hyper_of(w.optim), context_.scalars, layout_.decay_ranges(unit, s.segment, s.range), s.grads,
-             s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
+  adamw_step(context_, layout_, slices_[unit]);
 }
 
 void ContextParallel::after_step(std::int64_t step) {
