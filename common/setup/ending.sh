@@ -136,14 +136,14 @@ killed_advice() {
     SIGKILL)
       limit=$(ulimit -t)
       if (($(number "$(memory_kills '')" 0) > kills_before)); then
-        say \
-          "memory ran out, and the system ended it (its control group counts such ends): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say "memory ran out, and the system ended it (its control group counts such ends):" \
+          "fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       elif [[ $limit == unlimited ]]; then
-        say \
-          "if nobody did it, memory ran out (dmesg says so): fewer ranks, batch.micro smaller, or --memory-cap to see it named"
+        say "if nobody did it, memory ran out (dmesg says so):" \
+          "fewer ranks, batch.micro smaller, or --memory-cap to see it named"
       else
-        say \
-          "if nobody did it, it had used the $limit s of processor time that it may have: ulimit -t unlimited, or fewer --steps"
+        say "if nobody did it, it had used the $limit s of processor time that it may have:" \
+          "ulimit -t unlimited, or fewer --steps"
       fi
       ;;
     SIGXCPU) say "it has used the processor time that it may have: ulimit -t unlimited, or fewer --steps" ;;
@@ -162,10 +162,14 @@ lost() {
   local signal what advice
   if ((several_hosts && ranks > 1)); then
     case $1 in
-      132) last_words \
-        "where mpirun says above that it could not start the program: the same path must lead to it on every host; otherwise a processor lacks an instruction (SIGILL)" ;;
-      205) last_words \
-        "mpirun lost a host, named above: start again without it; with --save-every, --resume latest goes on" ;;
+      132)
+        last_words "where mpirun says above that it could not start the program: the same path must lead to \
+it on every host; otherwise a processor lacks an instruction (SIGILL)"
+        ;;
+      205)
+        last_words "mpirun lost a host, named above: start again without it; with --save-every, \
+--resume latest goes on"
+        ;;
     esac
   fi
   signal=$(signal_of "$1")

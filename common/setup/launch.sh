@@ -209,8 +209,8 @@ if ((help && build_only == 0)); then
   do_build=0
   if [[ ! -x $root/build/$preset/bin/$lesson ]]; then
     print_header "${BASH_SOURCE[0]}"
-    say \
-      "$lesson is not built yet. Its own flags, in some minutes: lessons/$lesson/run.sh --build-only, then --help again"
+    say "$lesson is not built yet. Its own flags, in some minutes: lessons/$lesson/run.sh --build-only," \
+      "then --help again"
     exit 0
   fi
 fi
@@ -240,7 +240,8 @@ task=$(whole SLURM_PROCID 0)
 if ((alone == 0 && tasks > 1)); then
   ((task == 0)) || exit "$exit_missing"  # one task says it
   die "$exit_missing" "launcher" "srun started run.sh $tasks times, and each would start a run of its own" \
-    "run.sh without srun, in the batch script: mpirun finds the job's nodes; or srun --mpi=pmix build/$preset/bin/$lesson ..."
+    "run.sh without srun, in the batch script: mpirun finds the job's nodes; \
+or srun --mpi=pmix build/$preset/bin/$lesson ..."
 fi
 if ((alone == 0 && verbose)); then
   line="$ranks rank$( ((ranks == 1)) || printf s) on $cores core$( ((cores == 1)) || printf s)"

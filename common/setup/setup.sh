@@ -225,7 +225,8 @@ install_packages() {
   $prefix apt-get install -y -qq --no-install-recommends "${packages[@]}" >"$deps/apt.log" 2>&1 || {
     tail -n 20 "$deps/apt.log" >&2
     die "$exit_missing" "apt-get install" "failed, its last lines are above (all: .deps/apt.log)" \
-      "on Ubuntu the packages are in 'universe' (add-apt-repository universe); otherwise mend what apt-get says, then run this again"
+      "on Ubuntu the packages are in 'universe' (add-apt-repository universe); \
+otherwise mend what apt-get says, then run this again"
   }
 }
 
@@ -256,7 +257,8 @@ fetch() {
   pip download "${quietly[@]}" --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
     -r "$root/common/setup/requirements-$1.txt" -d "$deps/wheels" || die "$exit_missing" ".deps/$1" \
     "the download failed, pip's message is above" \
-    "check the network (a proxy goes into HTTPS_PROXY, a mirror into PIP_INDEX_URL) and the disk, then run this again: files that are complete are kept"
+    "check the network (a proxy goes into HTTPS_PROXY, a mirror into PIP_INDEX_URL) and the disk, \
+then run this again: files that are complete are kept"
 }
 
 # unpack PART FOLDER: installs the fetched wheels of PART into FOLDER.
