@@ -83,6 +83,7 @@ TEST(Published, ModelStates) {
        two_blocks,
        two_blocks,
        two_blocks},
+      {{"12_context_parallel"}, "params_full", "grads_full", "_full", P, P, P},
       {{"10_tensor_parallel"}, "params_part", "grads_part", "_part", part_of(4), part_of(4), part_of(4)},
       {{"11_combined", {"mesh=1x2x2"}},
        "params_stage",
@@ -117,6 +118,7 @@ TEST(Published, ActivationsOfABlock) {
   const MemoryPlan one = plan_of({"00_one_device", {}, 1}), part = plan_of({"10_tensor_parallel"});
   EXPECT_EQ(held(one, "saved"), L * kTokens * (2 * 15 * d + 4 * (4 + kHeads)));
   EXPECT_EQ(held(part, "saved"), L * kTokens * (2 * 13 * d + 4 * (4 + kHeads)) / 4);
+  EXPECT_EQ(held(plan_of({"12_context_parallel"}), "saved"), held(one, "saved") / 4);
   EXPECT_EQ(held(one, "x"), 2 * (L + 1) * kTokens * d);
   EXPECT_EQ(held(part, "x"), 2 * (L + 1) * kTokens * d / 4);
 }
@@ -135,6 +137,7 @@ TEST(Legend, HasNoSymbolThatNoPlanPrints) {
            {"07_pipeline", {"schedule=zb_h1"}},
            {"08_weight_versions", {}, 4, 0, false},
            {"10_tensor_parallel"},
+           {"12_context_parallel"},
        }) {
     static const std::regex kWord("\\w+");
     const MemoryPlan plan = plan_of(asked);

@@ -67,13 +67,19 @@ CHAIN = support.chosen(
         ("11_combined", 4, "mesh=2x1x2"),
         ("07_pipeline", 2, ""),
         ("11_combined", 4, "mesh=1x2x2"),
+        ("12_context_parallel", 4, ""),
+        ("01_data_parallel", 2, ""),
+        ("11_combined", 8, "mesh=2x1x2x2"),
+        ("04_zero3", 3, ""),
+        ("12_context_parallel", 2, ""),
     ],
     ("04_zero3", 3, ""),
     ("05_offload", 2, "update=early"),
     ON_DISK,
     ("10_tensor_parallel", 2, ""),
     ("07_pipeline", 2, ""),
-    ("11_combined", 4, "mesh=1x2x2"),
+    ("11_combined", 4, "mesh=1x1x2x2"),
+    ("12_context_parallel", 2, ""),
 )
 CHAINED = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity")
 DROPPED = "had put off is dropped, since this strategy cannot go on with it"

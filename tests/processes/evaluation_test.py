@@ -66,6 +66,7 @@ class EvaluationTest(support.ProcessTest):
             ("03_zero2", 2, 3),
             ("07_pipeline", 2, 4),
             ("10_tensor_parallel", 2, 4),
+            ("12_context_parallel", 2, 2),
         )
         more = (
             ("00_one_device", 0, 12),
@@ -73,10 +74,14 @@ class EvaluationTest(support.ProcessTest):
             ("04_zero3", 4, 1),
             ("08_weight_versions", 2, 3),
             ("10_tensor_parallel", 2, 3),
+            ("11_combined mesh=2x1x2x1", 4, 1),
+            ("12_context_parallel exchange=gather", 4, 3),
         )
         jobs = {
             (lesson, ranks, micro, rows): Run(
-                lesson, ranks, f"model.tied=off batch.micro={micro} data.validation_rows={rows} --steps 0"
+                lesson.split()[0],
+                ranks,
+                f"{' '.join(lesson.split()[1:])} model.tied=off batch.micro={micro} data.validation_rows={rows} --steps 0",
             )
             for lesson, ranks, micro, rows in [
                 *((*case, 5) for case in support.chosen(few + more, *few)),
