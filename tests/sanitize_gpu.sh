@@ -48,7 +48,7 @@ must_find() { # TOOL FAULT PATTERN FLAGS...
   fi
 }
 jobs=()
-# Not what calls libraries only.
+# Tests that only call libraries are left out.
 check memcheck "$fused" 'FusedOpsTest.*-*Attention*:*Products*:*Graph*' & jobs+=("$!")
 check memcheck "$optim" '*-*Captured*' & jobs+=("$!")
 check racecheck "$optim" '*-*Captured*' & jobs+=("$!")

@@ -32,7 +32,7 @@ std::int64_t cpu_scratch(const PartSizes& s, std::int64_t threads) {
   return std::max({slab + kFp32 * s.N * s.heads + threads * attention.forward,  // attention: out, lse
                    3 * slab + threads * attention.backward,                     // its backward: dq, dk, dv
                    slab + kFp32 * 2 * s.N,                                      // LayerNorm: y, mean, rstd
-                   // Its backward: grad_x, two rows, and two per thread.
+                   // LayerNorm's backward: grad_x, two rows, and two per thread.
                    slab + kFp32 * 2 * s.d * (1 + threads)});
 }
 

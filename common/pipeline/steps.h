@@ -37,7 +37,8 @@ struct Steps {
 
   /// The actions of a stage's list that leave a span.
   [[nodiscard]] std::vector<pipedream::Action> actions(int stage, std::int64_t step) const;
-  /// From the step's begin to its end; for a window from the end of the one before, which is needed then.
+  /// The time from the step's begin to its end; for a window from the end of the one before, which is needed
+  /// then.
   [[nodiscard]] StepTime time_of(const StepSpans& step, const StepSpans* before) const;
   /// Simulated steps, of which the last one counts. With windows it is one in the steady state, and the
   /// window before it comes first.

@@ -45,7 +45,7 @@ std::int64_t micro_batches(const RunShape& shape) {
   return shape.workload.batch.global / shape.workload.batch.micro;
 }
 
-// In descending order of size.
+// Shapes with fewer rows per micro-batch, largest first.
 std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   std::vector<RunShape> shapes;
   RunShape shape = run.shape;
@@ -58,7 +58,7 @@ std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   return shapes;
 }
 
-// In ascending order of recomputation.
+// Shapes that recompute more, the least recomputation first.
 std::vector<RunShape> more_recomputed(const RunShape& from) {
   std::vector<RunShape> shapes;
   RunShape shape = from;

@@ -35,7 +35,7 @@ class SavedState {
   void copy(const at::Tensor& bytes) const;
 
  private:
-  // Those with larger elements first, so that each is aligned to its own size.
+  // Entries with larger elements first, so that each is aligned to its own size.
   std::vector<checkpoint::Entry> entries_;
   struct Source {
     std::shared_ptr<StateValues> values;

@@ -28,8 +28,8 @@ inline StateKey key_of(const StateSlice& slice, const ParamLayout& layout) {
 
 inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// The same on all ranks. Several ranks may hold an element (replicas, a tied matrix on both ends of a
-/// pipeline).
+/// Which rank holds which elements, the same on all ranks. Several ranks may hold an element (replicas, a
+/// tied matrix on both ends of a pipeline).
 class StatePlacement {
  public:
   /// `layout` is that of the slices. Collective.

@@ -34,7 +34,7 @@ def part(page, name):
 
 
 def colours():
-    """Those of the page that a run leaves: one name is one colour everywhere."""
+    """The colours of a run's page: one name is one colour everywhere."""
     return "\n".join(
         re.findall(
             r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M

@@ -236,8 +236,8 @@ def meaning(lesson, plan):
 
 
 def blocks_of(plan):
-    """Of lesson 11's rank: each block is reduced over the data group in one operation of a matrix part and
-    one of what tensor ranks share."""
+    """The number of blocks on a rank of lesson 11: the data group reduces each block in one operation for its
+    matrix part and one for what tensor ranks share."""
     return max(count for kind, count, _, _ in plan.operations if kind == "reduce_scatter" and count < plan.L)
 
 

@@ -85,7 +85,7 @@ def checkpoint_gpu(page):
 
 @renders
 def checkpoint_bytes(page):
-    """By formula and on the disk."""
+    """A checkpoint's bytes, by formula and on the disk."""
     run = record("lesson_09")["runs"]["on"]
     P = plan_of("04_zero3", workload_of(run), run["world"]).P
     shards = sum(size for name, size in run["files"].items() if name.startswith("rank-"))

@@ -37,7 +37,7 @@ def lesson_and_settings(row):
 
 
 def quickest_of_each(rows):
-    """Of each lesson its quickest row that ends in the same bits as exact updates; its first where none
+    """Each lesson's quickest row that ends in the same bits as exact updates; its first row where none
     fits."""
     found = {}
     for row in rows:
@@ -50,7 +50,7 @@ def quickest_of_each(rows):
 
 @renders
 def choosing_plan(page, plan):
-    """Of one plan of choosing.json each lesson's quickest row."""
+    """Each lesson's quickest row in one plan of choosing.json."""
     found = record("choosing")["plans"][plan]
     columns = {
         "lesson": lambda row: row["lesson"],

@@ -107,8 +107,8 @@ def mesh_bits(page):
 
 @renders
 def mesh_gpu(page, gpus):
-    """So many GPUs laid out in several ways, in turns on the same rows: rates, what the fullest GPU holds,
-    the most that one sends along each axis, and the step that choose predicted before."""
+    """`gpus` GPUs laid out in several ways, in turns on the same rows: rates, what the fullest GPU holds, the
+    most that one sends along each axis, and the step that choose predicted before."""
     row = record("gpu_combined")["rows"][f"mesh_{gpus} x{gpus}"]
     together = row["rows_a_rank"] * row["micro_batches"]
     ahead = {
@@ -181,7 +181,7 @@ WIDE, HIGH = 58, 30  # of a rank
 
 
 def number_of(stage, replica, tensor):
-    """As combined_memory.cpp has it."""
+    """The rank's number, computed as in combined_memory.cpp."""
     return (stage * DATA + replica) * TENSOR + tensor
 
 
@@ -257,7 +257,7 @@ NAMES = {"tensor": "tensor groups", "data": "data groups", "stages": "stages", "
 
 @figure
 def mesh_bytes():
-    """Of every factoring of eight GPUs: bytes held, and sent along each axis."""
+    """Every factoring of eight GPUs: bytes held, and sent along each axis."""
     laid = all_laid()
     alt = (
         "GPT-2 774M on eight GPUs: what the fullest GPU holds, and the most that one sends in all. "

@@ -52,7 +52,7 @@ class Step:
         return self.ends["compute"]
 
     def do(self, row, what, unit, length, after=0.0):
-        """As soon as the row is free, and not before `after`; returns when it will have ended."""
+        """Does it as soon as the row is free, and not before `after`; returns when it will have ended."""
         begin = max(self.ends[row], after)
         self.spans.append(Span(row, what, unit, begin, begin + length))
         self.ends[row] = begin + length
@@ -584,7 +584,7 @@ def code(page, path, *words):
 
 @renders
 def output_lines(page, name, run, *firsts):
-    """Of what the run `run` of a record printed: the lines that start with `firsts`, in that order."""
+    """The lines that start with `firsts`, in that order, of what the run `run` of a record printed."""
     said, found = record(name)[run]["said"], []
     for first in firsts:
         said = lines_between(said, first, "")

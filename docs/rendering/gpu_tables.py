@@ -217,8 +217,8 @@ def peak_of(gpu):
 
 @renders
 def gpu_zero_gains(page):
-    """By how much lessons 02 to 04 are shorter than lesson 01, beside what the bytes that their AdamW leaves
-    to other ranks would take."""
+    """How much shorter a step of lessons 02 to 04 is than lesson 01's, next to the time of the AdamW bytes
+    that they leave to other ranks."""
     profiled_run = record("gpu_profile")["runs"][0]
     adamw = next(part for part in profiled_run["profile"]["operations"] if part["op"] == "AdamW")
     rate, rows, more = adamw["bytes"] / adamw["milliseconds"], [], []
@@ -263,7 +263,7 @@ def gpu_zero_gains(page):
 
 
 def fastest_peer(row):
-    """Of those that took turns with `ours`: name and rate."""
+    """Name and rate of the fastest peer that took turns with `ours`."""
     peers = [pair.removeprefix("ours_over_") for pair in row["ratios"] if pair.startswith("ours_over_")]
     rates = {name: gpu_table.median_of(row, name, "tokens_per_second") for name in peers}
     return max(((rate, name) for name, rate in rates.items() if rate), default=(None, None))[::-1]

@@ -11,13 +11,13 @@ EITHER = "disk does either"  # a row of the time table: the disk reads, or write
 
 
 def median_of(run, name=None):
-    """Of a run's rounds: seconds of a step, or of what it went to."""
+    """The median over a run's rounds of a step's seconds, or of one part of them."""
     return statistics.median(turn["shares"][name] if name else turn["seconds"] for turn in run["rounds"])
 
 
 def efficiencies():
-    """By micro-batches of a step: its tokens, T_gpu, and (by the page's formula, measured) for exact and
-    delayed updates, of the speed without a disk."""
+    """For each number of micro-batches per step: its tokens, T_gpu, and the share of the speed without a disk
+    that exact and delayed updates reach, by the page's formula and measured."""
     found = record("lesson_06_tokens")
     disk = statistics.median(
         turn["shares"][EITHER] for run in found["runs"] for turn in run["exact"]["rounds"]

@@ -125,7 +125,7 @@ def data_parallel_bytes(page):
 
 @renders
 def bytes_sent_of_models(page):
-    """The same for models that need GPUs: bf16 gradients."""
+    """Bytes sent by models that need GPUs: bf16 gradients."""
 
     def sent(file, n):
         planned = record("zero_plans")["models"][file]["01_data_parallel"][str(n)]

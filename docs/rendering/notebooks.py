@@ -36,7 +36,7 @@ def code_cells(notebook):
 
 
 def picture(figure):
-    """As a notebook keeps it; `drawn` tells whether another one is of the same numbers."""
+    """A figure as a notebook keeps it; `drawn` tells whether another one shows the same numbers."""
     whole, kept, exact = io.BytesIO(), io.BytesIO(), io.StringIO()
     figure.savefig(whole, format="png")
     Image.open(whole).convert("RGB").quantize(128).save(kept, "png", optimize=True)  # a third of the bytes

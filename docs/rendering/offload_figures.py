@@ -14,7 +14,7 @@ PLACES = ("device", "pinned", "host")
 
 
 def in_gigabytes(of):
-    """By kind, the bytes of one place."""
+    """The bytes of one place by kind."""
     return [sum(of.get(purpose, 0) for purpose in purposes) / 1e9 for *_, purposes in KINDS]
 
 
@@ -137,7 +137,7 @@ SERIES = (("exact", LINES[0], "o"), ("early", LINES[1], "s"))
 
 
 def resident_units(name, kind):
-    """Of a run of that kind; None: of another."""
+    """The number of resident units in a run of that kind; None for a run of another kind."""
     first, _, more = name.partition(", ")
     return (
         None

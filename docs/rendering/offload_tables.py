@@ -134,8 +134,8 @@ def offload_gpu(page):
 
 
 def forward_share(work):
-    """Of a step's operations those of the blocks' forward: backward is twice forward, and the head is no part
-    of it. Counted here, because plans have bytes and no operations of products."""
+    """The operations of the blocks' forward as a share of a step's: backward is twice forward, and the head
+    is no part of it. Counted here, because plans have bytes and no operations of products."""
     model = work["model"]
     d, tokens = model["width"], work["batch"]["sequence"]
     blocks = model["layers"] * (24 * d * d + 2 * d * tokens)

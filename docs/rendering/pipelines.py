@@ -41,7 +41,7 @@ def pipedream(page, *arguments):
 
 @renders
 def pipedream_head(page, lines, *arguments):
-    """Its first lines."""
+    """The first lines that the command prints."""
     return block(page, arguments, lines=int(lines))
 
 

@@ -42,7 +42,7 @@ def hash_of(work, settings=()):
 
 
 def hash_before(work, settings=()):
-    """The same in a record of when evaluations were counted in micro-batches
+    """The workload's hash as in records of the time when evaluations were counted in micro-batches
     (common/config/other_names.h)."""
     data, micro = dict(work["data"]), work["batch"]["micro"]
     data["validation_batches"] = data.pop("validation_rows") // micro
@@ -60,7 +60,7 @@ def settings_in(command):
 
 
 def named(workload_hash, settings):
-    """Of FILES the one whose values have that hash with these settings."""
+    """The file of FILES whose values have that hash with these settings."""
     for name in FILES:
         if workload_hash in (hash_of(workload(name), settings), hash_before(workload(name), settings)):
             return name
@@ -98,7 +98,7 @@ class Plan:
         self.P, self.L, self.block = sum(self.units), len(self.units) - 2, self.units[1]
 
     def bytes(self, purpose, name=""):
-        """Of rank 0's buffers whose names begin so."""
+        """The bytes of rank 0's buffers whose names begin with `name`."""
         return sum(sum(each) for what, each in self.buffers.get(purpose, {}).items() if what.startswith(name))
 
     def states(self):
@@ -109,7 +109,7 @@ class Plan:
         return len(self.buffers["parameters"]["params_full, a block"])
 
     def gathers(self):
-        """Of blocks, in one step."""
+        """The number of gathers of blocks in one step."""
         return gathers_of(self.operations, self.block)
 
 
@@ -163,7 +163,7 @@ def of_zero2(plan, zero2):
 
 
 def symbols(name):
-    """Of WORKLOAD@RANKS."""
+    """The symbols that stand for the numbers of WORKLOAD@RANKS."""
     file, _, ranks = name.partition("@")
     work = workload(file)
     model, batch, rows = work["model"], work["batch"], plans(file, int(ranks))

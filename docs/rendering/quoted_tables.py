@@ -63,7 +63,7 @@ def quoted_runs(page):
 
 @renders
 def quoted_on_two(page):
-    """The same work shared by two GPUs."""
+    """The quoted runs' work, shared by two GPUs."""
     alone = runs()
     pairs = [
         (name, alone[name, packing], run) for (name, packing), run in runs(2).items() if packing == "pack"

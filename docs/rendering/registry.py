@@ -115,7 +115,7 @@ def times_text(count, what):
 
 
 def bytes_text(count):
-    """As the programs write it: decimal units, two decimals."""
+    """Bytes as the programs write them: decimal units, two decimals."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.2f} {unit}"

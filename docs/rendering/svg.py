@@ -100,7 +100,7 @@ class Drawing:
         )
 
     def polyline(self, points, colour, turn=0, of=1, thick=0):
-        """Of several that lie on each other, `of`, each shows its dashes in turn."""
+        """A line through the points. If `of` lines lie on each other, each shows its dashes in turn."""
         more = f' stroke-dasharray="10 {10 * (of - 1)}" stroke-dashoffset="{-10 * turn}"' if of > 1 else ""
         more += f' style="stroke-width: {thick}"' if thick else ""
         self.parts.append(

@@ -29,7 +29,8 @@ NAMES = {"attention": ("q, k, v, heads", "c_proj"), "MLP": ("c_fc, GELU", "c_pro
 
 
 def forward_half(step, half, sum_issued):
-    """As TensorParallel::forward_block has it: finish what came before and the norm, gather, two products, sum. Returns when the sum is there."""
+    """The steps of TensorParallel::forward_block: finish what came before and the norm, gather, two products,
+    sum. Returns when the sum is there."""
     step.wait(sum_issued)
     step.compute("norm", -1, NORM)
     step.wait(step.send("norms", -1, MESSAGE))
@@ -39,8 +40,8 @@ def forward_half(step, half, sum_issued):
 
 
 def backward_half(step, half, gradient):
-    """As backward_block: norms again, both matrices' inputs, the sum behind the second one's weights, the
-    next gradient behind the first one's."""
+    """The steps of TensorLayers::backward_block: norms again, both matrices' inputs, the sum behind the
+    second one's weights, the next gradient behind the first one's."""
     norms = step.send("norms", -1, MESSAGE)
     step.wait(gradient)
     step.compute("back through both", -1, FIRST[half] + SECOND[half])

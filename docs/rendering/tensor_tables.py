@@ -126,7 +126,7 @@ def tensor_turns(page):
 
 @renders
 def tensor_gpu(page, gpus):
-    """The same on so many GPUs, in turns with DTensor, too."""
+    """Lesson 10 on `gpus` GPUs and its peers, DTensor among them, in turns."""
     found = [row for row in record("gpu_tensor")["rows"].values() if row["world"] == int(gpus)]
     cards = dict.fromkeys(row["gpu"] for row in found)
 

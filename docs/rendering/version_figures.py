@@ -29,7 +29,7 @@ WINDOW = 10  # steps over which a drawn loss is averaged
 
 
 def step_seconds():
-    """By a run's name: how long its steps take on four stages, paced."""
+    """How long the steps of each run take on four stages, paced."""
     found = record("lesson_08")
     return {
         "1f1b": found["flush"]["rows"]["measured"]["seconds"],

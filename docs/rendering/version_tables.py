@@ -57,10 +57,9 @@ def by_stage(rules, cell):
 
 @renders
 def versions_behind(page):
-    """Of nearly all micro-batches, by stage: forward's and backward's. Stops where these are not the page's
-    formulas, which are of the steady state; with one update per step the first S - 1 - s micro-batches of
-    each step but the first are one behind.
-    """
+    """How many versions forward and backward of nearly all micro-batches are behind, by stage. Stops where
+    these are not the page's formulas, which hold in the steady state; with one update per step the first S -
+    1 - s micro-batches of each step but the first are one behind."""
 
     def behind(rule, stage):
         counts, late = record("lesson_08")["rules"][rule]["updates_behind"][stage], STAGES - 1 - stage

@@ -354,7 +354,7 @@ def forward_begins(run):
 
 
 def gpu_timeline(lesson):
-    """The same on GPUs, where times are measured by events."""
+    """A lesson's timeline on GPUs, where times are measured by events."""
     found = record("gpu_trace")
     run = found["lessons"][lesson]
     waited, waits, whole = (

@@ -209,7 +209,7 @@ def of_quoted():
 
 
 def copies_of(sweep):
-    """Of a whole call: the fit's latency is that of one of its messages."""
+    """Seconds and rate of a whole call, which sends ranks - 1 messages: the fit's latency is that of one."""
     fits = {op["kind"]: op["fit"] for op in sweep["operations"]}
     return {
         name: {

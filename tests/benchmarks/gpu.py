@@ -104,8 +104,8 @@ class Row:
         return self.rows * self.micro_batches * (1 if self.ours else world)
 
     def rows_of(self, name, world):
-        """Of a micro-batch and rank: in a step of the same rows data parallelism shares them out, two lanes
-        have half of them each, and a pipeline four micro-batches."""
+        """The rows of one micro-batch on one rank. From a step of the same rows data parallelism gives each
+        rank a share, two lanes have half of them each, and a pipeline cuts them into four micro-batches."""
         shares = {
             TENSOR[0]: {"dp": world, "zero3": world, "ours_lanes": 2, "ours_lanes_kept": 2},
             COMBINED[0]: {"ours": 4, "pipeline": 4, "ours_1x2x1": world, "dp": world},
@@ -223,7 +223,7 @@ ROWS = {
         ),
         # Lesson 04 beside itself without copy engines.
         Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
-        # Of lesson 03 beside lesson 01's.
+        # The scaling of lesson 03 next to lesson 01's.
         Row(
             "scaling",
             "gpt2_355m",
@@ -704,7 +704,7 @@ class Comparison(Bench):
     # --- a row ----------------------------------------------------------------------------------------------
 
     def lesson_of(self, row, name):
-        """Its folder, settings and label; which one `ours` is, its row says."""
+        """The folder, settings and label of a lesson; the row says which lesson `ours` is."""
         if name == "ours" and self.world == 1 and not row.ours:
             return "00_one_device", [], "Stagecraft, lesson 00"
         return LESSONS[row.ours if row.ours and name == "ours" else name]

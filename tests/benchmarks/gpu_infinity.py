@@ -145,7 +145,7 @@ def of_deepspeed(program, model, rows, steps, disk):
 
 
 def measured(what, args, disk_benchmark, programs, folder):
-    """Of a line of RUNS: the part of the result that it belongs to, what was found, and facts of the
+    """For a line of RUNS: the part of the result that it belongs to, what was found, and facts of the
     machine."""
     if what is None:
         return "raw", raw(disk_benchmark, args.disk), {}

@@ -39,7 +39,7 @@ WARM = 4.0  # seconds that a process a turn computes before it is timed
 
 
 class Failed(Exception):
-    """Of one program: the others go on."""
+    """One program failed; the others go on."""
 
 
 class OutOfTime(Exception):
@@ -136,7 +136,7 @@ class Program:
         return self.turn(warm_up, steps, deadline, time.monotonic() + self.limit)
 
     def close(self, deadline):
-        """Its end tells nothing: it is not waited for longer than it takes."""
+        """Ends the program. Its exit code tells nothing, so nobody waits longer for it than it takes."""
         del deadline
         if self.process is not None:
             self.process.end()

@@ -3,7 +3,7 @@ import statistics
 
 
 def gpu_of(name):
-    """As the table of GPUs calls it: "H100" of "NVIDIA H100 80GB HBM3"."""
+    """The name in the table of GPUs: "H100" for "NVIDIA H100 80GB HBM3"."""
     return name.removeprefix("NVIDIA ").split()[0]
 
 
@@ -28,7 +28,7 @@ def cell(tokens_a_step, turn, power, joules):
         "third_quartile": third,
         "highest_seconds": max(seconds),
         "steps": len(seconds),
-        # Of a turn's time, what passed between its steps.
+        # The part of a turn's time that passed between its steps.
         "outside_steps": None
         if turn.get("wall_seconds") is None
         else 1.0 - sum(seconds) / turn["wall_seconds"],
@@ -52,8 +52,8 @@ KEEPS = {
     f"ours_resident_{units}": units for units in (1, 7, 13)
 }  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
 
-# Of four and of eight GPUs, beside lesson 01 on the same rows: groups of lesson 04, two pipelines of lesson
-# 07, lesson 11.
+# Meshes of four and of eight GPUs, next to lesson 01 on the same rows: groups of lesson 04, two pipelines of
+# lesson 07, lesson 11.
 MESHES = (
     "zero3_by_2",
     "zero3_by_4",
@@ -208,8 +208,8 @@ def spread_text(ratio, form="{:.3f}".format, unit=""):
 
 
 def ratio_text(row, name):
-    """Of lessons 02-04: beside lesson 01. Of a peer: ours over it, or the ratios of those that split what it
-    splits. Beside one device: over it."""
+    """The ratio that a table shows. Lessons 02 to 04: over lesson 01. A peer: ours over it, or the ratios of
+    the lessons that split what it splits. With one device among the programs: over that."""
     ratios = row["ratios"]
     if ONE in row["programs"]:
         ratio = ratios.get(f"{name}_over_{ONE}")

@@ -128,7 +128,7 @@ def of_watts(power):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Of a script: how it ends, what it says, and what its result has."""
+    """One call of a script: how it ends, what it says, and what its result has."""
 
     ask: str
     has: dict = dataclasses.field(default_factory=dict)
@@ -220,7 +220,7 @@ def words_of(folder, script, arguments):
 
 @contextlib.contextmanager
 def stage():
-    """The same in this process, where no time passes but a clock's."""
+    """Runs the script in this process, where no time passes but a clock's."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as patches:
         folder, clock = pathlib.Path(name), pretended.Clock()
         for program in (*LESSONS, "llmc"):
@@ -404,7 +404,7 @@ def axis(one, other, mesh, lesson, micro):
 
 
 def predicted_meshes():
-    """Of four GPUs: what choose predicts, no more and no less."""
+    """The meshes of four GPUs are those that choose predicts, no more and no less."""
     asked = [one for one in choosing.ahead() if one["gpus"] == 4 and one["set"]["batch.global"] == "64"]
     programs = ["ours", "zero3", "zero3_by_2", "replicas_2", "mesh_2x1x2", "mesh_1x2x2", "mesh_2x2x1"]
     commands = {
@@ -426,7 +426,7 @@ def predicted_meshes():
 
 
 def seen(gpus, ask, key, name, more):
-    """Of the GPU that is seen; of two of them GPU 1 is the slower one."""
+    """The facts of the GPU that is seen; of two GPUs, GPU 1 is the slower one."""
     env = {"FAKE_TURN": "0.4", "CUDA_VISIBLE_DEVICES": gpus, "FAKE_GPUS": "2"}
     cell = f"rounds/0/programs/{name}"
     return Call(f"{ask} --steps 20", row(key, **{cell: of_watts(300), **more}), env=env)
@@ -1108,7 +1108,7 @@ def takes_turns():
                     f"{timed}/power/samples": lambda count: count > 0,
                     f"{timed}/power/watts/median": 690.5,
                     f"{timed}/power/clock_reasons": ["0x0000000000000004"],
-                    # By the driver's counters.
+                    # Read from the driver's counters.
                     timed: lambda cell: 85 < watts(cell) < 115,
                 },
             ),

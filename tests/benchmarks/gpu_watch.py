@@ -63,8 +63,8 @@ ASKED = asked()  # before anything is measured
 
 
 def visible(count):
-    """Of so many GPUs those that programs see: the k-th is what they call GPU k. As CUDA does, it stops at a
-    number that is none."""
+    """The indices of the GPUs that programs see, out of `count`: programs call the k-th of them GPU k. As
+    CUDA does, it stops at a number that is none."""
     return (
         list(range(count))
         if ASKED is None
@@ -222,8 +222,9 @@ class EnergyCounter:
                     updates.append((time.time(), said))
 
     def between(self, began, ended, gpus, limit=2.0):
-        """Of these GPUs together over a span of time that has just ended; None without counters. A counter
-        changes ten times a second or so: between two changes power is taken as constant."""
+        """Energy and power of these GPUs together over a span of time that has just ended; None without
+        counters. A counter changes about ten times a second: between two changes power is taken as
+        constant."""
         limit += time.monotonic()
         while self.updates and any(self.updates[gpu][-1][0] < ended for gpu in gpus):
             if time.monotonic() > limit:

@@ -40,7 +40,8 @@ def out(default=None, **more):
 
 
 def parser_of(about, asked):
-    """Of a script whose docstring is `about`; `asked`: what add_argument is told of each argument."""
+    """The parser of a script whose docstring is `about`; `asked` is what add_argument is told of each
+    argument."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, settings in asked.items():
         parser.add_argument(name, **settings)
@@ -94,13 +95,13 @@ def record_in(folder):
 
 
 def shown_and_said_by(command):
-    """The same on GPUs, the command printed before."""
+    """Runs a command on GPUs, prints the command first, and returns what it said."""
     print(*command, flush=True)
     return said_by(command, ENVIRONMENT)
 
 
 def record_of(command, folder, ranks=1):
-    """Of a lesson's run, on as many GPUs as ranks."""
+    """The record of a lesson's run, on as many GPUs as ranks."""
     shown_and_said_by([*([*MPIRUN, "-n", ranks] if ranks > 1 else []), *command, "--out", folder])
     return record_in(folder)
 
@@ -136,8 +137,8 @@ def sources():
 
 
 def command_text(command):
-    """As a reader would type it: files of this repository from its root, others by name, since where they lie
-    is this machine's."""
+    """The command as a reader would type it: files of this repository from its root, others by name, since
+    their folder is this machine's."""
     return shlex.join(name_of(str(word)) for word in command)
 
 

@@ -37,7 +37,7 @@ def settings_of(run, form):
 
 
 def plan_of(programs, run, form):
-    """Of the rank that holds most."""
+    """The plan of the rank that holds most."""
     settings = settings_of(run, form)
     plan = printed(programs, LESSON, WORKLOAD, run["gpus"], settings)
     rank = fullest(plan)

@@ -55,8 +55,8 @@ def token_file(workload):
 
 
 def share_of_text(workload):
-    """Of the targets of the rows that are evaluated, those that are no filling (common/data/rows.h and
-    sampler.h say which rows)."""
+    """The share of the evaluated rows' targets that are text, not filling (common/data/rows.h and sampler.h
+    say which rows)."""
     tokens = array.array("H", token_file(workload).read_bytes()[256 * 4 :])
     held_out = int(len(tokens) * float(workload["data.validation_fraction"]))
     end, lengths, length = {"byte": 256, "gpt2": 50256}[workload["data.tokenizer"]], [], 0

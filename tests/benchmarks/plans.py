@@ -29,7 +29,7 @@ MESHES = [
     f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0
 ]  # stages x data x tensor
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
-# Of docs/figures/cheat_sheet.svg.
+# The settings of docs/figures/cheat_sheet.svg.
 SMALL = ("batch.micro=4", "batch.global=128")
 SHEET = (
     (ONE, "gpt2_355m", 1, SMALL),

@@ -63,7 +63,7 @@ def settings_of(run, packing, world):
 
 
 def write_tokens(path, tokens):
-    """As llm.c writes them."""
+    """Writes a token file in llm.c's format."""
     header = array.array("I", [20240520, 1, len(tokens)] + [0] * 253)
     path.write_bytes(header.tobytes() + array.array("H", tokens).tobytes())
 

@@ -98,7 +98,7 @@ class Run:
         self.said = said.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1 :]
 
     def bytes_sent(self):
-        """Of rank 0 in one step, as predicted and as measured; a world of one sends nothing."""
+        """The bytes that rank 0 sends in one step, predicted and measured; a world of one sends nothing."""
         line = re.search(r"^ +bytes sent +([\d,]+) +([\d,]+)  ", "\n".join(self.said), re.M)
         return [int(number.replace(",", "")) for number in line.groups()] if line else [0, 0]
 
@@ -187,7 +187,7 @@ def in_turns(runs, rounds):
 
 
 def rows_in_turns(names, runs, rounds):
-    """The same as a row of each run, with what its key says under `names`."""
+    """Runs in turns as one row per run, with what its key says under `names`."""
     return [{**dict(zip(names, key)), **run} for key, run in in_turns(runs, rounds).items()]
 
 
@@ -219,7 +219,7 @@ def whole(lesson, ranks):
 
 
 def on_screen(lesson):
-    """The same where nothing else is asked of it: what its screen shows."""
+    """The screen of a lesson's run without further flags."""
     run = Run(lesson, 0, screen=True)
     losses = {"loss": rounded(run.record["steps"]["loss"]), "validation_loss": run.record["validation_loss"]}
     return {
@@ -337,7 +337,7 @@ def typical_step(runs):
 
 
 def typical_spans(lesson, *flags):
-    """Of three short traced runs with one micro-batch a rank: the most usual step, and how long the steps
+    """The most usual step of three short traced runs with one micro-batch per rank, and how long the steps
     were and waited."""
     runs = [
         Run(lesson, 2, *FOUR_BLOCKS, "--steps", "8", "--trace", "--set", "batch.micro=6", *flags)
@@ -532,7 +532,7 @@ def pipeline_order():
 
 
 def timetable_of(run):
-    """Its rows by name; the spans apart."""
+    """The rows of a run's timetable by name, and the spans."""
     rows = {row["name"]: row for row in run.record["timetable"]["rows"]}
     return {
         "command": run.command,

@@ -131,7 +131,7 @@ def squares_of(grads):
 
 
 def clip_grads(grads, squares, largest):
-    """By the norm whose square is given."""
+    """Clips by the norm whose square is given."""
     torch._foreach_mul_(grads, torch.clamp(largest / (squares.sqrt() + 1e-6), max=1.0))
 
 
@@ -249,7 +249,7 @@ class Trainer:
         return torch.compile(model, **self.options())
 
     def options(self):
-        """Of torch.compile."""
+        """The options of torch.compile."""
         mode = None if self.args.mode == "default" else self.args.mode
         return {"fullgraph": True, "dynamic": False, "mode": mode}
 
@@ -411,7 +411,8 @@ ASKED = {  # of every peer; read_arguments() fills in what the workload says
 
 
 def read_arguments(about, own, refusal):
-    """Those that all peers have, and a peer's own; refusal(args) says what is wrong with them, or None."""
+    """Reads the arguments that all peers have, and a peer's own; refusal(args) says what is wrong with them,
+    or None."""
     parser = parser_of(about, {**ASKED, **own})
     args = parser.parse_args()
     workload = json.loads(pathlib.Path(args.workload).read_text())
@@ -486,7 +487,7 @@ class Ranks:
         )
 
     def next_command(self, lines):
-        """Of rank 0's stdin; None at its end. Waiting for it uses no GPU."""
+        """The next command from rank 0's stdin; None at its end. Waiting for it uses no GPU."""
         if self.rank == 0:
             text = lines.readline()
             if self.children:

@@ -94,7 +94,7 @@ def answers_of(script, *flags, **asks):
 
 
 def losses(script, *flags):
-    """Of a step of 8 rows that all ranks share."""
+    """The losses of steps of 8 rows that all ranks share."""
     ready, (answer,) = answers_of(script, *flags)
     check(answer["tokens"] == 8 * 8, f"the ranks share 8 rows: {answer}")
     return ready, answer["losses"]

@@ -104,7 +104,7 @@ class PipelineTrainer(Trainer):
 
     @torch.no_grad()
     def clip(self, losses):
-        """By the norm over all stages. Returns the step's loss; both travel together."""
+        """Clips by the norm over all stages. Returns the step's loss; both travel together."""
         if self.tied is not None:
             dist.all_reduce(self.tied.grad, group=self.ends)
         counted = [p.grad for p in self.parameters if self.first or p is not self.tied]

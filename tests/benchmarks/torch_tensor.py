@@ -42,7 +42,7 @@ class BareProduct(nn.Linear):
 
 
 class Bias(nn.Module):
-    """Of a product that is cut by what it sums over: added once, behind the sum."""
+    """The bias of a product that is cut along the dimension it sums over: added once, after the sum."""
 
     def __init__(self, bias):
         super().__init__()

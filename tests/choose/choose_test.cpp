@@ -277,7 +277,7 @@ TEST(ChooseGroups, BytesBetweenNodes) {
   };
   constexpr double kNumbers = 100;
   EXPECT_NEAR(bytes("01_data_parallel", {}, 0), 2 * 7.0 / 8 * 2 * padded(8) / 4, kNumbers);
-  // Its slice is a fourth of the gradients, summed over two ranks, one of which is in the other node.
+  // Lesson 04's slice is a fourth of the gradients, summed over two ranks, one of which is in the other node.
   EXPECT_NEAR(bytes("04_zero3", {"shard_ranks=4"}, 0), 2 * padded(4) / 4, kNumbers);
   const double rows = 16 / 2, message = rows * 128 * 128 * 2;     // of a replica in a step
   const std::vector<double> expected = {0, message, message, 0};  // 0-1, 2-3 are the first two stages
@@ -832,7 +832,7 @@ TEST(Predict, APipelineHasItsBubble) {
   EXPECT_LE(seconds, (8 + 3) * (last.forward + last.backward));
 }
 
-// Both ends sum the tied matrix over all the ranks between them: here with another node.
+// Both ends of a pipeline sum the tied matrix over all the ranks between them: here with another node.
 TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
   RunShape shape;
   shape.workload = tiny();
@@ -886,7 +886,7 @@ TEST(Predict, EveryTimedStepOfTwoGpusWithinATenth) {
   EXPECT_GT(rows, 30);
 }
 
-// Of two equal steps on two kinds of GPUs, the slower GPU's takes longer by as much as its products do.
+// If two kinds of GPUs do equal steps, the slower GPU's takes longer by as much as its products do.
 TEST(Predict, ATimedStepIsPredictedForItsOwnGpu) {
   Measured two = measured();
   two.steps.push_back(two.steps.front());

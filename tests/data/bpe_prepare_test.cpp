@@ -83,8 +83,8 @@ TEST_F(PrepareTest, EndOfTextStandsBetweenDocuments) {
   EXPECT_EQ(tokens().sources[1].documents, 3);
 }
 
-// As in TinyStories: the line end after the last mark is no document, and without --separator the marks are
-// text.
+// A text like TinyStories: the line end after the last mark is no document, and without --separator the marks
+// are text.
 TEST_F(PrepareTest, MarksBetweenDocuments) {
   put("a.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\n");
   const auto note = [&](const std::string& name) {

@@ -117,8 +117,8 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
     EXPECT_EQ(ledger.peak(Purpose::workspace), plan.of(Purpose::workspace)) << ranks;
     EXPECT_EQ(ledger.peak_total(), plan.total()) << ranks;
   }
-  // By hand: two ranks have 3 training and 3 evaluation micro-batches of 2 x 16 tokens, twice 8 bytes each,
-  // and the scale.
+  // Counted by hand: two ranks have 3 training and 3 evaluation micro-batches of 2 x 16 tokens, twice 8 bytes
+  // each, and the scale.
   workload_.batch.micro = 2;
   MemoryPlan plan;
   plan_loader(workload_.batch, Sampler(*data_, workload_).evaluated_at_once(), 2, DeviceKind::cpu, plan);

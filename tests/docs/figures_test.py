@@ -83,12 +83,12 @@ document.body.append(out);
 
 
 def dark(svg):
-    """As a browser shows it to who prefers dark."""
+    """The SVG as a browser shows it to a reader who prefers dark."""
     return svg.replace("@media (prefers-color-scheme: dark)", "@media all")
 
 
 def faults_of(figures):
-    """By name what is wrong with each SVG."""
+    """What is wrong with each SVG, by name."""
     page = PAGE.replace("GRIDS", json.dumps(GRIDS)).replace(
         "FIGURES", json.dumps(figures).replace("</", "<\\/")
     )

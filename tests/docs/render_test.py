@@ -561,7 +561,7 @@ class Parts(unittest.TestCase):
         ):
             plans.workload_of({"command": command, "workload_hash": plans.hash_of(plans.workload("tiny"))})
 
-    # As common/config's test of the hash has them: tests/config/resolve_test.cpp, Hash.IsStable.
+    # The hashes are those of common/config's own test: tests/config/resolve_test.cpp, Hash.IsStable.
     def test_a_workload_is_resolved_as_by_the_programs(self):
         lines = dict(plans.resolved(plans.workload("four_blocks")))
         self.assertEqual(
@@ -860,7 +860,7 @@ class FrontPage(unittest.TestCase):
                         self.assertTrue(all(g.end <= used.begin for g in mine))
                         self.assertEqual(bool(mine), lesson in ("02_zero1", "03_zero2", "04_zero3"))
 
-    # Of four blocks two have a buffer at the end of forward: the other two are gathered again.
+    # Two of four blocks are still in a buffer at the end of forward: the other two are gathered again.
     def test_lesson_04_gathers_again_what_forward_released(self):
         gathers = [s.unit for s in self.spans(front_page.step_of("04_zero3"), "communication", "all-gather")]
         self.assertEqual(gathers, [0, 1, 2, 3, 4, 5, 2, 1])
@@ -925,7 +925,7 @@ class Zero(unittest.TestCase):
             zero_figures, "draw_cells", lambda drawing, x, y, *what: cells.append(what[1:])
         ):
             zero_figures.zero2_holds()
-        # By moment and vector four ranks.
+        # The cells are listed by moment and vector, each with four ranks.
         self.assertEqual(cells[:5], [*((rank, True, ()) for rank in range(4)), (0, False, ())])
         self.assertEqual([whole for rank, vector_whole, whole in cells if whole], [(0, 3, 4, 5)] * 4)
 
@@ -985,8 +985,8 @@ class Combined(unittest.TestCase):
     PAGE = Page("lessons/11_combined/README.md")
 
     def test_messages_along_each_axis(self):
-        """Of 12 blocks: ten for each block and micro-batch, and two at the first stage's end; one sum of what
-        every tensor rank has; reduce-scatter and gather of both segments of each unit."""
+        """With 12 blocks: ten messages for each block and micro-batch, and two at the first stage's end; one
+        sum of what every tensor rank has; reduce-scatter and gather of both segments of each unit."""
         for mesh, pair in combined.mesh_runs().items():
             stages, data, tensor = combined.shape_of(mesh)
             found, M = pair["run"]["ranks"][0]["measured"], 12 // (4 if mesh == "2x1x2" else 2) // data

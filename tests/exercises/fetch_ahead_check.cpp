@@ -138,8 +138,8 @@ double check_window(int pieces, int buffers, const Pace& pace, unsigned seed) {
   return disk.now();
 }
 
-// As the lesson says: with one buffer the sum of both times, with two at most that, from three on the longer
-// of the two.
+// A piece's time as the lesson gives it: with one buffer the sum of both times, with two at most that, from
+// three on the longer of the two.
 void check_time(int pieces, int buffers, const Pace& pace) {
   const double takes = check_window(pieces, buffers, pace, 1), disk = pace.read + pace.write,
                whole = buffers < 3 ? disk + pace.adam : std::max(disk, pace.adam),

@@ -14,7 +14,7 @@ CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "
 
 
 def run_tests(arguments=()):
-    """Of the module that was started; exit 77 without a browser."""
+    """Runs the tests of the module that was started; exit 77 without a browser."""
     if CHROMIUM is None:
         print("skipped: there is no chromium (common/setup/setup.sh --dev)")
         sys.exit(77)

@@ -106,7 +106,7 @@ FAMILIES = ["naive", "gpipe", "1f1b", "interleaved", "zb_h1", "pipedream", "2bw"
 
 
 def some_of(flags, share, chance):
-    """Of (flag, values) about this share, each with one of its values."""
+    """About this share of (flag, values), each with one of its values."""
     drawn = [(f"--{flag}", chance.choice(values)) for flag, values in flags if chance.random() < share]
     return [word for words in drawn for word in words]
 

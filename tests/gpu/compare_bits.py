@@ -22,7 +22,7 @@ def values(path):
 
 
 def difference(one, other):
-    """None where they are equal to the bit."""
+    """The difference of two tensors; None where they are equal to the bit."""
     if one.read_bytes() == other.read_bytes():
         return None
     a, b = values(one), values(other)

@@ -136,8 +136,8 @@ TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
   }
 }
 
-// Of two damaged copies the first is named; ranks whose copies differ in the same way still differ from rank
-// 0.
+// If two copies are damaged, the first is named; ranks whose copies differ in the same way still differ from
+// rank 0.
 TEST(DataParallelCopies, TheFirstThatDiffersIsNamed) {
   const Ranks<DataParallel> ranks{4, workload(), {.bucket = {}, .verify_replicas = 1}};
   const auto on = [](const std::set<int>& odd) {

@@ -85,7 +85,7 @@ TEST(WireBytesByGroup, OfMeshesWithoutAnAxisAreThePlans) {
   expect_groups_send_what_is_planned<Combined>(five_heads(2), {.mesh = "4x2x1"}, 4);
 }
 
-// The same for lesson 07.
+// Each group of lesson 07's replicas sends what its plan says.
 TEST(WireBytesByGroup, OfAPipelinesReplicasAreThePlans) {
   for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded})
     expect_groups_send_what_is_planned<Pipeline>(five_heads(2), {.replicas = 2, .states = states}, 4);

@@ -185,7 +185,7 @@ TEST(HfWeights, HeadOfTheOtherKind) {
   Edited copy(kGolden / "tied.safetensors");
   copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
-  // The same numbers in another type count as the same head.
+  // A head with the same numbers in another type counts as the same head.
   Edited narrow(kGolden / "tied.safetensors");
   std::vector<std::byte> halves;
   auto& wte = narrow.data["transformer.wte.weight"];

@@ -176,7 +176,8 @@ def check_without_network(place, files):
 
 
 def check_without_the_package(folder, programs):
-    """Neither .deps nor python3 has it, and it cannot be installed: the same one message."""
+    """If neither .deps nor python3 has the package and it cannot be installed, the message is always the
+    same."""
     place, python = Place(folder, programs), folder / "python3"
     (place.root / ".deps").unlink()
     python.write_text(
@@ -262,7 +263,7 @@ def check_damaged(place, hub, texts):
 
 
 def check_runs(place):
-    """Nothing is fetched: nobody listens."""
+    """Nothing is fetched: no server listens any more."""
     out, _ = place.ran(1, FLAGS)
     before, after = map(
         float,

@@ -107,7 +107,7 @@ def find_mutants(path, source, names):
             if not joins_text(line, match):
                 found.append(Mutant(path, number, match.start(), match.group(0), SWAPS[match.group(0)]))
         for match in index.finditer(line):
-            # Not a declaration ("int stage"), a parameter, a member's name or the target of an assignment.
+            # Skips a declaration ("int stage"), a parameter, a member's name and the target of an assignment.
             declared = re.search(r"[\w>&*]\s+$", line[: match.start()]) and not re.search(
                 r"\breturn\s+$", line[: match.start()]
             )
@@ -174,7 +174,7 @@ class Copy:
 
 
 def try_mutants(options, copies, mutants):
-    """Their verdicts, in order; as many at once as there are copies."""
+    """The mutants' verdicts, in order; as many are tried at once as there are copies."""
     accepted, left = read_reasons(options.accept)
     free = queue.SimpleQueue()
     for copy in copies:
@@ -241,7 +241,7 @@ def files_of(text):
 
 
 def drawn(patches, count):
-    """Those that are tried; with a count so many of them, which change with the patches' files."""
+    """The patches that are tried: all, or `count` of them, which change with the patches' files."""
     if not count or count >= len(patches):
         return patches
     texts = [pathlib.Path(patch).read_text() for patch in patches]

@@ -89,7 +89,8 @@ def judges():
             (folder / f"p{number}.patch").write_text(patch.format(text))
             result = run(folder, *commands, "--patches", f"p{number}.patch")
             check(result.returncode == code, f"patch {number}: {result.stdout}{result.stderr}")
-        # Of many some are tried, others when the file changes; one that does not apply is always said.
+        # With a count only some of many patches are tried, others when the file changes; one that does not
+        # apply is always said.
         for number in range(10, 20):
             (folder / f"s{number}.patch").write_text(patch.format(number))
 

@@ -104,8 +104,8 @@ SOURCES_OF_HEADERS = {
         ),
     ],
 }
-# Of a test that many files share, what looks at this one: a mutant runs all tests (*), and these alone are
-# all that can notice it.
+# Filters for files that share a test program: where all tests (*) would run, these are the only ones that can
+# notice a mutant of the file.
 NARROW = {
     name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*"
     for name in TESTS
@@ -156,8 +156,8 @@ class Linker:
         return self.units.get(str(self.root / source), str(self.root / source))
 
     def compile(self, unit):
-        """Its object, of the copy's files: flags as in the build, but quick to compile, and with the
-        library's own assertions."""
+        """Compiles the unit from the copy's files, and returns its object: flags as in the build, but quick
+        to compile, and with the library's own assertions."""
         words = shlex.split(self.commands[unit])
         name = os.path.relpath(unit, self.build if self.build in pathlib.Path(unit).parents else self.root)
         target, source = self.out / (name.replace("/", "_") + ".o"), self.here / name

@@ -297,8 +297,8 @@ class BadInput(support.ProcessTest):
         make_files()
 
     def check(self, cases):
-        """By a program without a launcher, and those of AT_THREE by three ranks alike; nothing was promised
-        before the mistake was found."""
+        """Checks each case with a program without a launcher, and the cases of AT_THREE with three ranks as
+        well; nothing may be promised before the mistake is found."""
         boards = support.stale_boards()
         for ranks in (0, 3):
             some = {

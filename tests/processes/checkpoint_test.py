@@ -92,7 +92,7 @@ def quiet(lesson, ranks, settings, _):
 
 @functools.cache
 def saving(lesson, ranks, settings, every):
-    """The same, but it saves: of every second lesson while it goes on."""
+    """A run that saves; every second lesson saves while it goes on."""
     how = "off" if int(lesson[1]) % 2 else "on"
     return Run(lesson, ranks, f"{settings} --steps {STEPS} --save-every {every} --keep 8 --save-async {how}")
 
@@ -268,7 +268,7 @@ class OnTheirWay(CheckpointTest):
         goes_on = Run("08_weight_versions", 4, f"{how} --resume {first.saved(4)}")
         self.assertEqual(self.expect_one_error(goes_on, 70, said).losses(), [])
 
-    # They are in no checkpoint.
+    # Weights that are gone are in no checkpoint.
     def test_forwards_with_weights_that_are_gone(self):
         why = (
             "with versions=none a micro-batch on its way has been forward with weights that are gone, and "
@@ -592,7 +592,7 @@ class Damaged(CheckpointTest):
     }
 
     def expect_passed_over(self, case, folder, ranks, said):
-        """By a run that goes on from the latest: it takes the older one."""
+        """A run that goes on from the latest checkpoint takes the older one."""
         lesson, _, settings, _ = case
         after = Run(lesson, ranks, f"{settings} --steps {STEPS} --resume latest", checkpoints=folder)
         self.expect_well(after, re.compile(rf"{step(2 * SAVED)} is passed over: {said}"), warned=True)

@@ -58,7 +58,7 @@ class EvaluationTest(support.ProcessTest):
         for test in others:
             self.assertAlmostEqual(test["loss"], one["loss"], places=12)
 
-    # Of 5 rows the last micro-batch, or a rank's share, may have fewer than the others.
+    # With 5 rows the last micro-batch, or a rank's share, may have fewer than the others.
     def test_the_rows_depend_on_the_data_alone(self):
         few = (
             ("00_one_device", 0, 1),

@@ -171,8 +171,7 @@ class FullDisk(support.ProcessTest):
 
     def test_of_the_steps(self):
         boards = support.stale_boards()
-        # Of three ranks the first one cannot write; Open MPI's shared memory would not fit into the limit
-        # either.
+        # The first of three ranks cannot write; Open MPI's shared memory would not fit into the limit either.
         tcp = support.environment(OMPI_MCA_btl="tcp,self")
         for ranks in (0, 1):
             job = Run(LESSON, ranks, "--steps 100", each=self.limited(5000), env=tcp if ranks else None)

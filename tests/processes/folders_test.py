@@ -46,7 +46,7 @@ def saved_at_4():
 
 class FoldersTest(support.ProcessTest):
     def begin(self, job):
-        """Its process; it ends with the test, whatever comes."""
+        """Starts the job and returns its process, which ends with the test, whatever comes."""
         process = support.start(job.line)
         self.addCleanup(support.end, process)
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
@@ -118,7 +118,7 @@ class Links(FoldersTest):
         self.expect_well(one_device(text, checkpoints=first.checkpoints), warned=True)
         self.assertEqual(names_in(first.checkpoints), [step(5), step(6)])
 
-    # Of an old checkpoint somebody has written notes into: it stays, and one line says so.
+    # Somebody has written notes into an old checkpoint: it stays, and one line says so.
     def test_notes_in_a_generation(self):
         first = self.expect_well(one_device("--save-every 1 --keep 9 --steps 2"), warned=True)
         shutil.copytree(self.precious, f"{first.saved(1)}/notes")
@@ -147,7 +147,7 @@ class Links(FoldersTest):
             "it leads to, or remove the link",
         )
 
-    # As on a machine where runs/ lies on another disk.
+    # Links stand for a machine where runs/ lies on another disk.
     def test_folders_that_are_links(self):
         real = {name: new_folder(name) for name in ("out", "checkpoints")}
         links = {name: new_path("link") for name in real}
@@ -160,7 +160,8 @@ class Links(FoldersTest):
 
 
 class Pipes(FoldersTest):
-    """None of them has a writer: who opens one as a file waits for ever."""
+    """Named pipes in place of files. None has a writer, so a program that opens one as a file waits for
+    ever."""
 
     def test_none_is_waited_for(self):
         pipe, checkpoint = new_path("pipe"), os.path.join(new_folder("checkpoints"), step(1))
@@ -186,7 +187,7 @@ class Pipes(FoldersTest):
 
 class TwoRuns(FoldersTest):
     def ends_of(self, one, other):
-        """Of two that begin at the same time: first that of the one with the lower exit code."""
+        """The ends of two jobs that begin at the same time, the one with the lower exit code first."""
         processes = [support.start(job.line) for job in (one, other)]
         return sorted((support.end(process) for process in processes), key=lambda ended: ended.code)
 

@@ -66,8 +66,8 @@ def tensor(reference, *variants):
 
 
 ON, OFF, BY_NCCL = "--graph on", "--graph off", "--graph on --transport nccl"
-# Those of a list add up gradients in the same order. Of two ranks' numbers of 16 bits fp32 and host memory
-# hold the same sum: it is rounded once, and a first rounding to 24 bits does not show behind one to 8.
+# The runs of one list add up gradients in the same order. The sum of two ranks' 16-bit numbers is the same in
+# fp32 and in host memory: it is rounded once, and a first rounding to 24 bits does not show after one to 8.
 EQUAL = {
     "one micro-batch": [
         *both("01_data_parallel", f"verify_replicas=2 {ONE}"),

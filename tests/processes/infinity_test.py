@@ -54,7 +54,7 @@ STUCK = (
 )
 NO_SECCOMP = "no seccomp here"
 
-# As a container does it: from now on this system call fails. No launcher has a flag for that.
+# Makes this system call fail from now on, as in a container. No launcher has a flag for that.
 REFUSE = """
 import ctypes, os, struct, sys
 number, error = int(sys.argv[1]), int(sys.argv[2])
@@ -191,8 +191,8 @@ class InfinityTest(support.ProcessTest):
             self.assertRegex(note, rf"\A{pattern}\Z")
 
     def expect_end(self, job, code, message, process=None, within=2):
-        """Of a run, or of its process if it is under way: one message, the end of all ranks some seconds
-        later at most, and nothing left."""
+        """A run (or its process, if it is under way) ends with one message, all ranks some seconds later at
+        most, and leaves nothing."""
         ended, seconds = end_timed(process or support.start(job.line, job.env))
         self.expect_one_error(ended, code, re.compile(message))
         self.assertLess(seconds, within, ended)
@@ -376,7 +376,7 @@ class PoorDisks(InfinityTest):
         return job
 
     def file_size(self):
-        """Of one rank of two."""
+        """The size of one rank's file in a world of two."""
         ended = support.run(LESSON, 0, "--plan --world 2")
         return int(re.search(r"\n  total, disk +[\d.]+ kB +([\d,]+)\n", ended.out)[1].replace(",", ""))
 
@@ -416,7 +416,7 @@ class PoorDisks(InfinityTest):
         self.needs([*refused, "true"], NO_SECCOMP)
         self.expect_right(self.job(2, each=refused), OTHER_ENGINE)
         self.expect_right(self.job(2, "engine=threads", each=refused))
-        # Also to another rank than the first, whose machine may be another one.
+        # A rank other than the first is refused: its machine may be another one.
         one = self.job(1)
         one.line += [":", "-n", "1", *refused, *one.line[len(support.mpirun(1)) :]]
         self.expect_right(one, f"rank 1: {OTHER_ENGINE}")

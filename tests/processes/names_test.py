@@ -32,7 +32,7 @@ PASSES = ("forward", "backward_input", "backward_weights")
 
 
 def events_of(trace, step):
-    """Of rank 0: what lies in the step."""
+    """Rank 0's events that lie in the step."""
     mine = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
     (whole,) = [e for e in mine if e["name"] == f"step {step}"]
     return [e for e in mine if e is not whole and whole["ts"] <= e["ts"] < whole["ts"] + whole["dur"]], mine

@@ -231,7 +231,7 @@ class NotFinite(support.ProcessTest):
 
 
 class Memory(support.ProcessTest):
-    """Of models of 15 M and 40 M parameters, as the kernel counts it, with the device's bytes."""
+    """The memory of models of 15 M and 40 M parameters, as the kernel counts it, with the device's bytes."""
 
     MODEL = "model.width=512 model.heads=8 model.vocab=4096 batch.global=1"
 

@@ -70,7 +70,7 @@ class Deadlock(support.ProcessTest):
             {
                 listed: (65, re.compile(r"schedule file:\S+: deadlock: stage \d, action \d+: (.*\n?)*")),
                 blocking: (75, re.compile(r"every rank of a ring waits for the next one(.*\n?)*")),
-                # The same list goes through where sends do not block.
+                # The list that is refused above goes through where sends do not block.
                 f"{listed} unchecked=on --steps 2": (0, ()),
             },
             LESSON,
@@ -150,7 +150,7 @@ class Pace(support.ProcessTest):
 
 
 class Memory(support.ProcessTest):
-    """Of a model of 40 M parameters, as the kernel counts it: VmHWM of every rank."""
+    """The memory of a model of 40 M parameters, as the kernel counts it: VmHWM of every rank."""
 
     MODEL = (
         "model.layers=12 model.width=512 model.heads=8 model.vocab=4096 model.context=128 "

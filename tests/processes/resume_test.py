@@ -263,7 +263,7 @@ class LearningRate(ResumeTest):
                 was = 0.001 if number == 10 else learning_rate(5, 10)
                 self.expect_line(found, number, now, was, why)
 
-    # Its schedule counts updates, of which a smaller batch has fewer a step.
+    # Lesson 08's schedule counts updates, and a step of a smaller batch has fewer.
     def test_lesson_08_counts_updates(self):
         keys = "model.tied=off optim.warmup_steps=100"
         first = self.train("08_weight_versions", 2, f"{keys} --steps 10 --save-every 4 --keep 9")

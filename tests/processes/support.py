@@ -206,7 +206,7 @@ def mpirun(ranks):
 
 
 def words(text):
-    """Of "key=value key=value --flag value": each setting is behind a --set, flags follow as they are."""
+    """The words of "key=value key=value --flag value": a --set before each setting, flags as they are."""
     settings, dashes, flags = text.partition("--")
     return [word for setting in settings.split() for word in ("--set", setting)] + (dashes + flags).split()
 
@@ -265,8 +265,8 @@ def end(process):
 
 
 def end_struck(process):
-    """The same, without what Open MPI says of a neighbour whose process is gone while it reads in its
-    memory."""
+    """The end of a job that was struck, without what Open MPI says of a neighbour whose process is gone while
+    it reads in its memory."""
     ended = end(process)
     ended.err = re.sub(r"(?m)^\[\S+:\d+\] Read -1, expected \d+, errno = \d+\n?", "", ended.err)
     return ended
@@ -330,7 +330,7 @@ class Run:
         return self._ended
 
     def start(self, steps=1):
-        """Its process, once it has made so many steps."""
+        """Starts the job and returns its process, once it has made `steps` steps."""
         process = start(self.line, self.env)
         comes_true(lambda: len(steps_of(self.out)) >= steps or process.poll() is not None, 60)
         if process.poll() is None and len(steps_of(self.out)) >= steps:
@@ -347,7 +347,7 @@ class Run:
         return record(self.out)
 
     def saved(self, number):
-        """Its checkpoint after so many steps."""
+        """The job's checkpoint after `number` steps."""
         return os.path.join(self.checkpoints, step(number))
 
 
@@ -530,7 +530,7 @@ class ProcessTest(unittest.TestCase):
                 self.expect_record(job, as_predicted=len(job.losses()) > 1)
 
     def expect_same(self, job, other, since=0):
-        """They end in the same file, and with the same losses and norms; `job` began at step `since` of the
+        """Two jobs end in the same file, with the same losses and norms; `job` began at step `since` of the
         other."""
         self.expect_same_file(job.weights, other.weights)
         self.assertEqual(job.losses(), other.losses()[since:])

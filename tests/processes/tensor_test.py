@@ -97,7 +97,7 @@ class Fits(support.ProcessTest):
 
 
 class Memory(support.ProcessTest):
-    """As the kernel counts it: what more layers hold is what the plan says, in either form."""
+    """The memory that the kernel counts: what more layers hold is what the plan says, in either form."""
 
     MODEL = "model.width=512 model.heads=8 model.vocab=4096 batch.global=2 batch.micro=2"
 

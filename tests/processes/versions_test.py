@@ -16,7 +16,7 @@ MODEL = "model.tied=false model.layers=4 batch.micro=3"  # 4 micro-batches a ste
 TRAIN = f"{MODEL} optim.warmup_steps=10 optim.lr=0.003"
 STAGES, MICRO_BATCHES, STEPS = 4 if support.all_settings() else 3, 4, 20
 RATE, WARM_UP, LEAST = 0.003, 10, 0.1
-# Of every stage, beside the newest: what the literature counts.
+# The older versions that every stage holds besides the newest: what the literature counts.
 OLDER = {
     "none": [0] * STAGES,
     "stash": [*range(STAGES - 1, -1, -1)],
@@ -53,7 +53,7 @@ class BadInput(support.ProcessTest):
         cases = {text: (64, re.compile(said + r"\n  fix: .*")) for text, said in self.CASES.items()}
         self.expect_ends(cases, LESSON, 2, at_once=2, silent=True)
 
-    # As on GPUs, which may be planned for from anywhere: there the lesson itself says why.
+    # Planned for GPUs, which works on any machine: there the lesson itself says why.
     def test_fp16_has_one_scale_for_a_step(self):
         self.expect_one_error(
             Run(LESSON, 0, f"{MODEL} precision.dtype=fp16 --plan --world 2 --device cuda"),
@@ -65,7 +65,7 @@ class BadInput(support.ProcessTest):
 
 
 class OneStage(support.ProcessTest):
-    # Nothing is in flight: an update every n micro-batches is lesson 00 with batches of n, which takes the
+    # With nothing in flight an update every n micro-batches is lesson 00 with batches of n, which takes the
     # same rows in the same order.
     def test_is_lesson_00_with_small_batches(self):
         cases = support.chosen(
@@ -96,7 +96,7 @@ class Rules(support.ProcessTest):
     def setUpClass(cls):
         run = lambda rule, late="": Run(LESSON, STAGES, f"{TRAIN} versions={rule} --steps {STEPS} {late}")
         cls.runs = {rule: run(rule) for rule in RULES}
-        # The same again, but every message is late.
+        # The runs are made again with every message late.
         cls.again = {rule: run(rule, "--link-ms 2") for rule in support.chosen(RULES, "stash")}
         support.together([*cls.runs.values(), *cls.again.values()])
 

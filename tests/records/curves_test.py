@@ -63,7 +63,7 @@ def events(folder):
 
 
 def expected(steps, validation=None):
-    """The same, computed from the steps."""
+    """The expected event file, computed from the steps."""
     walls = [STARTED + sum(one["seconds"] for one in steps[: i + 1]) for i in range(len(steps))]
     found = {
         tag: [(one["step"], wall, f32(one[key])) for one, wall in zip(steps, walls)]

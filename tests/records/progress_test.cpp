@@ -22,7 +22,7 @@ struct Screen {
     now += seconds;
     progress.step({.step = i, .loss = loss, .tokens = 3072, .seconds = seconds, .waited_seconds = waited});
   }
-  /// Or so much of each line.
+  /// All lines, or the first `most` characters of each.
   [[nodiscard]] std::vector<std::string> lines(std::size_t most = std::string::npos) const {
     std::vector<std::string> all;
     std::istringstream in(out.str());

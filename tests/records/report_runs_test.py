@@ -35,7 +35,7 @@ class Case(FolderCase):
         return {words[0]: [word.strip() for word in words[1:] if word] for words in cells}
 
     def has(self, runs, expected):
-        """These rows of the report of some runs, and None of those that it has not."""
+        """The report of some runs has these rows; a row whose value is None it has not."""
         rows = self.rows(*runs)
         self.assertEqual({name: rows.get(name) for name in expected}, expected)
 
@@ -102,7 +102,7 @@ class Table(Case):
         said = f'e/record.json: "validation_loss" is not what a run writes\n  fix: {run_files.WHOLE}'
         self.refused(65, said, "e")
 
-    # As wire_bytes() of common/watch/comm_op.h counts them.
+    # Counted as by wire_bytes() of common/watch/comm_op.h.
     def test_bytes_sent(self):
         # Kind, elements, dtype, and of a group: how many of how large a world, and how far apart they are;
         # then what each rank sends.
@@ -164,7 +164,7 @@ class Table(Case):
 
 class Scaling(Case):
     def run_on(self, ranks, seconds, name=None, count=25, **more):
-        """Its name."""
+        """Makes a run and returns its name."""
         name = name or f"on{ranks}"
         steps = [step(i, seconds=9 if i < 5 else seconds) for i in range(count)]
         ended_run(self.path(name), steps, world=ranks, ranks=[rank(i) for i in range(ranks)], **more)
@@ -256,7 +256,7 @@ class OtherWork(Case):
 
 
 class OtherFiles(Case):
-    """Beside the workload: what --init, --validation and --test named."""
+    """Files other than the workload: those that --init, --validation and --test named."""
 
     def run_of(self, name, **more):
         return ended_run(self.path(name), [step(0)], **more)
@@ -569,7 +569,7 @@ class Figure(Case):
         self.assertEqual(self.text(path), before, "the same runs give the same bytes")
 
     def test_a_loss_stands_above_the_tokens_seen_with_it(self):
-        """Also in a run that went on from a checkpoint, which may have had half the batch."""
+        """A run that went on from a checkpoint counts as well; it may have had half the batch before."""
         self.assertEqual(self.curve("a", *map(step, range(4)))[3], (4 * 1536, 4.7))
         self.assertEqual(self.curve("c", step(10), step(11))[0][0], 11 * 1536)
         half = self.curve("d", step(10), step(11), resumed_from={"step": 10, "rows": 60, "tokens": 10 * 768})

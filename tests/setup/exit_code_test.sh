@@ -160,7 +160,7 @@ for ranks in 1 2; do
   check "a killed program is a lost rank, $ranks ranks" equal "$code" 75
   check "bash says nothing of its own, $ranks ranks" equal \
     "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
-  # As on a busy machine: the program is dead, and bash knows, before the script waits.
+  # Stands for a busy machine: the program is dead, and bash knows it, before the script waits.
   DO='kill' run "${late[@]}" -n "$ranks"
   check "nor where it notices before the wait, $ranks ranks" equal \
     "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''

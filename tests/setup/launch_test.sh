@@ -148,7 +148,8 @@ check "but with --verbose" contains "$code $out" "0 1 rank on "
 cd "$here/../.."
 for lesson in lessons/[0-9]*; do
   run "$lesson/run.sh" --dry-run
-  workload=$(sed -n 's/.*\.workload = "\(.*\)",$/\1/p' "$lesson/main.cpp") # what its own messages say
+  # The default workload, which the program's messages name.
+  workload=$(sed -n 's/.*\.workload = "\(.*\)",$/\1/p' "$lesson/main.cpp")
   check "$lesson/run.sh --dry-run" contains "$code $out" \
     "bin/$(basename "$lesson") --workload ${workload:-configs/tiny.json} --strategy"
 done

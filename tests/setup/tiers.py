@@ -72,7 +72,7 @@ TOOLS = {
 }
 # Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
-# Not in tests/run.sh: what pages tell a reader to type, which other tests have run in other words.
+# Left out of tests/run.sh: what pages tell a reader to type, which other tests have run in other words.
 PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
 # Exercises are built by their label; .ci/run does it where one changed.
 EXERCISE = "exercise_.*|exercises_score"
@@ -113,7 +113,7 @@ def without_layout(text):
 
 @functools.cache
 def digest(name):
-    """Of a file, of C++ without its layout; a file that is gone counts as empty."""
+    """The sum of a file, without layout if it is C++; a file that is gone counts as empty."""
     path = ROOT / name
     data = path.read_bytes() if path.is_file() else b""
     if path.suffix in (".h", ".cpp"):

@@ -127,7 +127,7 @@ TEST_F(Damaged, FilesOfOthersAreRefused) {
   EXPECT_EQ(replaced(b / kManifestName, kManifestName),
             "65|DIR/step-000001: its manifest is of step 2: another checkpoint was given this name");
   EXPECT_NE(replaced(a / one, zero).find("65|DIR/step-000001/" + zero + ": has "), std::string::npos);
-  // The same step and cuts with other values: the damage must be found in its place.
+  // A foreign checkpoint has the same step and cuts with other values: the damage must be found in its place.
   Manifest other = manifest_of(1, 3);
   Entries entries = cut(3);
   const Path foreign = dir_ / "foreign";

@@ -239,7 +239,7 @@ TEST_F(RunLockTest, WithoutLocksTheFileIsTheLock) {
   EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
 }
 
-// Of a process on another host neither the lock nor the process can be seen, only whether the file changes.
+// Neither the lock nor the process of another host can be seen, only whether the file changes.
 TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOLCK, .lasting = true});
   OtherHost locks(*ops_);

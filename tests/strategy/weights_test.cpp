@@ -231,8 +231,8 @@ test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool fill
   return strategy;
 }
 
-// Not every rank holds a unit, so that all must take part in gathering it; two ranks hold each unit, and four
-// hold wte, and it is not added up.
+// A unit is not on every rank, so all must take part in gathering it; two ranks hold each unit, and four hold
+// wte, and it is not added up.
 TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
   const TempDir dir;
   const ParamLayout layout(odd_model(true), WorldSize{1});

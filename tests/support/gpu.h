@@ -80,7 +80,7 @@ class BusyWork {
   std::atomic<Clock::time_point> began_{}, ended_{};
 };
 
-/// To what a GPU's times are exact.
+/// A GPU's times are exact to this.
 inline constexpr std::chrono::microseconds kGpuResolution(10);
 
 inline at::TensorOptions on_gpu(at::ScalarType type) {

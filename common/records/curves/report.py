@@ -66,7 +66,7 @@ def sent_bytes(operation, rank, world):
     if ranks == 1:
         return 0
     if operation["kind"] == "all_reduce":
-        # As moved_bytes() of that file has it: the rank's place in a group whose ranks are `stride` apart.
+        # moved_bytes() of that file, repeated: the rank's place in a group whose ranks are `stride` apart.
         piece, place = -(-elements // ranks), rank // max(1, operation.get("stride", 1)) % ranks
         own = min(elements, (place + 1) * piece) - min(elements, place * piece)
         return (elements - own + (ranks - 1) * own) * size

@@ -30,8 +30,8 @@ class Refused(Exception):
 
 
 def printable(text):
-    """As common/input/printable.h: what could steer a terminal, and bytes of a name that are no UTF-8, as
-    \\x1b."""
+    """Escapes what could steer a terminal, and bytes that are no UTF-8, as \\x1b; like
+    common/input/printable.h."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text)
     )
@@ -351,7 +351,8 @@ def finite(value):
 
 
 def write_whole(text, path, otherwise):
-    """As atomic_write_file of common/storage: through no link, over no file but the one that is replaced."""
+    """Writes through no link, and over no file but the one that is replaced; like atomic_write_file of
+    common/storage."""
     if os.path.islink(path):
         fix = "give the path of the file that it leads to, or remove the link"
         raise Refused(USAGE, path, "is a symbolic link, and would be replaced", fix)

@@ -18,7 +18,7 @@ MOST_STEPS = 2_000  # kMostSteps of page.cpp
 
 
 def cleaned(value):
-    """Of JSON: null for a number that is not finite."""
+    """The value for JSON, which has no number that is not finite: null instead."""
     if isinstance(value, dict):
         return {key: cleaned(member) for key, member in value.items()}
     if isinstance(value, list):

@@ -34,7 +34,7 @@ class Row:
         return [*WORKLOAD, *(self.flags if flags is None else flags).split()]
 
     def command(self, flags=None):
-        """As a reader would type it."""
+        """The command as a reader would type it."""
         return [
             f"lessons/{self.lesson}/run.sh",
             *(["-n", str(RANKS)] if self.ranks else []),
