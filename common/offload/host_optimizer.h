@@ -93,16 +93,16 @@ struct LandedScalars {
   const double* numbers = nullptr;
 };
 
-/// When an update is posted, of its step's norm: it is known; no update depends on it; the scalars are a
-/// guess of what it will say.
-/// norm_known() follows the latter two.
-enum class NormIs : std::uint8_t { known, not_needed, guessed };
+/// What an update needs of its step's norm. needed: nothing begins before norm_known() has brought the
+/// scalars. not_needed: they are the same whatever the norm is. guessed: they are what they will be if
+/// nothing is clipped.
+enum class NormIs : std::uint8_t { needed, not_needed, guessed };
 
 /// What all pieces of an update need to know.
 struct UpdateOrder {
-  LandedScalars scalars;
   std::int64_t after_sends = 0;  // a piece may be overwritten once it has been sent this many times
-  NormIs norm = NormIs::known;
+  NormIs norm = NormIs::needed;
+  LandedScalars scalars = {};  // where the norm is not needed or guessed
 };
 
 /// Pieces of all updates.
@@ -135,7 +135,7 @@ class HostOptimizer {
   void wait_landed(std::int64_t update) const;
   /// The next update. Returns at once.
   void post(UpdateOrder order);
-  /// What that update's scalars are in truth.
+  /// The scalars of the update that has been posted last, once its step's norm is known.
   void norm_known(std::int64_t update, LandedScalars scalars);
   /// Whether a unit's pieces have all seen that many updates.
   [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
@@ -171,6 +171,7 @@ class HostOptimizer {
     [[nodiscard]] bool done() const { return !work || work->done(); }
     [[nodiscard]] const Gradient& gradient(std::int64_t update) const { return gradients[update % 2]; }
   };
+  void begin(UpdateOrder order);
   void run(const std::stop_token& stop);
   std::optional<UpdateOrder> next_order(bool more, const std::stop_token& stop);
   void apply(const UpdateOrder& order, const std::stop_token& stop);
@@ -193,7 +194,8 @@ class HostOptimizer {
   mutable std::condition_variable_any changed_;
   std::vector<State> states_;  // by piece
   std::deque<UpdateOrder> orders_;
-  std::int64_t done_ = 0;  // updates; changed by the thread
+  std::optional<UpdateOrder> needs_norm_;  // posted, and not in orders_ yet
+  std::int64_t done_ = 0;                  // updates; changed by the thread
   struct Norm {
     std::int64_t update = -1;
     LandedScalars scalars;

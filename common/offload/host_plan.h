@@ -40,7 +40,7 @@ int halves_of(const HostOptions& options);
 /// How often a step gathers a unit's parameters, of so many micro-batches.
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit);
 
-/// What UnitBuffers, UpdateScalars and Passes take from the ledger.
+/// Plans what HostStrategy takes from the ledger.
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan);
 /// Sums and gathers of lesson 04, or with whole parameters of lesson 02; each piece goes down and up once,
 /// and the step's scalars go down.

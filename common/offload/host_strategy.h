@@ -1,70 +1,95 @@
-// The device's half of a strategy whose optimizer runs on the host: units' parameters and gradients while
-// they are whole, and this rank's slices of them. Gathers and sums are lesson 04's, or with whole parameters
-// every unit has a buffer.
+// What lessons 05 and 06 have alike: lesson 04's buffers on the device, by lesson 04's names, and what tells
+// the host when to update.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/offload/host_plan.h"
+#include "common/offload/update_clock.h"
+#include "common/offload/update_scalars.h"
 #include "common/strategy/owned_slice.h"
-#include "common/strategy/strategy.h"
+#include "common/strategy/passes.h"
 
 namespace sc {
 
-class UnitBuffers {
+/// A strategy whose optimizer runs on the host. A lesson derives from it, and gathers, reduces and copies
+/// itself.
+class HostStrategy : public Strategy {
  public:
-  /// As plan_device has declared it.
-  UnitBuffers(RunContext& context, PlannedBuffers& buffers, const ParamLayout& layout,
-              const HostOptions& options);
+  [[nodiscard]] at::Tensor& sums() override { return sums_; }
+  /// A delayed update that is still to come: its gradients are in state(), its scalars here.
+  std::string pending() override { return scalars_.pending(clock_, step_); }
+  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
-  /// By unit.
-  [[nodiscard]] std::span<const UnitTensors> params() const { return params_; }
-  [[nodiscard]] std::span<const UnitTensors> grads() const { return grads_; }
-  /// A piece's place in this rank's slice.
-  [[nodiscard]] at::Tensor params_of(const Piece& piece) const {
-    return of_slice(piece, &OwnedSlice::params);
+ protected:
+  /// plan: plan_device has declared what this takes of it; the lesson takes the rest from buffers_.
+  HostStrategy(RunContext& context, const HostOptions& options, const MemoryPlan& plan);
+
+  void wait_gathered(int unit) { gathered_[unit].wait(); }
+  void release_params();
+  /// Afterwards the unit's buffer of gradients is free: what was in it has been summed, and has left for the
+  /// host.
+  void wait_reduced(int unit);
+  /// The sum of a slice's squares, once its gradient is complete.
+  void square(int unit);
+  /// Those of all units onto sums_, in the order of units, whatever the order in which they came.
+  void add_squares();
+  /// AdamW on the device, of a unit whose states stay there (HostOptions::resident).
+  void step_shard(int unit);
+  [[nodiscard]] std::span<const OwnedSlice> resident_slices() const {
+    return std::span(slices_).first(resident_units_);
   }
-  [[nodiscard]] at::Tensor grads_of(const Piece& piece) const { return of_slice(piece, &OwnedSlice::grads); }
 
-  /// Whether the unit is in its buffer, or on its way there; by buffer, for those who look ahead.
-  [[nodiscard]] bool in_buffer(int unit) const { return in_buffer_[params_buffer_[unit]] == unit; }
-  [[nodiscard]] std::vector<int> in_buffers() const { return in_buffer_; }
-  [[nodiscard]] std::size_t params_buffer(int unit) const { return params_buffer_[unit]; }
-  /// A copy of a part of this rank's slice is on its way to the device.
-  void arrives(int unit, Ticket copy) { arriving_[unit].push_back(std::move(copy)); }
+  /// Whether all copies to the device that arriving_ has of a unit have ended; waits for them.
   [[nodiscard]] bool arrived(int unit);
   void wait_arrived(int unit);
-  /// An all-gather of slice(unit) goes into taken(unit), the buffer that whoever was in it gives up.
-  [[nodiscard]] const at::Tensor& slice(int unit) const { return slices_[unit].params; }
-  [[nodiscard]] at::Tensor taken(int unit);
-  void gathers(int unit, Ticket all_gather) { gathered_[unit] = std::move(all_gather); }
-  void wait_gathered(int unit) { gathered_[unit].wait(); }
-  /// What is in the buffers is from before the update, or from an evaluation.
-  void release();
-
-  /// Where a reduce-scatter of the unit's gradients leaves this rank's sum: in its slice. That lies in the
-  /// unit's buffer itself where a step has one micro-batch and nothing keeps it longer (Keeps::gradients).
-  at::Tensor& sum_of(int unit, Write write);
-  void reduces(int unit, Ticket reduce_scatter) {
-    in_flight_[grads_buffer_[unit]].ticket = std::move(reduce_scatter);
+  /// A piece's place in this rank's slice on the device.
+  [[nodiscard]] at::Tensor params_on_device(const Piece& piece) const {
+    return of_slice(piece, &OwnedSlice::params);
   }
-  void wait_reduced(int unit) { in_flight_[grads_buffer_[unit]].wait(); }
-  /// A copy to the host reads the unit's sum. After wait_left() its buffer may be written again.
-  void leaves(int unit, Ticket copy) { leaving_[grads_buffer_[unit]].push_back(std::move(copy)); }
-  void wait_left(int unit);
+  [[nodiscard]] at::Tensor grads_on_device(const Piece& piece) const {
+    return of_slice(piece, &OwnedSlice::grads);
+  }
+  /// The number of updates that the coming forward's parameters have seen.
+  [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
 
-  /// The slices whose states stay on the device (HostOptions::resident).
-  [[nodiscard]] std::span<const OwnedSlice> resident() const { return std::span(slices_).first(resident_); }
-  /// AdamW of those, on the device, with the scalars that the norm left.
-  void step_resident(const RunContext& context, const ParamLayout& layout);
+  RunContext& context_;
+  PlannedBuffers buffers_;
+  ParamLayout layout_;
+  Passes passes_;
+  /// [4] fp64: loss, tokens, sum of squares, overflow flag.
+  at::Tensor sums_;
 
-  /// The sum of a slice's squares, once it is complete; and those of all units onto `sums`, in the order of
-  /// units, whatever the order in which they came.
-  void square(int unit);
-  void add_squares(at::Tensor& sums) const;
-  /// [4] fp64 of the same allocation, for UpdateScalars.
-  [[nodiscard]] at::Tensor scalars() const { return scalars_; }
+  /// By unit. A slice's gradient lies in the unit's buffer itself where a step has one micro-batch and
+  /// nothing keeps it longer (Keeps::gradients).
+  std::vector<OwnedSlice> slices_;
+  /// Each by unit. With parameters=whole every unit has a buffer for its parameters, otherwise blocks take
+  /// turns in a pool; for gradients they take turns in two.
+  std::vector<UnitTensors> params_full_, grads_full_;
+  /// By unit: the number of its buffer.
+  std::vector<std::size_t> params_buffer_, grads_buffer_;
+  /// By buffer of parameters: the unit whose parameters are in it, or kNoUnit.
+  std::vector<int> resident_;
+  /// By unit: the gather of its parameters, and before it the copies of this rank's slice from the host.
+  std::vector<Ticket> gathered_;
+  std::vector<std::vector<Ticket>> arriving_;
+  /// By buffer of gradients: the sum that is on its way out of it, and the copies of this rank's slice to the
+  /// host.
+  std::vector<PendingSum> in_flight_;
+  std::vector<std::vector<Ticket>> leaving_;
+  /// By buffer of gradients: the unit whose step's sum in_flight_ completes, or kNoUnit.
+  std::vector<int> complete_;
+  /// By buffer of gradients: where the sums of later micro-batches land before they are added.
+  std::vector<at::Tensor> scratch_;
+  /// [units + 1, 4] fp64: each unit's sum of squares, and in the last row the numbers that scalars_ sends.
+  at::Tensor squares_;
+
+  UpdateScalars scalars_;
+  UpdateClock clock_;
+  /// The step that runs; between steps the coming one.
+  std::int64_t step_;
 
  private:
   [[nodiscard]] at::Tensor of_slice(const Piece& piece, at::Tensor OwnedSlice::*what) const {
@@ -72,18 +97,7 @@ class UnitBuffers {
     return (slice.*what).narrow(0, piece.range.begin - slice.range.begin, piece.range.size());
   }
 
-  Timeline& timeline_;
-  std::vector<OwnedSlice> slices_;  // by unit; states of the resident ones alone
-  std::size_t resident_;
-  std::vector<UnitTensors> params_, grads_;                // by unit
-  std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
-  std::vector<int> in_buffer_;                 // by buffer of parameters: the unit that is in it, or none
-  std::vector<Ticket> gathered_;               // by unit
-  std::vector<std::vector<Ticket>> arriving_;  // the same: copies from the host
-  std::vector<PendingSum> in_flight_;          // by buffer of gradients
-  std::vector<std::vector<Ticket>> leaving_;   // the same: copies to the host
-  std::vector<at::Tensor> scratch_;            // the same: where later micro-batches' sums land
-  at::Tensor squares_, scalars_;               // [units, 4] and [4] fp64
+  const std::size_t resident_units_;
 };
 
 }  // namespace sc

@@ -28,7 +28,7 @@ fi
 # Of lessons 06 and 08 not what reports (step_clock, versions_read), nor what a checkpoint has of work in flight.
 files=(common/watch/comm_op.{h,cpp} common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
   common/memory/{ledger,allocator_witness}.cpp common/data/{sampler,rows}.cpp common/strategy/{owned_slice,passes,state_plan}.cpp
-  common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp common/offload/update_clock.h
+  common/offload/{host_optimizer,host_plan,host_strategy,update_scalars}.cpp common/offload/update_clock.h
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp common/model/{param_layout,part_plan}.cpp
   lessons/@(0[1-9]|[1-9][0-9])_*/!(main|step_clock|in_flight|versions_read).cpp lessons/08_weight_versions/ring.h)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit --accept tests/mutate/base_equivalent.txt "$@" "${files[@]}"
