@@ -50,7 +50,7 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
   std::vector<bool> begun(pieces_.size());
   bool sure = order.norm != NormIs::guessed;
   for (std::size_t left = pieces_.size(); (left > 0 || !sure) && !stop.stop_requested();) {
-    const double* truth = order.norm == NormIs::known ? nullptr : known_norm();
+    const double* truth = order.norm == NormIs::needed ? nullptr : known_norm();
     if (!sure && truth != nullptr) {
       sure = true;
       trusted_ = std::equal(truth, truth + kScalars, order.scalars.numbers);
@@ -68,7 +68,7 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
     if (const std::optional<std::size_t> piece = may ? first_ready(order, begun, more) : std::nullopt) {
       update(*piece, factors);
       if (sure) keep(*piece, factors);
-      if (order.norm != NormIs::known && truth == nullptr) count(&UpdateCounts::before_norm, 1);
+      if (order.norm != NormIs::needed && truth == nullptr) count(&UpdateCounts::before_norm, 1);
       begun[*piece] = true;
       --left;
     } else {
@@ -249,18 +249,25 @@ void HostOptimizer::wait_landed(std::int64_t update) const {
 }
 
 void HostOptimizer::post(UpdateOrder order) {
-  {
-    const std::lock_guard lock(mutex_);
-    orders_.push_back(std::move(order));
-    idle_ = false;
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  if (order.norm != NormIs::needed) return begin(std::move(order));
+  needs_norm_ = std::move(order);
 }
 
 void HostOptimizer::norm_known(std::int64_t update, LandedScalars scalars) {
   const std::lock_guard lock(mutex_);
-  norm_ = {update, std::move(scalars)};
   held_ = false;
+  norm_ = {update, scalars};
+  if (!needs_norm_) return;
+  needs_norm_->scalars = std::move(scalars);
+  begin(*std::exchange(needs_norm_, std::nullopt));
+}
+
+// mutex_ is held.
+void HostOptimizer::begin(UpdateOrder order) {
+  orders_.push_back(std::move(order));
+  idle_ = false;
+  changed_.notify_all();
 }
 
 void HostOptimizer::count(std::int64_t UpdateCounts::*what, std::int64_t pieces) {

@@ -93,15 +93,16 @@ struct LandedScalars {
   const double* numbers = nullptr;
 };
 
-/// What an update that is posted knows of its step's norm: it is known; the update does not depend on it; or
-/// the scalars are a guess of it. norm_known() must follow in the last two cases.
-enum class NormIs : std::uint8_t { known, not_needed, guessed };
+/// What an update needs of its step's norm. needed: nothing begins before norm_known() has brought the
+/// scalars. not_needed: they are the same whatever the norm is. guessed: they are what they will be if
+/// nothing is clipped.
+enum class NormIs : std::uint8_t { needed, not_needed, guessed };
 
 /// What all pieces of an update have in common.
 struct UpdateOrder {
-  LandedScalars scalars;
   std::int64_t after_sends = 0;  // a piece may be overwritten once it has been sent this many times
-  NormIs norm = NormIs::known;
+  NormIs norm = NormIs::needed;
+  LandedScalars scalars = {};  // where the norm is not needed or guessed
 };
 
 /// Numbers of pieces, over all updates.
@@ -135,7 +136,7 @@ class HostOptimizer {
   void wait_landed(std::int64_t update) const;
   /// Posts the next update. Returns at once.
   void post(UpdateOrder order);
-  /// The actual scalars of that update.
+  /// The scalars of the update that has been posted last, once its step's norm is known.
   void norm_known(std::int64_t update, LandedScalars scalars);
   /// Whether all of a unit's pieces have had that many updates.
   [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
@@ -173,6 +174,7 @@ class HostOptimizer {
     [[nodiscard]] bool done() const { return !work || work->done(); }
     [[nodiscard]] const Gradient& gradient(std::int64_t update) const { return gradients[update % 2]; }
   };
+  void begin(UpdateOrder order);
   void run(const std::stop_token& stop);
   std::optional<UpdateOrder> next_order(bool more, const std::stop_token& stop);
   void apply(const UpdateOrder& order, const std::stop_token& stop);
@@ -195,7 +197,8 @@ class HostOptimizer {
   mutable std::condition_variable_any changed_;
   std::vector<State> states_;  // by piece
   std::deque<UpdateOrder> orders_;
-  std::int64_t done_ = 0;  // number of updates; changed by the thread alone
+  std::optional<UpdateOrder> needs_norm_;  // posted, and not in orders_ yet
+  std::int64_t done_ = 0;                  // updates; changed by the thread
   struct Norm {
     std::int64_t update = -1;
     LandedScalars scalars;

@@ -40,7 +40,7 @@ int halves_of(const HostOptions& options);
 /// How often a step with `micro` micro-batches gathers a unit's parameters.
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit);
 
-/// Adds the buffers of UnitBuffers, UpdateScalars and Passes.
+/// Adds what HostStrategy takes from the ledger.
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan);
 /// The sums and gathers of lesson 04, or with whole parameters those of lesson 02; each piece is copied down
 /// and up once, and the step's scalars down.

@@ -1,11 +1,12 @@
-// Lesson 04's setting `persist_below`: a unit's whole segment, the tensors too small to be worth a gather.
+// Lesson 04's setting `persist_below`: a unit's whole segment holds the tensors that are too small to be
+// worth a gather. Without it those segments are empty.
 #include "zero3.h"
 
 namespace sc {
 
 // [anchor: publish-what-stays-whole]
-// They are sharded in gradient and optimizer state, but every rank keeps all of them: owners' updated slices
-// to all, once a step.
+// Gradient and optimizer state of a whole segment are sharded, but every rank keeps all of its parameters:
+// once per step their owners' updated slices go to all.
 void Zero3::publish_params() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     at::Tensor& whole = params_full_[unit].whole;

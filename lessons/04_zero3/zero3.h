@@ -33,16 +33,19 @@ class Zero3 final : public Strategy {
  private:
   void forward(const Batch& batch);
   void gather_params(int unit);
-  void wait_gathered(int unit);
+  void wait_gathered(int unit) { gathered_[unit].wait(), published_[unit].wait(); }
   void release_params();
-  void reduce_grads(int unit, Write write);
+  void reduce_grads(int unit, Write write, bool last);
   void wait_reduced(int unit);
-  void sum_replicas(int unit);
   void global_norm();
   void step_shard(int unit);
-  void publish_params();  // persist_below.cpp
+  // persist_below.cpp
+  void publish_params();
+  // shard_ranks.cpp
+  void sum_replicas(std::size_t buffer);
+  void add_squares();
 
-  /// Of its two segments; either may be empty.
+  /// The slices of a unit's two segments; either may be empty.
   [[nodiscard]] std::span<OwnedSlice> slices_of(int unit) {
     return std::span(slices_).subspan(2 * static_cast<std::size_t>(unit), 2);
   }
@@ -51,19 +54,33 @@ class Zero3 final : public Strategy {
   Options options_;
   ParamLayout layout_;
   Passes passes_;
-  std::unique_ptr<Communicator> part_;      // of the ranks that share each vector out; null: all
-  std::unique_ptr<Communicator> replicas_;  // ranks with the same slices; null: there are no others
-  Communicator& shards_;                    // the former, or all
-  at::Tensor sums_;                         // [4] fp64: loss, tokens, sum of squares, overflow flag
-  std::vector<OwnedSlice> slices_;          // [2 unit + segment]
-  std::vector<UnitTensors> params_full_;    // by unit; blocks take turns in a pool of buffers
-  std::vector<UnitTensors> grads_full_;     // by unit; blocks take turns in two buffers
-  std::vector<std::size_t> params_buffer_, grads_buffer_;  // by unit: which buffer
-  std::vector<int> resident_;  // by buffer of parameters: the unit whose parameters are in it, or none
-  std::vector<Ticket> gathered_, published_;          // by unit: its sharded segment, its whole one
-  std::vector<Ticket> summed_;                        // by slice, over replicas
-  std::vector<std::array<PendingSum, 2>> in_flight_;  // by buffer of gradients, and segment
-  std::vector<UnitTensors> scratch_;                  // the same: where later micro-batches' sums land
+
+  /// The ranks of this one's group (null: all ranks are one group), and those that have its slices in the
+  /// other groups (null: there are no others).
+  std::unique_ptr<Communicator> group_, replicas_;
+  /// The ranks that share each vector out: this rank's group, or all.
+  Communicator& shards_;
+
+  /// [4] fp64: loss, tokens, sum of squares, overflow flag.
+  at::Tensor sums_;
+  /// [2 unit + segment]
+  std::vector<OwnedSlice> slices_;
+  /// Each by unit. Blocks take turns in a pool of buffers for parameters, and in two for gradients.
+  std::vector<UnitTensors> params_full_, grads_full_;
+  /// By unit: the number of its buffer.
+  std::vector<std::size_t> params_buffer_, grads_buffer_;
+  /// By buffer of parameters: the unit whose parameters are in it, or kNoUnit.
+  std::vector<int> resident_;
+  /// By unit: the gathers of its sharded and of its whole segment.
+  std::vector<Ticket> gathered_, published_;
+  /// By buffer of gradients, and segment: the sum that is on its way out of it.
+  std::vector<std::array<PendingSum, 2>> in_flight_;
+  /// By buffer of gradients: the unit whose step's sum that completes, or kNoUnit.
+  std::vector<int> complete_;
+  /// By buffer of gradients: where the sums of later micro-batches land before they are added.
+  std::vector<UnitTensors> scratch_;
+  /// Slices' sums over replicas.
+  std::vector<Ticket> summed_;
 };
 
 }  // namespace sc

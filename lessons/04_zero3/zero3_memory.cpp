@@ -1,4 +1,4 @@
-// What lesson 04 takes from the ledger, as zero3_plan.cpp says.
+// The buffers of lesson 04, taken from the ledger as zero3_plan.cpp has declared them.
 #include "common/strategy/pool_gathers.h"
 #include "zero3.h"
 #include "zero3_buffers.h"
@@ -6,13 +6,13 @@
 namespace sc {
 namespace {
 
-// Neighbours share: what they gather and sum in every pass stays near; the copies are far apart, and meet
-// once a step.
-std::unique_ptr<Communicator> neighbours(const RunContext& context, const Sharing& sharing) {
+// Neighbours form a group, so that what they gather and sum in every pass stays near. Replicas are far apart,
+// and meet once per step.
+std::unique_ptr<Communicator> neighbours_of(const RunContext& context, const Sharing& sharing) {
   if (sharing.replicas == 1) return nullptr;
   return context.comm.split(static_cast<int>(to_int(context.comm.rank())) / sharing.shards);
 }
-std::unique_ptr<Communicator> copies(const RunContext& context, const Sharing& sharing) {
+std::unique_ptr<Communicator> replicas_of(const RunContext& context, const Sharing& sharing) {
   if (sharing.replicas == 1) return nullptr;
   return context.comm.split(static_cast<int>(to_int(context.comm.rank())) % sharing.shards);
 }
@@ -24,13 +24,14 @@ Zero3::Zero3(RunContext& context, const Options& options)
       options_(options),
       layout_(layout_of(context.shape, options)),
       passes_(context, layout_),
-      part_(neighbours(context, Sharing(context.shape, options))),
-      replicas_(copies(context, Sharing(context.shape, options))),
-      shards_(part_ ? *part_ : context.comm),
+      group_(neighbours_of(context, Sharing(context.shape, options))),
+      replicas_(replicas_of(context, Sharing(context.shape, options))),
+      shards_(group_ ? *group_ : context.comm),
       sums_(passes_.sums()),
       gathered_(static_cast<std::size_t>(layout_.num_units())),
       published_(static_cast<std::size_t>(layout_.num_units())),
       in_flight_(2 + kGradPool),
+      complete_(in_flight_.size(), kNoUnit),
       scratch_(in_flight_.size()) {
   PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
   const MakeMemory window = window_of(shards_);
@@ -40,14 +41,15 @@ Zero3::Zero3(RunContext& context, const Options& options)
   const at::Tensor grads_shard = buffers.zeros("grads_shard");
   const OptimizerState state(buffers);
 
-  // What is gathered, and the gradients that backward computes, for a moment and in full.
+  // Parameters that are gathered and gradients that backward computes are whole for a moment. The first unit
+  // of a buffer takes it; the others of its pool find it there.
   const int pool = pool_of(layout_, options);
   const std::int64_t shards = to_int(shards_.size());
   const auto part = [](const at::Tensor& of, std::int64_t begin, std::int64_t n) {
     return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
   };
   std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(in_flight_.size());
-  resident_.assign(params.size(), -1);
+  resident_.assign(params.size(), kNoUnit);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
     params_buffer_.push_back(buffer_of(layout_, pool, unit));

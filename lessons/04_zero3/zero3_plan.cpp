@@ -1,4 +1,3 @@
-// What lesson 04 holds and sends, and its settings.
 #include "zero3_plan.h"
 
 #include "common/model/activation_plan.h"
@@ -74,8 +73,8 @@ Contents Zero3Plans::contents(const RunShape& shape) const {
   return contents;
 }
 
-// Units 0 and L+1 are gathered once a step, since their buffers are theirs alone; a block, when the pass
-// before has not left it in the pool.
+// Units 0 and L+1 are gathered once per step, since their buffers are theirs alone. A block is gathered for
+// each pass, unless the pass before has left it in the pool.
 CommPlan Zero3Plans::comm_plan(const RunShape& shape) const {
   CommPlan plan;
   const ParamLayout layout = layout_of(shape, options_);

@@ -1,4 +1,5 @@
-// What lesson 04 holds and sends, known before a run; and its settings. No torch.
+// The plan of lesson 04, which says before a run what it will hold and send, and the lesson's settings. No
+// torch.
 #pragma once
 
 #include "common/model/param_layout.h"
@@ -7,10 +8,14 @@
 namespace sc {
 
 struct Zero3Options {
-  std::int64_t prefetch = 1;          // units whose gather is issued ahead of the one that computes
-  bool reshard_after_forward = true;  // off: every block has a buffer, and is gathered once a step
-  std::int64_t persist_below = 0;     // tensors of fewer elements stay whole on every rank
-  std::int64_t shard_ranks = 0;       // neighbours that share each vector out; 0: all ranks
+  /// The gathers of so many units are issued ahead of the unit that computes.
+  std::int64_t prefetch = 1;
+  /// If off, every block has a buffer of its own, and is gathered once per step.
+  bool reshard_after_forward = true;
+  /// Tensors of fewer elements stay whole on every rank.
+  std::int64_t persist_below = 0;
+  /// So many neighbours share each vector out; 0 means all ranks.
+  std::int64_t shard_ranks = 0;
 };
 
 class Zero3Plans final : public PlansWith<Zero3Plans, Zero3Options> {

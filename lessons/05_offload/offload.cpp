@@ -4,65 +4,70 @@
 
 namespace sc {
 
-// One optimizer step. Gradients leave for the host as soon as they are summed; forward pulls parameters from
-// there when it comes to them.
+// One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
+// Their sum goes on to the host, which updates; forward fetches parameters from there when it needs them.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
-  units_.release();
   before_ = context_.copies.issued();
-  if (norm_ != NormIs::known) post_update();
+  post_update();
+  release_params();
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
-    const Write slice = j == 0 ? Write::overwrite : Write::accumulate;  // full gradients are always fresh
-    const bool last = j + 1 == micro_batches.size();                    // only then is the sum complete
+    // Full gradients are always fresh. Slices add them up, and have the step's sum after the last one.
+    const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
+    const bool last = j + 1 == micro_batches.size();
     forward(batch, j == 0);
-    units_.wait_left(0);
-    units_.wait_left(layout_.last_unit());
-    passes_.head(batch, units_.params(), units_.grads(), Write::overwrite,
-                 sums_);  // loss; gradients of x, head, ln_f
-    reduce_grads(layout_.last_unit(), slice);
-    // Last block first. While block `unit` computes, the gradient of the one above it is summed, and that of
-    // the one above that travels to the host.
+    // The micro-batch before may still be on its way out of the buffers that head writes.
+    wait_reduced(0);
+    wait_reduced(layout_.last_unit());
+    // Head computes the loss and the gradients of the last block's output, of its own matrix and of ln_f.
+    passes_.head(batch, params_full_, grads_full_, Write::overwrite, sums_);
+    reduce_grads(layout_.last_unit(), slice, last);
+    // The last block comes first: it is still in its buffer. While block `unit` computes, the parameters of
+    // those below it arrive and the gradients of the one above it leave.
     for (int unit = layout_.num_blocks(), next = unit; unit >= 1; --unit) {
       while (next > std::max<std::int64_t>(1, unit - options_.prefetch)) gather_params(--next);
-      units_.wait_gathered(unit);
-      passes_.backward_input(unit, units_.params()[unit]);
-      leave(unit + 1, last);
-      units_.wait_left(unit);  // what block unit + 2 computed must have left
-      passes_.backward_weights(unit, units_.grads()[unit], Write::overwrite);
-      reduce_grads(unit, slice);
+      wait_gathered(unit);
+      passes_.backward_input(unit, params_full_[unit]);
+      leave(unit + 1);
+      // What block unit + 2 computed must have left the buffer before this block writes there.
+      wait_reduced(unit);
+      passes_.backward_weights(unit, grads_full_[unit], Write::overwrite);
+      reduce_grads(unit, slice, last);
     }
-    passes_.embed_backward(batch, units_.grads()[0], Write::overwrite);  // the tied head opened it
-    reduce_grads(0, slice);
-    leave(1, last);
-    leave(0, last);
+    // A tied head has written its part of unit 0's gradient; the embedding adds its own.
+    passes_.embed_backward(batch, grads_full_[0], Write::overwrite);
+    reduce_grads(0, slice, last);
+    leave(1);
+    leave(0);
   }
-  const OpEnd summed = global_norm();
-  units_.step_resident(context_, layout_);
-  norm_ == NormIs::known ? post_update() : confirm_update(summed);
-  end_step();
+  global_norm();
+  for (int unit = 0; unit < options_.resident; ++unit) step_shard(unit);
+  tell_norm();
   return {sums_, context_.scalars.grad_norm};
 }
 
 // [anchor: pull]
-// fetch: the step's first micro-batch. What has been updated is fetched at once; forward waits for the host
-// only where it comes to a unit that has not.
+// While one unit computes, the next `prefetch` are on their way. A block's buffer is free when the block has
+// computed: the gather that takes it over starts after the work issued so far.
+// In a step's first micro-batch (fetch) parameters come from the host: what it has updated is fetched at
+// once, and forward waits for the host only where it comes to a unit that has not been updated.
 void Offload::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
-  for (int unit = 0, fetched = fetch ? 0 : last + 1, gathered = 0; unit <= last; ++unit) {
+  for (int unit = 0, fetched = fetch ? 0 : last + 1, next = 0; unit <= last; ++unit) {
     while (fetched <= last && (fetched <= unit || (options_.overlap && optimizer_->updated(fetched, due()))))
       fetch_params(fetched++);
-    while (gathered <= std::min<std::int64_t>(last, unit + options_.prefetch) &&
-           (gathered <= unit || (gathered < fetched && units_.arrived(gathered))))
-      gather_params(gathered++);
-    units_.wait_gathered(unit);
-    passes_.forward(unit, batch, units_.params()[unit]);
+    while (next <= std::min<std::int64_t>(last, unit + options_.prefetch) &&
+           (next <= unit || (next < fetched && arrived(next))))
+      gather_params(next++);
+    wait_gathered(unit);
+    passes_.forward(unit, batch, params_full_[unit]);
   }
 }
 
 void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
-  forward(batch, false);
-  passes_.head_loss(batch, units_.params(), sums);
+  forward(batch);
+  passes_.head_loss(batch, params_full_, sums);
 }
 
 // [anchor: wait-for-the-host]
@@ -75,102 +80,89 @@ void Offload::fetch_params(int unit) {
     Ticket ticket = send_params(i, before_);
     optimizer_->sent(i, ticket.end());
     if (!options_.overlap) ticket.wait();
-    units_.arrives(unit, std::move(ticket));
+    arriving_[unit].push_back(std::move(ticket));
   }
 }
 
-// From the host to their place on the device, which nothing of this step has read: the copy does not wait for
-// the units before it.
-Ticket Offload::send_params(std::size_t piece, const Copies::After& after) {
-  const Piece& p = optimizer_->pieces()[piece];
-  at::Tensor on_device = units_.params_of(p);
-  return context_.copies.to_device(params_of(piece), on_device, {OpPurpose::parameters, p.unit}, {}, after);
+// A piece goes to its place on the device. Nothing of this step has read that: the copy starts after the work
+// of the steps before (`after`), and does not wait for the units before it.
+Ticket Offload::send_params(std::size_t i, const Copies::After& after) {
+  const Piece& p = optimizer_->pieces()[i];
+  at::Tensor on_device = params_on_device(p);
+  return context_.copies.to_device(params_on_host(i), on_device, {OpPurpose::parameters, p.unit}, {}, after);
 }
 
-// Every rank's slice to all, into the unit's buffer, unless it is there still.
+// Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Offload::gather_params(int unit) {
-  if (units_.in_buffer(unit)) return;
-  units_.wait_arrived(unit);
-  at::Tensor whole = units_.taken(unit);
-  units_.gathers(unit, context_.comm.all_gather(units_.slice(unit), whole, {OpPurpose::parameters, unit}));
+  int& resident = resident_[params_buffer_[unit]];
+  if (resident == unit) return;
+  wait_arrived(unit);
+  context_.timeline.gives_up_params(resident);
+  resident = unit;
+  gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
+                                             {OpPurpose::parameters, unit});
 }
 
-// The sum of a slice goes to its owner, out of the full gradient.
-void Offload::reduce_grads(int unit, Write write) {
-  at::Tensor& sum = units_.sum_of(unit, write);
-  units_.reduces(
-      unit, context_.comm.reduce_scatter(units_.grads()[unit].sharded, sum, {OpPurpose::gradients, unit}));
+// The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left.
+void Offload::reduce_grads(int unit, Write write, bool last) {
+  const std::size_t buffer = grads_buffer_[unit];
+  PendingSum& pending = in_flight_[buffer];
+  at::Tensor& sum = pending.lands_in(slices_[unit].grads, scratch_[buffer], write);
+  pending.ticket = context_.comm.reduce_scatter(grads_full_[unit].sharded, sum, {OpPurpose::gradients, unit});
+  complete_[buffer] = last ? unit : kNoUnit;
 }
 
 // [anchor: gradient-leaves]
-// Its sum is there, one block after it was issued: square it, and off to the host, piece by piece.
-void Offload::leave(int unit, bool last_micro_batch) {
-  units_.wait_reduced(unit);
-  if (!last_micro_batch) return;
-  units_.square(unit);
+// A block's sum is there one block after it was issued. When it is the step's, the owner squares it, and
+// sends it to the host piece by piece.
+void Offload::leave(int unit) {
+  const std::size_t buffer = grads_buffer_[unit];
+  in_flight_[buffer].wait();
+  if (complete_[buffer] != unit) return;
+  square(unit);
   const std::int64_t update = clock_.posted(step_);
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     at::Tensor landing = host_[i].grads[update % 2];
-    Ticket ticket = context_.copies.to_host(units_.grads_of(optimizer_->pieces()[i]), landing,
+    Ticket ticket = context_.copies.to_host(grads_on_device(optimizer_->pieces()[i]), landing,
                                             {OpPurpose::gradients, unit});
     optimizer_->lands(i, update, landing, ticket.end());
     if (!options_.overlap) ticket.end().wait();
-    units_.leaves(unit, std::move(ticket));
+    leaving_[buffer].push_back(std::move(ticket));
   }
 }
 
-// As in lesson 04: each element counts once, and the sum over ranks is the mean already.
-OpEnd Offload::global_norm() {
+// Every rank squares the slices that it owns, so each element counts once. The sum over ranks is the mean
+// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
+void Offload::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
-  units_.add_squares(sums_);
+  add_squares();
   finish_sums(sums_);
   Ticket ticket = context_.comm.all_reduce(sums_, {OpPurpose::sums});
-  const OpEnd summed = ticket.end();
+  summed_ = ticket.end();
   ticket.wait();
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
-  return summed;
 }
 
 // [anchor: update-on-the-host]
-// Returns at once: the host computes while the device begins the next step. An update that does not wait for
-// the norm is posted before its gradients, and each piece begins when it lands.
+// Returns at once. The host updates each piece when its gradient has landed and the norm is known.
+// It does not wait for the norm where that changes nothing, or where the host guesses what it will be.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
-  optimizer_->post({.scalars = norm_ == NormIs::known ? scalars_.send(context_, update)
-                                                      : scalars_.send_guess(context_, update),
-                    .after_sends = clock_.after_sends(step_),
-                    .norm = norm_});
+  LandedScalars guess;
+  if (norm_ != NormIs::needed) guess = scalars_.send_guess(context_, update);
+  optimizer_->post({clock_.after_sends(step_), norm_, guess});
 }
 
 // [anchor: norm-known]
-// Now it is known what the update that has begun without it is; where nothing depends on the norm, what was
-// said before.
-void Offload::confirm_update(const OpEnd& summed) {
-  const std::int64_t update = clock_.posted(step_);
-  optimizer_->norm_known(update, norm_ == NormIs::guessed ? scalars_.send(context_, update)
-                                                          : LandedScalars{summed, scalars_.of(update)});
-}
-
-void Offload::end_step() {
-  ++step_;
+// The norm is known: learning rate, step and clip factor go to the host.
+// An update that needs no norm has them already.
+void Offload::tell_norm() {
+  const std::int64_t update = clock_.posted(step_++);
+  const bool there = norm_ == NormIs::not_needed;
+  optimizer_->norm_known(
+      update, there ? LandedScalars{summed_, scalars_.of(update)} : scalars_.send(context_, update));
   if (options_.overlap) return;
-  for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->wait(i, clock_.posted(step_));
-}
-
-void Offload::quiet() {
-  for (int unit = 0; unit < layout_.num_units(); ++unit) units_.wait_left(unit);
-  scalars_.wait_sent();
-  units_.release();
-  for (std::size_t i = 0; i < host_.size(); ++i) {
-    optimizer_->wait(i, due());
-    send_params(i).wait_on_host();  // not counted: the coming step sends it again
-  }
-}
-
-std::vector<StepResult> Offload::drain() {
-  optimizer_->release();
-  clock_.delayed = false;
-  return {};
+  for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->wait(i, update + 1);
 }
 
 }  // namespace sc

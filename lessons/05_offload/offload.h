@@ -7,15 +7,12 @@
 #include <vector>
 
 #include "common/offload/host_optimizer.h"
-#include "common/offload/unit_buffers.h"
-#include "common/offload/update_clock.h"
-#include "common/offload/update_scalars.h"
-#include "common/strategy/passes.h"
+#include "common/offload/host_strategy.h"
 #include "offload_plan.h"
 
 namespace sc {
 
-class Offload final : public Strategy {
+class Offload final : public HostStrategy {
  public:
   using Plans = OffloadPlans;
   using Options = Plans::Options;
@@ -27,54 +24,45 @@ class Offload final : public Strategy {
   /// From here on nothing is put off.
   std::vector<StepResult> drain() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
-  [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const override;
-  /// A delayed update that is still to come: its gradients are in state(), its scalars here.
-  std::string pending() override;
   bool resume(const ResumeFrom& from) override;
-  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
   Counts counts(Communicator& comm) override;
 
  private:
   /// A piece on the host, pinned.
   struct OnHost {
-    at::Tensor params;    // rounded; undefined: the master itself goes to the device
-    at::Tensor grads[2];  // update u's land in u % 2: one and the same where updates are exact
+    /// Rounded parameters. Undefined in fp32: the master itself goes to the device.
+    at::Tensor params;
+    /// Update u's gradient lands in u % 2. Where updates are exact both are the same tensor.
+    at::Tensor grads[2];
   };
 
-  void forward(const Batch& batch, bool fetch);
+  void forward(const Batch& batch, bool fetch = false);
   void fetch_params(int unit);
-  [[nodiscard]] Ticket send_params(std::size_t piece, const Copies::After& after = {});
+  [[nodiscard]] Ticket send_params(std::size_t i, const Copies::After& after = {});
   void gather_params(int unit);
-  void reduce_grads(int unit, Write write);
-  void leave(int unit, bool last_micro_batch);
-  OpEnd global_norm();
+  void reduce_grads(int unit, Write write, bool last);
+  void leave(int unit);
+  void global_norm();
   void post_update();
-  void confirm_update(const OpEnd& summed);
-  [[nodiscard]] at::Tensor params_of(std::size_t piece) const;
-  [[nodiscard]] PieceStates states_of(std::size_t piece) const {
-    return states_->states(static_cast<Number>(piece));
-  }
-  void end_step();
-  [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
+  void tell_norm();
+  [[nodiscard]] at::Tensor params_on_host(std::size_t i) const;
+  [[nodiscard]] PieceStates states_of(std::size_t i) const { return states_->states(static_cast<Number>(i)); }
 
-  RunContext& context_;
   Options options_;
-  PlannedBuffers buffers_;
-  ParamLayout layout_;
-  Passes passes_;
-  at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
-  UnitBuffers units_;
-  UpdateScalars scalars_;
-  UpdateClock clock_;
-  const NormIs norm_;         // when an update is posted
-  std::int64_t step_;         // the one that runs; between steps the coming one
-  Copies::After before_;      // the step that runs: the work of those before it
-  std::vector<OnHost> host_;  // by piece
-  // What host_ has, as the optimizer asks for it:
+  /// What an update needs of the norm.
+  const NormIs norm_;
+  /// The work of the steps before the one that runs.
+  Copies::After before_;
+  /// The sum over ranks that the norm is computed from.
+  OpEnd summed_;
+  /// By piece, in forward's order.
+  std::vector<OnHost> host_;
+  /// The optimizer finds states and parameters of host_ by these two.
   std::unique_ptr<StatesInMemory> states_;
   std::unique_ptr<ParamsInMemory> params_;
-  std::unique_ptr<HostOptimizer> optimizer_;  // last: its threads end first
+  /// The last member: its threads end before what they use.
+  std::unique_ptr<HostOptimizer> optimizer_;
 };
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// What lesson 05 takes from the ledger on the device and on the host, as offload_plan.cpp says.
+// The host's buffers of lesson 05, taken from the ledger as offload_plan.cpp has declared them.
 #include "offload.h"
 
 namespace sc {
@@ -6,29 +6,20 @@ namespace {
 
 NormIs norm_of(const RunShape& shape, UpdateKind update) {
   if (update == UpdateKind::early) return NormIs::guessed;
-  return update == UpdateKind::exact && needs_no_norm(shape.workload) ? NormIs::not_needed : NormIs::known;
+  return update == UpdateKind::exact && needs_no_norm(shape.workload) ? NormIs::not_needed : NormIs::needed;
 }
 
 }  // namespace
 
 Offload::Offload(RunContext& context, const Options& options)
-    : context_(context),
+    : HostStrategy(context, options, Plans(options).memory_plan(context.shape)),
       options_(options),
-      buffers_(context.ledger, Plans(options).memory_plan(context.shape)),
-      layout_(context.shape.workload.model, context.shape.mesh.world()),
-      passes_(context, layout_),
-      sums_(passes_.sums()),
-      units_(context, buffers_, layout_, options),
-      scalars_(units_.scalars(), buffers_.zeros("scalars_host")),
-      clock_{.delayed = options.update == UpdateKind::delayed,
-             .warm_steps = options.warm_steps,
-             .first_step = context.first_step},
-      norm_(norm_of(context.shape, options.update)),
-      step_(context.first_step) {
+      norm_(norm_of(context.shape, options.update)) {
   // [anchor: states-on-the-host]
-  // The host: 12 bytes a parameter of states (8 in fp32, where the master is what goes back), its gradient,
-  // and the rounded parameters; of units that are not resident. Updates that begin early have two halves of
-  // the states. Pieces follow each other as units and their slices do.
+  // The host has 12 bytes of states per parameter (8 in fp32, where the master is what goes back), its
+  // gradient and the rounded parameter; resident units have none of this there. Updates that begin early have
+  // the states twice, delayed ones the gradients, since an update still reads them while the next ones land.
+  // Pieces lie one after the other, as units and their slices do.
   const int turns = options.update == UpdateKind::delayed ? 2 : 1, halves = halves_of(options);
   const bool rounds = context.shape.workload.precision.has_master();
   const at::Tensor grads = buffers_.zeros("grads_host"), params = buffers_.zeros("params_host"),
@@ -44,7 +35,6 @@ Offload::Offload(RunContext& context, const Options& options)
       return of.narrow(0, at + begin, p.range.size());
     };
     OnHost host;
-    // A delayed update still reads its gradients while the next ones land.
     for (int turn : {0, 1}) host.grads[turn] = part(grads, turn % turns * n);
     const auto half = [&](std::int64_t i) {
       return PieceStates{part(master, i * n), part(momentum, i * n), part(variance, i * n)};

@@ -16,9 +16,9 @@ FieldTable<OffloadOptions> OffloadPlans::table() const {
   return table;
 }
 
-// The device as lesson 02 (parameters=whole) or 04, without states but those of resident units, and a slice
-// of gradients only where a step has several micro-batches. The host has the states, a gradient and the
-// parameters on their way up; where updates begin early, the states twice.
+// The device holds what it does in lesson 02 (parameters=whole) or 04, but of the states only those of
+// resident units, and a slice of gradients only where a step has several micro-batches. The host has the
+// states, a gradient and the parameters on their way up; where updates begin early it has the states twice.
 MemoryPlan OffloadPlans::memory_plan(const RunShape& shape) const {
   refuse_contradictions(shape, options_);
   const bool delayed = options_.update == UpdateKind::delayed;

@@ -1,4 +1,5 @@
-// What lesson 05 holds and sends, known before a run; and its settings. No torch.
+// The plan of lesson 05, which says before a run what it will hold and send, and the lesson's settings. No
+// torch.
 #pragma once
 
 #include "common/offload/host_plan.h"
@@ -7,7 +8,8 @@
 namespace sc {
 
 struct OffloadOptions : HostOptions {
-  bool overlap = true;  // off: every copy and every update is waited for at once
+  /// If off, every copy and every update is waited for at once.
+  bool overlap = true;
 };
 
 class OffloadPlans final : public PlansWith<OffloadPlans, OffloadOptions> {

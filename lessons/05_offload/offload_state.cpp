@@ -1,4 +1,4 @@
-// What lesson 05 holds between steps: for a checkpoint, and from one.
+// Lesson 05 between steps: what an evaluation and a checkpoint read, and how a run goes on from a checkpoint.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -7,33 +7,50 @@
 
 namespace sc {
 
-at::Tensor Offload::params_of(std::size_t piece) const {
-  return host_[piece].params.defined() ? host_[piece].params : states_of(piece).master;
+at::Tensor Offload::params_on_host(std::size_t i) const {
+  return host_[i].params.defined() ? host_[i].params : states_of(i).master;
+}
+
+// These copies are not the step's: the coming step sends the parameters again.
+void Offload::quiet() {
+  for (int unit = 0; unit < layout_.num_units(); ++unit) wait_reduced(unit);
+  scalars_.wait_sent();
+  release_params();
+  for (std::size_t i = 0; i < host_.size(); ++i) {
+    optimizer_->wait(i, due());
+    send_params(i).wait_on_host();
+  }
+}
+
+std::vector<StepResult> Offload::drain() {
+  optimizer_->release();
+  clock_.delayed = false;
+  return {};
 }
 
 std::vector<StateSlice> Offload::state() const {
-  const std::int64_t last = clock_.last_posted(step_);  // update
-  optimizer_->wait_landed(last);
-  std::vector<StateSlice> state = state_of(passes_.last_local(), units_.resident());
+  const std::int64_t last_update = clock_.last_posted(step_);
+  optimizer_->wait_landed(last_update);
+  std::vector<StateSlice> state = state_of(passes_.last_local(), resident_slices());
   for (std::size_t i = 0; i < host_.size(); ++i) {
     const Piece& piece = optimizer_->pieces()[i];
     const PieceStates states = states_of(i);
     const auto add = [&](Purpose purpose, const at::Tensor& values, Place place) {
       state.push_back({purpose, piece.unit, Segment::sharded, piece.range, in_tensor(values), place});
     };
-    add(Purpose::parameters, params_of(i), Place::pinned);
+    add(Purpose::parameters, params_on_host(i), Place::pinned);
     if (host_[i].params.defined()) add(Purpose::master, states.master, Place::host);
     add(Purpose::momentum, states.momentum, Place::host);
     add(Purpose::variance, states.variance, Place::host);
-    add(Purpose::gradients, host_[i].grads[last % 2], Place::pinned);
+    add(Purpose::gradients, host_[i].grads[last_update % 2], Place::pinned);
     state.back().pending = clock_.pending(step_);
   }
   return state;
 }
 
-// Of updates that begin before the norm is known.
+// Only updates that begin before the norm is known are counted: one exchange adds up those of all ranks.
 Counts Offload::counts(Communicator& comm) {
-  if (norm_ == NormIs::known) return {};
+  if (norm_ == NormIs::needed) return {};
   const UpdateCounts mine = optimizer_->counts();
   const std::int64_t numbers[] = {mine.updated, mine.before_norm, mine.again};
   at::Tensor sums = at::empty({3}, at::kDouble);
@@ -43,15 +60,15 @@ Counts Offload::counts(Communicator& comm) {
   return {{"pieces updated", of(0)}, {"begun before the norm", of(1)}, {"made again", of(2)}};
 }
 
-std::string Offload::pending() { return scalars_.pending(clock_, step_); }
-
 bool Offload::resume(const ResumeFrom& from) {
-  // First: state() then shows the gradients as pending, so that they are restored, too.
+  // The clock learns of an update that was put off before restore() asks state(), which then shows its
+  // gradients as pending, so that they are restored, too.
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
   if (clock_.taken_over == 0) return from.pending == "{}";
   for (std::size_t i = 0; i < host_.size(); ++i) optimizer_->lands(i, 0, host_[i].grads[0], {});
-  optimizer_->post({.scalars = {{}, scalars_.of(0)}, .after_sends = clock_.after_sends(step_ - 1)});
+  optimizer_->post({.after_sends = clock_.after_sends(step_ - 1)});
+  optimizer_->norm_known(0, {{}, scalars_.of(0)});
   return true;
 }
 

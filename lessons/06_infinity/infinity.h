@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "common/offload/host_optimizer.h"
-#include "common/offload/unit_buffers.h"
-#include "common/offload/update_clock.h"
-#include "common/offload/update_scalars.h"
-#include "common/strategy/passes.h"
+#include "common/offload/host_strategy.h"
 #include "infinity_plan.h"
 #include "states_on_disk.h"
 
@@ -19,7 +16,7 @@ namespace sc {
 
 struct WindowPlan;
 
-class Infinity final : public Strategy {
+class Infinity final : public HostStrategy {
  public:
   using Plans = InfinityPlans;
   using Options = Plans::Options;
@@ -31,64 +28,65 @@ class Infinity final : public Strategy {
   /// From here on nothing is put off.
   std::vector<StepResult> drain() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
-  [[nodiscard]] at::Tensor& sums() override { return sums_; }
   [[nodiscard]] std::vector<StateSlice> state() const override;
-  /// A delayed update that is still to come: its gradients are in state(), its scalars here.
-  std::string pending() override;
   bool resume(const ResumeFrom& from) override;
   std::optional<Timetable> timetable(Communicator& comm) override;
-  [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  /// How new parameters come to the device: out of the window, which keeps a buffer until then; once a step
-  /// from the host's memory; or whenever a unit is gathered.
-  enum class Delivery { from_window, once_a_step, by_gathers };
-
-  void begin_step();
   void end_updates();
-  void forward(const Batch& batch, bool fetch);
-  void finish_update(int unit);
-  [[nodiscard]] std::shared_ptr<const HostPiece> wait_updated(std::size_t piece);
-  [[nodiscard]] bool to_send(std::size_t piece) const;
-  [[nodiscard]] Ticket send_params(std::size_t piece, Copies::OfStep of_step = {});
+  void forward(const Batch& batch, bool fetch = false);
+  void fetch_params(int unit);
+  void land_gradients(std::size_t i);
+  [[nodiscard]] Ticket send_params(std::size_t i, Copies::OfStep step = {});
   void gather_params(int unit);
-  void reduce_grads(int unit, Write write);
-  void bring_params(int unit);
-  void expect_gathers(bool backward);
-  void leave(int unit, bool last_micro_batch);
-  void land_gradients(std::size_t piece);
+  void reduce_grads(int unit, Write write, bool last);
+  void leave(int unit);
   void global_norm();
   void post_update();
-  [[nodiscard]] std::int64_t due() const { return clock_.due(step_); }
+  void tell_norm();
+  // infinity_state.cpp
+  [[nodiscard]] std::shared_ptr<const HostPiece> wait_updated(std::size_t i);
   // infinity_memory.cpp
   void take_window(const WindowPlan& plan);
   void take_gradients(const WindowPlan& plan);
   void open_file(const WindowPlan& plan);
-  [[nodiscard]] std::unique_ptr<ParamHome> make_home(const WindowPlan& plan);
 
-  RunContext& context_;
+  // params_at.cpp
+  /// A row of the table there.
+  struct Delivery {
+    /// Forward's fetch sends a piece; gathers send the pieces of their unit.
+    bool by_forward = false, by_gathers = false;
+    /// The window is the home: its buffer is kept until the piece has been sent.
+    bool from_window = false;
+  };
+  [[nodiscard]] static Delivery delivery_of(const Options& options);
+  [[nodiscard]] std::unique_ptr<ParamHome> make_home(const WindowPlan& plan);
+  [[nodiscard]] bool to_send(std::size_t i) const;
+  void send_now(std::size_t i);
+  [[nodiscard]] std::int64_t after_sends() const;
+  [[nodiscard]] std::int64_t kept_version() const;
+  void end_gathers();
+  void bring_params(int unit);
+  void expect_gathers(bool backward);
+
   Options options_;
   const Delivery delivery_;
-  PlannedBuffers buffers_;
-  ParamLayout layout_;
-  Passes passes_;
-  at::Tensor sums_;  // [4] fp64: loss, tokens, sum of squares, overflow flag
-  UnitBuffers units_;
-  UpdateScalars scalars_;
-  UpdateClock clock_;
-  std::int64_t step_;  // the one that runs; between steps the coming one
   const std::vector<Piece> pieces_;
   Window window_;
-  std::vector<at::Tensor>
-      grads_window_;                 // grads_at=device: by buffer, where they come down at their piece's turn
-  Number next_landing_ = 0;          // the same
-  std::vector<Ticket> coming_down_;  // the same: of the update that is under way
-  // grads_at=host: by piece. Update u's land in u % 2: one and the same where updates are exact.
+  /// With grads_at=device, by buffer of the window: a gradient comes down there at its piece's turn.
+  std::vector<at::Tensor> grads_window_;
+  /// The same: the first number whose gradient has not come down, and the copies of the update that is under
+  /// way.
+  Number next_landing_ = 0;
+  std::vector<Ticket> coming_down_;
+  /// With grads_at=host, by piece: update u's gradients land in u % 2. Where updates are exact both are the
+  /// same tensors.
   std::vector<at::Tensor> grads_host_[2];
   std::unique_ptr<StateFile> file_;
   std::unique_ptr<ParamHome> params_;
   std::unique_ptr<StatesOnDisk> states_;
-  std::unique_ptr<HostOptimizer> optimizer_;  // last: its threads end first
+  /// The last member: its threads end before what they use.
+  std::unique_ptr<HostOptimizer> optimizer_;
 };
 
 }  // namespace sc

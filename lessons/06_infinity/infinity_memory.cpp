@@ -1,17 +1,16 @@
-// What lesson 06 takes from the ledger, as infinity_plan.cpp says: the window and what lies beside it on the
-// host, and the file on the disk.
+// The host's buffers of lesson 06 and its file on the disk, taken as infinity_plan.cpp has declared them.
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
 #include "common/comm/gather_text.h"
 #include "infinity.h"
-#include "params_on_disk.h"
 #include "window_plan.h"
 
 namespace sc {
 namespace {
 
-// What a machine refuses, once for all ranks that say the same as the first one.
+// A machine may refuse what was wanted of its disk. Notes of that are said once for all ranks that have the
+// same ones as the first.
 void say(const std::vector<std::string>& notes, Communicator& comm) {
   const std::string mine = fmt::format("{}", fmt::join(notes, "\n")), first = broadcast_string(comm, mine);
   const bool speaks = comm.rank() == Rank{0};
@@ -23,21 +22,9 @@ void say(const std::vector<std::string>& notes, Communicator& comm) {
 }  // namespace
 
 Infinity::Infinity(RunContext& context, const Options& options)
-    : context_(context),
+    : HostStrategy(context, options, Plans(options).memory_plan(context.shape)),
       options_(options),
-      delivery_(options.params_at != ParamsAt::device   ? Delivery::by_gathers
-                : options.update == UpdateKind::delayed ? Delivery::once_a_step
-                                                        : Delivery::from_window),
-      buffers_(context.ledger, Plans(options).memory_plan(context.shape)),
-      layout_(context.shape.workload.model, context.shape.mesh.world()),
-      passes_(context, layout_),
-      sums_(passes_.sums()),
-      units_(context, buffers_, layout_, options),
-      scalars_(units_.scalars(), buffers_.zeros("scalars_host")),
-      clock_{.delayed = options.update == UpdateKind::delayed,
-             .warm_steps = options.warm_steps,
-             .first_step = context.first_step},
-      step_(context.first_step),
+      delivery_(delivery_of(options)),
       pieces_(cut_pieces(layout_, context.comm.rank(), options.piece, options.resident)) {
   const WindowPlan plan(context.shape, options);
   take_window(plan);
@@ -59,8 +46,8 @@ Infinity::Infinity(RunContext& context, const Options& options)
 }
 
 // [anchor: states-on-the-disk]
-// A file without a name, an extent a piece: master, then momentum, then variance. In memory: the
-// window.
+// The file has no name, and an extent for each piece: master, then momentum, then variance. Behind them are
+// those of parameters, version by version (params_at=disk).
 void Infinity::open_file(const WindowPlan& plan) {
   std::vector<Bytes> extents;
   for (const Piece& p : pieces_) extents.push_back(extent_of(p.range.size()));
@@ -100,28 +87,6 @@ void Infinity::take_gradients(const WindowPlan& plan) {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       grads_host_[turn].push_back(
           grads.select(0, turn % turns).narrow(0, window_.begins[i], window_.sizes[i]));
-}
-
-std::unique_ptr<ParamHome> Infinity::make_home(const WindowPlan& plan) {
-  const auto in_pieces = [&](const char* name) {
-    const at::Tensor all = buffers_.zeros(name);
-    if (!all.defined()) return std::vector<at::Tensor>();
-    return all.view(to_aten(plan.dtype)).view({plan.buffers, -1}).unbind();
-  };
-  if (delivery_ == Delivery::from_window) {
-    std::vector<at::Tensor> on_device;
-    for (const Piece& p : pieces_) on_device.push_back(units_.params_of(p));
-    return std::make_unique<ParamsInWindow>(window_, in_pieces("window of parameters"), std::move(on_device));
-  }
-  if (options_.params_at != ParamsAt::disk)
-    return std::make_unique<ParamsOnHost>(
-        window_, buffers_.zeros("params_host").view({params_on_host(options_), -1}).unbind());
-  return std::make_unique<ParamsOnDisk>(ParamsOnDisk::Setting{.file = *file_,
-                                                              .window = window_,
-                                                              .first_extent = pieces_.size(),
-                                                              .versions = versions_of(options_),
-                                                              .out = in_pieces("parameters to the disk"),
-                                                              .in = in_pieces("parameters from the disk")});
 }
 
 }  // namespace sc

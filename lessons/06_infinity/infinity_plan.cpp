@@ -106,13 +106,15 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 
 Contents InfinityPlans::contents(const RunShape& shape) const {
   Contents contents = contents_of_device(shape, options_);
-  contents.states = Extent::free;  // on the disk
+  // The states are on the disk.
+  contents.states = Extent::free;
   if (options_.params_at != ParamsAt::device) contents.parameters = Extent::free;
   return contents;
 }
 
-// An optimizer's on the host, and each piece's states once each way over the disk. Parameters that do not
-// stay on the device come with each gather; from the disk, to which they go once.
+// The operations of an optimizer on the host, and each piece's states once each way over the disk. Parameters
+// that do not stay on the device come up with each gather; on the disk they are read for it, and written once
+// per step.
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout = layout_of(shape);
@@ -140,7 +142,8 @@ CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
 
 Facts InfinityPlans::facts(const RunShape& shape) const {
   Facts facts = facts_of_host(shape, options_);
-  facts.planned_from = 1;  // no update comes before the first step
+  // No update comes before the first step, which therefore moves less than the plan says.
+  facts.planned_from = 1;
   for (const char* setting : {"grads_at=host", "parameters=sharded grads_at=host",
                               "parameters=sharded grads_at=host params_at=host",
                               "parameters=sharded grads_at=host params_at=disk prefetch=0"})

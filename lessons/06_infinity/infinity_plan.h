@@ -1,4 +1,5 @@
-// What lesson 06 holds, sends and moves over the disk, known before a run; and its settings. No torch.
+// The plan of lesson 06, which says before a run what it will hold, send and move over the disk, and the
+// lesson's settings. No torch.
 #pragma once
 
 #include <functional>
@@ -11,22 +12,26 @@
 
 namespace sc {
 
-/// Where this rank's slice of the gradients waits for the norm, and for its piece's turn.
+/// Where this rank's slice of the gradients waits for the norm and for its piece's turn.
 enum class GradsAt { device, host };
 
 /// Where this rank's slice of the parameters is between steps.
 enum class ParamsAt { device, host, disk };
 
 struct InfinityOptions : HostOptions {
-  std::int64_t buffers = 4;  // pieces of states that are in memory at a time
+  /// The states of so many pieces are in memory at a time.
+  std::int64_t buffers = 4;
   GradsAt grads_at = GradsAt::device;
   ParamsAt params_at = ParamsAt::device;
-  std::string disk = ".";                // a directory on it
-  IoEngine engine = IoEngine::io_uring;  // the wanted one
-  std::int64_t block = 1 << 20;          // bytes of one request
-  std::int64_t depth = 16;               // requests in flight
-  double disk_mbps = 0;                  // the disk is no faster; 0: as fast as it is
-  /// Tests: what stands between the file and the engine. No key.
+  /// A directory on the disk.
+  std::string disk = ".";
+  /// The engine that is wanted; the other one is used where the machine refuses it.
+  IoEngine engine = IoEngine::io_uring;
+  /// The bytes of one request, and how many requests are in flight.
+  std::int64_t block = 1 << 20, depth = 16;
+  /// The disk moves no more than so many 10^6 bytes per second; 0 means as fast as it is.
+  double disk_mbps = 0;
+  /// Tests put something between the file and the engine; there is no key for it.
   std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
 };
 

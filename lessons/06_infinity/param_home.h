@@ -1,4 +1,5 @@
-// Where this rank's slice of the parameters lies between the update that makes it and the device.
+// The homes of this rank's slice of the parameters, where it lies between the update that makes it and the
+// device (params_at.cpp has the table of them).
 #pragma once
 
 #include <memory>
@@ -12,27 +13,30 @@ namespace sc {
 
 class ParamHome : public ParamSlots {
  public:
-  /// The thread that updates: true when the buffer of the window that this update used may be reused.
+  /// Called by the thread that updates. True when the buffer of the window that this update used may be
+  /// reused.
   [[nodiscard]] virtual bool left(Number /*number*/, const HostOptimizer& /*host*/) const { return true; }
-  // The strategy's thread:
-  /// Once in the beginning: a copy of the piece's master is there to stay.
+  // What follows is called by the strategy's thread.
+  /// Takes a copy of the piece's master, once in the beginning.
   virtual void keep_first_values(std::size_t piece, const at::Tensor& master) {
     destination(piece, 0).copy_(master);
   }
   /// These pieces will be brought, in this order, and no others before all of them have been.
   virtual void expect(const std::vector<std::size_t>& /*pieces*/) {}
-  /// [n], pinned: a version that is there. sent() says when it has been read: before the next call.
+  /// A version that is there, [n] in pinned memory. sent() says when it has been read, before bring() is
+  /// called again.
   virtual at::Tensor bring(std::size_t piece, std::int64_t version) = 0;
   virtual void sent(OpEnd /*end*/) {}
-  /// While neither thread does anything.
+  /// Reads and writes a version while neither thread does anything.
   virtual std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) = 0;
   [[nodiscard]] virtual Place place() const = 0;
 };
 
-/// In the window, until they have been sent to the device, where they stay.
+/// Parameters lie in the window until they have been sent to the device, where they stay.
 class ParamsInWindow final : public ParamHome {
  public:
-  /// rounded: by buffer, or none where the master itself is sent, out of `states`. on_device: by piece.
+  /// rounded: by buffer of the window; none where the master itself is sent, out of the window's states.
+  /// on_device: by piece, the place to which it is sent.
   ParamsInWindow(const Window& window, std::vector<at::Tensor> rounded, std::vector<at::Tensor> on_device)
       : window_(window), rounded_(std::move(rounded)), on_device_(std::move(on_device)) {}
   at::Tensor destination(std::size_t piece, std::int64_t version) override;
@@ -53,7 +57,8 @@ class ParamsInWindow final : public ParamHome {
   const std::vector<at::Tensor> rounded_, on_device_;
 };
 
-/// In host memory; arenas: one for each version that is kept, [all pieces, one after the other].
+/// Parameters lie in host memory, in an arena for each version that is kept, which has all pieces one after
+/// the other.
 class ParamsOnHost final : public ParamHome {
  public:
   ParamsOnHost(const Window& window, std::vector<at::Tensor> arenas)

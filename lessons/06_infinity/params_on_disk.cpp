@@ -15,8 +15,8 @@ void ParamsOnDisk::expect(const std::vector<std::size_t>& pieces) {
 }
 
 // [anchor: parameters-from-the-disk]
-// What was expected has been read ahead; the host waits for the rest of it. What comes after it is read
-// meanwhile.
+// The read of an expected piece has begun ahead, and the host waits for the rest of it. Meanwhile those of
+// the next ones begin.
 at::Tensor ParamsOnDisk::bring(std::size_t piece, std::int64_t version) {
   if (arriving_.empty()) {
     if (!expected_.empty() && expected_.front() != piece)
@@ -33,8 +33,8 @@ at::Tensor ParamsOnDisk::bring(std::size_t piece, std::int64_t version) {
 
 void ParamsOnDisk::sent(OpEnd end) { sent_[sending_] = std::move(end); }
 
-// As far as there are buffers, and parameters that are on the disk already. A list names a piece twice where
-// forward and backward need it, and the disk moves an extent once at a time.
+// Reads as far ahead as there are buffers, and parameters that are on the disk already. A list names a piece
+// twice where forward and backward need it, and the disk moves an extent once at a time.
 void ParamsOnDisk::read_ahead(std::int64_t version) {
   while (!expected_.empty() && arriving_.size() < its_.in.size() && sent_[next_in_].passed()) {
     const std::size_t next = expected_.front();
@@ -78,7 +78,7 @@ at::Tensor ParamsOnDisk::destination(std::size_t piece, std::int64_t version) {
   return its_.out[its_.window.buffer_of(piece, version)].narrow(0, 0, its_.window.sizes[piece]);
 }
 
-// Every extent is written once before the run begins.
+// Every extent is written once before the run begins, so that a disk that is too small ends it there.
 void ParamsOnDisk::keep_first_values(std::size_t piece, const at::Tensor& master) {
   destination(piece, 0).copy_(master);
   const at::Tensor& buffer = its_.out[its_.window.buffer_of(piece, 0)];
@@ -89,7 +89,8 @@ void ParamsOnDisk::keep_first_values(std::size_t piece, const at::Tensor& master
 void ParamsOnDisk::written(std::size_t piece, std::int64_t version,
                            const std::shared_ptr<const HostPiece>& work) {
   if (work) work->wait();
-  stored(piece, version - its_.versions).end.wait();  // of what is written over
+  // The version that is written over may still be on its way to the disk.
+  stored(piece, version - its_.versions).end.wait();
   const std::size_t extent = extent_of(piece, version), buffer = its_.window.buffer_of(piece, version);
   out_[buffer] = its_.file.write(extent, bytes(its_.out[buffer], piece),
                                  {OpPurpose::parameters, its_.window.units[piece]}, version - 1);
@@ -100,7 +101,8 @@ void ParamsOnDisk::written(std::size_t piece, std::int64_t version,
 bool ParamsOnDisk::left(Number number, const HostOptimizer& /*host*/) const {
   const OpEnd& written = out_[its_.window.buffer_of(number)];
   if (!written.passed()) return false;
-  written.wait();  // throws what it failed with
+  // The write has ended: this throws what it failed with.
+  written.wait();
   return true;
 }
 
@@ -109,7 +111,7 @@ ParamsOnDisk::Stored ParamsOnDisk::stored(std::size_t piece, std::int64_t versio
   return stored_[extent_of(piece, version + its_.versions) - its_.first_extent];
 }
 
-/// One piece's parameters, through the first buffer that goes out.
+/// A checkpoint's access to one piece's parameters, which pass through the first buffer of `out`.
 class ParamsOfExtent final : public StateValues {
  public:
   ParamsOfExtent(ParamsOnDisk& owner, std::size_t piece, std::int64_t version)

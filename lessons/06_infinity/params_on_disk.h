@@ -1,4 +1,5 @@
-// This rank's slice of the parameters on the disk: read ahead of each gather, written by each update.
+// The disk as home of this rank's slice of the parameters, which is read ahead of each gather and written by
+// each update.
 #pragma once
 
 #include <deque>
@@ -10,8 +11,8 @@
 
 namespace sc {
 
-/// Behind the states in their file: extent first_extent + version % versions * pieces + piece. Of as many
-/// versions as there is room for the newest ones are there: one, or two where updates are delayed.
+/// Parameters lie behind the states in their file, in extent first_extent + version % versions * pieces +
+/// piece. The newest version is there, and where updates are delayed the one before it.
 class ParamsOnDisk final : public ParamHome {
  public:
   struct Setting {
@@ -19,8 +20,10 @@ class ParamsOnDisk final : public ParamHome {
     const Window& window;
     std::size_t first_extent = 0;
     std::int64_t versions = 1;
-    std::vector<at::Tensor> out;  // by the window's buffers: on their way to the disk; of whole blocks
-    std::vector<at::Tensor> in;   // pinned, as many as are read ahead; of whole blocks
+    /// By buffer of the window, in whole blocks: parameters on their way to the disk.
+    std::vector<at::Tensor> out;
+    /// As many as are read ahead, pinned, in whole blocks: parameters on their way from the disk.
+    std::vector<at::Tensor> in;
   };
   explicit ParamsOnDisk(Setting setting);
   at::Tensor destination(std::size_t piece, std::int64_t version) override;
@@ -51,13 +54,18 @@ class ParamsOnDisk final : public ParamHome {
   void read_ahead(std::int64_t version);
 
   const Setting its_;
-  mutable std::mutex mutex_;    // for stored_
-  std::vector<Stored> stored_;  // by extent, less first_extent
-  std::vector<OpEnd> out_;      // by buffer of `out`: its last write. The thread that updates
-  // The strategy's thread:
+  /// The mutex is for stored_, which both threads use: by extent, counted from first_extent.
+  mutable std::mutex mutex_;
+  std::vector<Stored> stored_;
+  /// By buffer of `out`: its last write. The thread that updates has it alone.
+  std::vector<OpEnd> out_;
+  // The strategy's thread has the rest alone.
+  /// Pieces whose reads have not begun, in the order of their gathers, and reads that have.
   std::deque<std::size_t> expected_;
   std::deque<Arriving> arriving_;
-  std::vector<OpEnd> sent_;  // by buffer of `in`
+  /// By buffer of `in`: its last copy to the device.
+  std::vector<OpEnd> sent_;
+  /// Numbers of buffers of `in`: the next one that is read into, and the one that bring() has handed out.
   std::size_t next_in_ = 0, sending_ = 0;
 };
 

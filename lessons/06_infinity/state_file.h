@@ -1,4 +1,5 @@
-// A rank's file: what its transfers count for, who waits for them, and how long they take.
+// A rank's file on the disk. It knows for which step a transfer counts, who waits for it, and how long it
+// takes.
 #pragma once
 
 #include <mutex>
@@ -10,26 +11,26 @@
 
 namespace sc {
 
-/// Transfers of an update count for the step after the one that posts it, whose forward waits for them. Both
-/// threads.
+/// Transfers of an update count for the step after the one that posts it, whose forward waits for them. The
+/// strategy's thread and the one that updates both call it.
 class StateFile {
  public:
-  /// updates: outlives this.
+  /// updates outlives this.
   StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
             const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record,
             const UpdateClock& updates);
   OpEnd read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update);
   OpEnd write(std::size_t extent, std::span<const std::byte> from, const What& what, std::int64_t update);
-  /// Until the transfers of so many updates have ended; by the thread that records.
+  /// Waits until the transfers of so many updates have ended. Called by the thread that records.
   void end_updates(std::int64_t updates);
-  /// Until nothing is in flight, while nobody begins anything.
+  /// Waits until nothing is in flight, while nobody begins anything.
   void wait();
 
-  /// For what counts for the present step; for what counts for none.
+  /// Transfers through the first count for the present step, through the second for none.
   [[nodiscard]] RecordedFile& of_this_step() { return transfers_; }
   [[nodiscard]] BlockFile& uncounted() { return blocks_; }
   [[nodiscard]] StepClock& clock() { return clock_; }
-  /// The ledger's bytes.
+  /// Keeps the ledger's bytes of the file as long as the file is there.
   void keep_reserved(std::vector<std::shared_ptr<void>> bytes) { reserved_ = std::move(bytes); }
 
  private:
@@ -45,7 +46,8 @@ class StateFile {
   RecordedFile transfers_;
   std::vector<std::shared_ptr<void>> reserved_;
   const UpdateClock& updates_;
-  std::mutex mutex_;  // for kept_
+  /// The mutex is for kept_, the transfers that have not been waited for.
+  std::mutex mutex_;
   std::vector<Kept> kept_;
 };
 

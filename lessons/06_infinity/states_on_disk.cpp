@@ -1,5 +1,5 @@
-// StatesOnDisk between steps: checkpoints and evaluations read, a resumed run writes. Its updates are in
-// infinity.cpp.
+// StatesOnDisk between steps, when checkpoints and evaluations read states and a resumed run writes them. How
+// updates pass through the window is in infinity.cpp.
 #include "states_on_disk.h"
 
 #include <stdexcept>
@@ -41,7 +41,7 @@ void StatesOnDisk::wait_first() {
   for (const OpEnd& write : written_) write.wait();
 }
 
-/// One of the three vectors of a piece's extent.
+/// A checkpoint's access to one of the three vectors of a piece's extent.
 class VectorOnDisk final : public StateValues {
  public:
   VectorOnDisk(StatesOnDisk& owner, const HostOptimizer& host, std::size_t piece, int vector,

@@ -12,7 +12,7 @@
 
 namespace sc {
 
-/// In forward's order, update after update:
+/// Pieces pass through the window in forward's order, update after update:
 ///   read    of a number begins when what was in its buffer before has been written, and its parameters
 ///           have left the window
 ///   update  when it is there, its gradient has landed, and the norm is known
@@ -28,18 +28,19 @@ class StatesOnDisk final : public StateStore {
   PieceStates states(Number number) override;
   void put_back(Number number, const std::shared_ptr<const HostPiece>& work) override;
 
-  // The strategy's thread, before the first update: zeros, and a piece's master to fill in; then both to the
-  // disk.
+  // The strategy's thread calls these before the first update. A piece's states are zeros and a master, which
+  // is filled in; then they are written to the disk, and the last writes are waited for.
   at::Tensor first_master(std::size_t piece);
   void write_first(std::size_t piece);
   void wait_first();
 
-  // The same, between steps:
-  /// One of a piece's three vectors. also: a copy of the same values elsewhere, or null.
+  // The strategy's thread calls these between steps.
+  /// Access to one of a piece's three vectors. also: a copy of the same values elsewhere, which is written
+  /// too, or null.
   std::shared_ptr<StateValues> values(const HostOptimizer& host, std::size_t piece, int vector,
                                       std::shared_ptr<StateValues> also = {});
-  /// Before the host goes on: values() pass through the window's first buffer, and what had been read ahead
-  /// into that is read again.
+  /// Called before the host goes on: values() pass through the window's first buffer, and what had been read
+  /// ahead into that is read again.
   void give_first_buffer_back();
 
  private:
@@ -53,9 +54,12 @@ class StatesOnDisk final : public StateStore {
   const Window& window_;
   StateFile& file_;
   const ParamHome& params_;
-  std::vector<OpEnd> read_, written_;       // by buffer, of what is in it
-  Number next_read_ = 0, next_update_ = 0;  // the host's thread; between steps it does nothing
-  std::optional<std::size_t> borrowed_;     // whose states are in the first buffer
+  /// By buffer of the window: the last read into it, and the last write out of it.
+  std::vector<OpEnd> read_, written_;
+  /// The host's thread counts these on; between steps it does nothing, and the strategy's thread reads them.
+  Number next_read_ = 0, next_update_ = 0;
+  /// The piece that values() have left in the first buffer.
+  std::optional<std::size_t> borrowed_;
 };
 
 }  // namespace sc

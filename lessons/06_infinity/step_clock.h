@@ -1,5 +1,6 @@
-// Where a step's time goes: how long the disk reads and writes, the host updates, and the strategy waits for
-// either: in forward, with parameters elsewhere also in backward, and before an evaluation or a save.
+// Where a step's time goes: how long the disk reads and writes, how long the host updates, and how long the
+// strategy waits for either. It waits in forward, with parameters on the host or the disk also in backward,
+// and before an evaluation or a save.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +14,20 @@
 
 namespace sc {
 
-/// One rank's. Thread-safe.
+/// One rank's times. Thread-safe.
 class StepClock {
  public:
   using Clock = std::chrono::steady_clock;
   void issued(CommKind kind, Clock::time_point at, DiskTransfer transfer);
   void updated(Clock::time_point began, Clock::time_point ended);
   void waited(Clock::time_point began, Clock::time_point ended);
-  /// A step's backward has ended. What counts is what happens between the first call and the last.
+  /// Called when a step's backward has ended. Only what happens between the first call and the last counts.
   void end_step();
-  /// Means over the steps that count. Empty: there is none.
+  /// Means over the steps that count; empty if there is none.
   [[nodiscard]] std::vector<Timetable::Share> of_a_step();
 
  private:
-  /// Seconds in which at least one of some spans was under way. Spans in the order of their beginnings.
+  /// The time in which at least one of some spans was under way. Spans come in the order of their beginnings.
   struct Busy {
     Clock::duration sum{};
     Clock::time_point until{};
@@ -43,11 +44,13 @@ class StepClock {
   void take_what_has_ended();
 
   std::mutex mutex_;
-  std::deque<Transfer> transfers_;  // that have not been counted
+  /// Transfers that have not been counted.
+  std::deque<Transfer> transfers_;
   struct Work {
     Busy read, write, either, update, wait;
   };
-  Work now_, counted_;  // up to now, up to the last call of end_step()
+  /// The work up to now, and up to the last call of end_step().
+  Work now_, counted_;
   int ends_ = 0;
   Clock::time_point began_, ended_;
 };

@@ -1,4 +1,4 @@
-// What the window is made of, for one rank: from the shape and the settings alone. No torch.
+// The sizes and the places of one rank's window, from the shape and the settings alone. No torch.
 #pragma once
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 
 namespace sc {
 
-/// Bytes of a piece's extent: three vectors, up to kBlockAlign.
+/// The bytes of a piece's extent on the disk: three fp32 vectors, rounded up to kBlockAlign.
 inline Bytes extent_of(std::int64_t elements) { return Bytes(round_up(12 * elements, kBlockAlign)); }
 
 inline bool keeps_gradients(const InfinityOptions& options) { return options.grads_at == GradsAt::device; }
-/// How often this rank's slice of the parameters is kept: a delayed update makes new ones while the old ones
-/// are gathered.
+/// So many versions of this rank's slice of the parameters are kept: a delayed update makes new ones while
+/// the old ones are gathered.
 inline std::int64_t versions_of(const InfinityOptions& options) {
   return options.update == UpdateKind::delayed && options.params_at != ParamsAt::device ? 2 : 1;
 }
-/// So many slices of them lie in the host's memory, beside the window.
+/// So many of them lie in the host's memory, besides the window; so many on the disk.
 inline std::int64_t params_on_host(const InfinityOptions& options) {
   if (options.params_at == ParamsAt::host) return versions_of(options);
   return options.params_at == ParamsAt::device && options.update == UpdateKind::delayed ? 1 : 0;
@@ -31,7 +31,7 @@ inline Keeps kept_by(const InfinityOptions& options) {
 }
 
 struct WindowPlan {
-  /// From sizes alone: a model may have millions of pieces.
+  /// Counts pieces by their sizes, since a model may have millions of them.
   WindowPlan(const RunShape& shape, const InfinityOptions& options) : dtype(shape.workload.precision.dtype) {
     const ParamLayout layout = layout_of(shape);
     std::int64_t count = 0;
@@ -41,7 +41,7 @@ struct WindowPlan {
       file += of_them * (extent_of(size) + params_extent(size) * params_on_disk(options));
     };
     for (int unit = static_cast<int>(options.resident); unit < layout.num_units(); ++unit) {
-      // As cut_pieces cuts them.
+      // cut_pieces cuts a slice like this: whole pieces, then what is left.
       const std::int64_t n = layout.slice(unit, Segment::sharded, shape.rank).size();
       pieces(options.piece, n / options.piece);
       pieces(n % options.piece, 1);
@@ -53,15 +53,20 @@ struct WindowPlan {
     // In fp32 an exact update's parameters are copied to the device out of the states themselves.
     states = !rounded && from_window ? Place::pinned : Place::host;
   }
-  /// Of a piece's parameters, up to whole blocks.
+  /// The bytes of the extent of a piece's parameters on the disk, rounded up to kBlockAlign.
   [[nodiscard]] Bytes params_extent(std::int64_t n) const {
     return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
   }
-  DType dtype;  // of parameters
+  /// The type of the parameters.
+  DType dtype;
+  /// The buffers of the window, each of as many elements as the largest piece has.
   std::int64_t buffers = 0, largest = 0;
-  bool to_device = false;      // rounded parameters have buffers of their own on their way to the device
-  Place states = Place::host;  // of the window
-  Bytes file{0};               // states of all pieces, then their parameters, version by version
+  /// Whether rounded parameters have buffers of their own on their way to the device.
+  bool to_device = false;
+  /// Where the window's states lie.
+  Place states = Place::host;
+  /// The states of all pieces, then their parameters, version by version.
+  Bytes file{0};
 };
 
 }  // namespace sc

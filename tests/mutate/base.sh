@@ -35,7 +35,7 @@ files=(common/watch/comm_op.{h,cpp}
   common/memory/{ledger,allocator_witness}.cpp
   common/data/{sampler,rows}.cpp
   common/strategy/{owned_slice,passes,state_plan}.cpp
-  common/offload/{host_optimizer,host_plan,unit_buffers,update_scalars}.cpp
+  common/offload/{host_optimizer,host_plan,host_strategy,update_scalars}.cpp
   common/offload/update_clock.h
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp
   common/model/{param_layout,part_plan}.cpp

@@ -64,7 +64,7 @@ TESTS = {
     "common/strategy/saved_state.cpp": [SAVED],
     **{
         f"common/offload/{name}.cpp": [OFFLOAD, INFINITY]
-        for name in ("host_plan", "unit_buffers", "update_scalars")
+        for name in ("host_plan", "host_strategy", "update_scalars")
     },
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
@@ -96,6 +96,7 @@ SOURCES_OF_HEADERS = {
     ],
     "common/offload/update_clock.h": [
         "common/offload/update_scalars.cpp",
+        "lessons/06_infinity/params_at.cpp",
         "lessons/06_infinity/state_file.cpp",
         *(
             f"lessons/{lesson}{part}.cpp"

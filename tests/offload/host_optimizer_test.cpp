@@ -42,8 +42,9 @@ class HostOptimizerOfTwo : public ::testing::Test {
     for (std::size_t i = 0; i < 2; ++i) lands(i, landed_[i].end());
   }
   void lands(std::size_t piece, OpEnd end) { optimizer_.lands(piece, 0, one_element(1), std::move(end)); }
-  UpdateOrder order(std::int64_t after_sends = 0) {
-    return {.scalars = {scalars_landed_.end(), scalars_.data()}, .after_sends = after_sends};
+  void post(std::int64_t after_sends = 0) {
+    optimizer_.post({.after_sends = after_sends});
+    optimizer_.norm_known(0, {scalars_landed_.end(), scalars_.data()});
   }
   // After a failure the update may still wait.
   void TearDown() override {
@@ -73,9 +74,18 @@ class HostOptimizerOfTwo : public ::testing::Test {
       params_};
 };
 
+TEST_F(HostOptimizerOfTwo, WhatNeedsTheNormWaitsForIt) {
+  for (Gate& gate : landed_) gate.open();
+  optimizer_.post({});
+  expect_untouched(0);
+  optimizer_.norm_known(0, {{}, scalars_.data()});
+  optimizer_.wait(0, 1);
+  EXPECT_NEAR(parameter(0), 0.5, 1e-6);
+}
+
 TEST_F(HostOptimizerOfTwo, APieceIsUpdatedWhenItHasLanded) {
   landed_[1].open();
-  optimizer_.post(order());
+  post();
   expect_untouched(1);  // without its learning rate
   scalars_landed_.open();
   optimizer_.wait(1, 1);
@@ -91,7 +101,7 @@ TEST_F(HostOptimizerOfTwo, APieceIsUpdatedWhenItHasLanded) {
 TEST_F(HostOptimizerOfTwo, WhatIsToBeSentFirstIsNotOverwritten) {
   for (Gate& gate : landed_) gate.open();
   scalars_landed_.open();
-  optimizer_.post(order(1));
+  post(1);
   expect_untouched(0);
   optimizer_.sent(0, arrived_.end());
   expect_untouched(0);  // on its way
@@ -107,7 +117,7 @@ TEST_F(HostOptimizerOfTwo, AnUpdateThatIsSkippedChangesNothing) {
   for (Gate& gate : landed_) gate.open();
   scalars_landed_.open();
   scalars_[2] = kNoUpdate;
-  optimizer_.post(order());
+  post();
   optimizer_.wait(0, 1);
   EXPECT_TRUE(optimizer_.updated(0, 1));
   EXPECT_EQ(parameter(0), 1);
@@ -119,7 +129,7 @@ class HostOptimizerThatGuesses : public HostOptimizerOfTwo {
   HostOptimizerThatGuesses() {
     states_ = StatesInMemory({{ones(), ones()}, {ones(), ones()}});
     scalars_landed_.open();
-    optimizer_.post({.scalars = {scalars_landed_.end(), scalars_.data()}, .norm = NormIs::guessed});
+    optimizer_.post({.norm = NormIs::guessed, .scalars = {scalars_landed_.end(), scalars_.data()}});
   }
   // Waits until that many pieces have begun.
   void until_begun(std::int64_t pieces) {
@@ -176,7 +186,7 @@ TEST_F(HostOptimizerThatGuesses, AfterAWrongGuessTheNormIsWaitedForOnce) {
   for (const std::int64_t update : {1, 2}) {
     for (const std::size_t piece : {0U, 1U}) optimizer_.wait(piece, update);
     for (const std::size_t piece : {0U, 1U}) optimizer_.lands(piece, update, one_element(1), {});
-    optimizer_.post({.scalars = {{}, scalars_.data()}, .norm = NormIs::guessed});
+    optimizer_.post({.norm = NormIs::guessed, .scalars = {{}, scalars_.data()}});
     update == 1 ? std::this_thread::sleep_for(5ms) : until_begun(4);
     expect_counts(2 * update, update == 1 ? 2 : 4, 2);
     optimizer_.norm_known(update, {{}, scalars_.data()});
@@ -205,7 +215,7 @@ TEST(HostOptimizer, WhatForwardNeedsFirstIsTakenFirst) {
   const std::array<double, 3> scalars = {0.5, 1, 1};
   for (const std::size_t piece : {4U, 3U, 2U, 1U})
     optimizer.lands(piece, 0, at::full({kLong}, 1, at::kFloat), {});
-  optimizer.post({.scalars = {{}, scalars.data()}, .norm = NormIs::not_needed});
+  optimizer.post({.norm = NormIs::not_needed, .scalars = {{}, scalars.data()}});
   while (optimizer.counts().before_norm == 0) std::this_thread::sleep_for(100us);
   optimizer.lands(0, 0, one_element(1), {});
   optimizer.wait(0, 1);
@@ -227,7 +237,8 @@ TEST_F(HostOptimizerThatGuesses, AStepThatIsSkippedLeavesWhatWas) {
   }
   // The next one goes on from there.
   for (const std::size_t piece : {0U, 1U}) optimizer_.lands(piece, 1, one_element(1), {});
-  optimizer_.post({.scalars = {{}, scalars_.data()}});
+  optimizer_.post({});
+  optimizer_.norm_known(1, {{}, scalars_.data()});
   for (const std::size_t piece : {0U, 1U}) {
     optimizer_.wait(piece, 2);
     EXPECT_NEAR(parameter(piece), 0.5, 1e-6);
@@ -238,7 +249,7 @@ TEST_F(HostOptimizerOfTwo, WhoWaitsIsToldWhatFailed) {
   landed_[1].open();
   scalars_landed_.open();
   lands(0, {[] { return true; }, [] { throw DeviceError("the copy failed"); }});
-  optimizer_.post(order());
+  post();
   EXPECT_THROW(optimizer_.wait(0, 1), DeviceError);
   EXPECT_THROW(optimizer_.wait(1, 2), DeviceError);
   EXPECT_FALSE(optimizer_.updated(0, 0));

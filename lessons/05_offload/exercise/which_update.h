@@ -5,10 +5,11 @@
 
 namespace sc {
 
-/// Of a run: all updates are exact, or those after the first steps are delayed.
+/// All updates of a run are exact, or all but those of the first steps are delayed.
 struct UpdateRule {
   bool delayed = false;
-  std::int64_t warm_steps = 0;  // which are exact all the same
+  /// So many steps come first that are exact all the same.
+  std::int64_t warm_steps = 0;
 };
 
 /// A device that computes, a host that updates, and the link between them.

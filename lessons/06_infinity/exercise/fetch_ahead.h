@@ -11,7 +11,8 @@ class PiecesOnDisk {
  public:
   virtual ~PiecesOnDisk() = default;
   [[nodiscard]] virtual int pieces() const = 0;
-  [[nodiscard]] virtual int buffers() const = 0;  // as many as pieces at most
+  /// At most as many as there are pieces.
+  [[nodiscard]] virtual int buffers() const = 0;
   /// Begins to read the states of the number's piece into a buffer.
   virtual void read(std::int64_t number, int buffer) = 0;
   virtual void wait_read(std::int64_t number) = 0;

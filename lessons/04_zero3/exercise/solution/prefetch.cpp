@@ -10,7 +10,8 @@ void forward(ShardedForward& blocks, std::array<at::Tensor, 2>& pool, Communicat
   };
   if (blocks.num_blocks() > 0) gather(0);
   for (int block = 0; block < blocks.num_blocks(); ++block) {
-    if (block + 1 < blocks.num_blocks()) gather(block + 1);  // into what block - 1 has left
+    // Its buffer is the one that block - 1 has left.
+    if (block + 1 < blocks.num_blocks()) gather(block + 1);
     const auto turn = static_cast<std::size_t>(block % 2);
     arriving[turn].wait();
     blocks.compute(block, pool[turn]);
