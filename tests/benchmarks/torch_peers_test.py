@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The peers of several ranks on the CPU learn what torch_gpt2.py learns on one, from the same weights and
-rows: stages of a pipeline, cut matrices, and DeepSpeed, for which a module stands that does in PyTorch what
+rows: stages of a pipeline, cut matrices, shared rows, and DeepSpeed, for which a module stands that does in PyTorch what
 it is asked for; and what is asked of it: settings.
 
 Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77). usage:
-torch_peers_test.py pipeline|tensor|deepspeed"""
+torch_peers_test.py pipeline|tensor|context|deepspeed"""
 import json
 import os
 import pathlib
@@ -30,6 +30,11 @@ PEERS = {
         ("--variant fp32 --cut sp", 0),
         ("--variant autocast --cut async", 0.05),
     ),
+    "context": (
+        "--rows 8 --ranks 2",
+        ("--variant fp32 --rotate allgather", 0),
+        ("--variant fp32 --rotate alltoall", 0),
+    ),
 }
 REFUSED = {
     "pipeline": (
@@ -38,6 +43,7 @@ REFUSED = {
         ("--micro-batches 4 --ranks 2 --split 3,0", "3 blocks in all"),
     ),
     "tensor": (("--ranks 3 --cut sp", "divide heads, width, sequence"),),
+    "context": (("--ranks 3", "twice as many divide a row"),),
     "deepspeed": (("--rows 8 --variant bf16", "DeepSpeed has an fp32 master"),),
 }
 
