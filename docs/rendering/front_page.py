@@ -188,7 +188,7 @@ def tensor_step():
 
 
 def context_step():
-    """Lesson 12: keys and values go round behind the attention to those that are here, in backward their gradients, too."""
+    """Lesson 12: keys and values go round behind attention; in backward their gradients do, too."""
     step = Step()
 
     def block(what, unit, length, sent):

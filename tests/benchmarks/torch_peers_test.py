@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peers of several ranks on the CPU learn what torch_gpt2.py learns on one, from the same weights and
-rows: stages of a pipeline, cut matrices, shared rows, and DeepSpeed, for which a module stands that does in PyTorch what
-it is asked for; and what is asked of it: settings.
+rows: stages of a pipeline, cut matrices, shared rows, and DeepSpeed, for which a module stands that does in
+PyTorch what it is asked for; and what is asked of it: settings.
 
 Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77). usage:
 torch_peers_test.py pipeline|tensor|context|deepspeed"""

@@ -81,7 +81,8 @@ class EvaluationTest(support.ProcessTest):
             (lesson, ranks, micro, rows): Run(
                 lesson.split()[0],
                 ranks,
-                f"{' '.join(lesson.split()[1:])} model.tied=off batch.micro={micro} data.validation_rows={rows} --steps 0",
+                f"{' '.join(lesson.split()[1:])} model.tied=off batch.micro={micro} "
+                f"data.validation_rows={rows} --steps 0",
             )
             for lesson, ranks, micro, rows in [
                 *((*case, 5) for case in support.chosen(few + more, *few)),
