@@ -2,7 +2,7 @@
 // the same pairs, to the bit, having held and sent what its plan says; and trains as one device does.
 #include <gtest/gtest.h>
 
-#include "lessons/00_one_device/reference_order.h"
+#include "lessons/reference/reference_order.h"
 #include "lessons/12_context_parallel/context_parallel.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"
