@@ -5,12 +5,11 @@
 namespace sc {
 
 // [anchor: tokens-of-the-context-axis]
-std::span<const Batch> InnerAxes::own(std::span<const Batch> micro_batches) {
-  if (!context_ranks_) return micro_batches;
-  own_.clear();
-  for (const Batch& batch : micro_batches)
-    own_.push_back(own_tokens(batch, PartSizes(shape_), own_tokens_[static_cast<std::int64_t>(own_.size())]));
-  return own_;
+std::vector<Batch> InnerAxes::own(std::span<const Batch> micro_batches) const {
+  std::vector<Batch> own(micro_batches.begin(), micro_batches.end());
+  for (std::size_t j = 0; context_ranks_ && j < own.size(); ++j)
+    own[j] = own_tokens(own[j], PartSizes(shape_), own_tokens_[static_cast<std::int64_t>(j)]);
+  return own;
 }
 
 // [anchor: each-axis-its-sum]

@@ -19,15 +19,14 @@ struct InnerAxes {
   explicit InnerAxes(const RunContext& context);
   [[nodiscard]] std::unique_ptr<Layers> layers(const Share& share, const CombinedOptions& options);
   /// This rank's tokens of each.
-  [[nodiscard]] std::span<const Batch> own(std::span<const Batch> micro_batches);
+  [[nodiscard]] std::vector<Batch> own(std::span<const Batch> micro_batches) const;
 
   const RunContext& run_;
   const RunShape shape_;  // of this rank's part of the batch
   RunContext part_;       // with it
   std::unique_ptr<Communicator> tensor_, context_ranks_;
   std::unique_ptr<ContextAttention> attention_;
-  at::Tensor own_tokens_;   // [M, 2, C B, m] int64
-  std::vector<Batch> own_;  // views of it
+  at::Tensor own_tokens_;  // [M, 2, C B, m] int64
 };
 
 /// Lesson 07's step. Its replicas are the ranks of the data and the context axis, which have the same part of
@@ -42,7 +41,7 @@ class Combined final : InnerAxes, public Pipeline {
     return Pipeline::train_step(own(micro_batches));
   }
   void forward_loss(const Batch& batch, at::Tensor& sums) override {
-    Pipeline::forward_loss(own({&batch, 1}).front(), sums);
+    Pipeline::forward_loss(own({&batch, 1})[0], sums);
   }
 
  private:

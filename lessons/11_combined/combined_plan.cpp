@@ -89,6 +89,12 @@ Share share_of(const RunShape& shape, const CombinedOptions& options) {
     refuse_setting("schedule",
                    "zb_h1 puts gradients of weights off, and tensor ranks' messages hide behind them",
                    "schedule=1f1b, or a mesh with one tensor rank");
+  if (shape.mesh.size(Axis::context) > 1 && options.schedule == "zb_h1" &&
+      shape.workload.activations == Activations::recompute)
+    refuse_setting(
+        "schedule",
+        "zb_h1 computes a block once more for its weights, and context ranks' keys would travel again",
+        "schedule=1f1b, or --set activations=keep");
   Share share = share_of(shape, pipeline_options(shape, options));
   if (options.tokens == TokenShare::split) share.message /= shape.mesh.size(Axis::tensor);
   return share;

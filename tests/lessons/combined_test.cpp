@@ -79,6 +79,8 @@ TEST(Combined, TheContextAxisToo) {
   w.activations = Activations::recompute;
   expect_combined_equals(w, {2, 1, 2, 2}, {.tokens = TokenShare::whole}, test::delayed);
   w.batch.global = 8;
+  EXPECT_THROW(expect_combined_equals(w, {2, 1, 1, 2}, {.schedule = "zb_h1"}), InputError);
+  w.activations = Activations::keep;
   expect_combined_equals(w, {2, 1, 1, 2}, {.schedule = "zb_h1"});
 }
 

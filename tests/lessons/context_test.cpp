@@ -2,8 +2,8 @@
 // the same pairs, to the bit, having held and sent what its plan says; and trains as one device does.
 #include <gtest/gtest.h>
 
-#include "lessons/reference/reference_order.h"
 #include "lessons/12_context_parallel/context_parallel.h"
+#include "lessons/reference/reference_order.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"
 
@@ -102,7 +102,7 @@ TEST(ContextParallel, RefusesRowsThatChunksDoNotDivide) {
       test::shape_for(w, 3, 0, CommBackend::local, Mesh(WorldSize(3), {{Axis::context, 3}}));
   EXPECT_EQ(
       test::input_error([&] { (void)ContextParallelPlans(ContextParallelOptions{}).memory_plan(shape); }),
-      "64 batch.sequence: 21 tokens a row cannot be cut into 6 chunks for 3 context ranks | --set "
+      "64|batch.sequence: 21 tokens a row cannot be cut into 6 chunks for 3 context ranks|--set "
       "batch.sequence=18, or --set parts=contiguous");
   EXPECT_NO_THROW((void)ContextParallelPlans({.parts = Parts::contiguous}).memory_plan(shape));
 }
