@@ -135,6 +135,7 @@ TEST(Legend, HasNoSymbolThatNoPlanPrints) {
            {"07_pipeline", {"schedule=zb_h1"}},
            {"08_weight_versions", {}, 4, 0, false},
            {"10_tensor_parallel"},
+           {"12_context_parallel"},
        }) {
     static const std::regex kWord("\\w+");
     const MemoryPlan plan = plan_of(asked);
