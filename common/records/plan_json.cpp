@@ -47,7 +47,8 @@ Json units_of(const RunShape& shape) {
 }  // namespace
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
-                             const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes) {
+                             const std::vector<RankPlan>& ranks, const std::vector<std::string>& notes,
+                             ContextCut cut) {
   const int world = static_cast<int>(to_int(shape.mesh.world())),
             last_unit = static_cast<int>(shape.workload.model.layers) + 1;
   Json json = {{"lesson", lesson},
@@ -62,6 +63,9 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
     if (shape.mesh.size(axis) > 1)
       json[std::string(kAxes[static_cast<std::size_t>(axis)].name)] = shape.mesh.size(axis);
   if (!notes.empty()) json["notes"] = notes;
+  for (cut.rank = 0; cut.ranks > 1 && cut.rank < cut.ranks; ++cut.rank)
+    for (const ChunkPair& pair : cut.pairs())
+      json["pairs"].push_back({cut.rank, pair.hop, pair.query, pair.key});
   for (const RankPlan& plan : ranks) {
     Json bytes, operations = json_of(plan.operations, world);
     for_each_place(

@@ -59,7 +59,7 @@ void print_plan(const AnyLesson& lesson, const CommandLine& line, const Prepared
   const std::vector<RankPlan> plans = exact_plans_of(lesson.plans, shape, rank_plans_of(lesson.plans, shape));
   const std::vector<std::string> notes = notes_of(run, line);
   if (line.json) {
-    std::cout << format_plan_json(lesson.info.name, shape, plans, notes);
+    std::cout << format_plan_json(lesson.info.name, shape, plans, notes, run.known.cut);
     return;
   }
   std::cout << (line.brief ? brief_plan(lesson.info.name, run, plans)

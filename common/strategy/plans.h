@@ -9,6 +9,7 @@
 
 #include "common/config/field_table.h"
 #include "common/memory/plan.h"
+#include "common/model/context_cut.h"
 #include "common/watch/comm_op.h"
 #include "common/watch/contents.h"
 
@@ -41,6 +42,7 @@ struct Facts {
   std::string no_evaluation = {};
   std::vector<std::string> notes = {};  // settings that have no effect in this run
   std::string no_checkpoint = {};       // why its state between steps cannot be saved; empty: it can
+  ContextCut cut = {};                  // which tokens of a row the rank has
 };
 
 /// Needs no device and no ranks. Plans and facts are for the rank in `shape`.

@@ -554,7 +554,7 @@ def block_from(lines, words):
     for line in lines[begin:]:
         if line.strip() and (len(line) - len(line.lstrip()) < indent or line.strip().startswith("return ")):
             break
-        if line.strip() and not line.strip().startswith("//"):
+        if line.strip() and not line.strip().startswith(("//", "#")):
             found.append(line[indent:])
     return found
 
@@ -579,7 +579,11 @@ def course(page):
 def code(page, path, *words):
     """Lines of a program: for each of `words`, from the first line with it to the end of its block."""
     lines = (ROOT / path).read_text().splitlines()
-    return "```cpp\n" + "\n\n".join("\n".join(block_from(lines, one)) for one in words) + "\n```"
+    return (
+        f"```{'python' if path.endswith('.py') else 'cpp'}\n"
+        + "\n\n".join("\n".join(block_from(lines, one)) for one in words)
+        + "\n```"
+    )
 
 
 @renders

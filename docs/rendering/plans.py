@@ -92,6 +92,7 @@ class Plan:
         self.fullest = row.get(
             "fullest", {}
         )  # of the cheat sheet's plans: {"rank", "sent", "places": {place: {purpose: bytes}}}
+        self.pairs = row.get("pairs")  # of lesson 12: [rank, hop, chunk of queries, chunk of keys]
         self.parameters, self.units = zip(
             *(unit[:2] for unit in row["units"] for _ in range(unit[2]))
         )  # of each unit; units as stored

@@ -1,8 +1,11 @@
 // What lesson 12 holds and sends, and its settings.
 #include "context_parallel_plan.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
+#include "common/base/text.h"
 #include "common/model/activation_plan.h"
 #include "common/strategy/gradient_dtype.h"
 #include "common/strategy/state_plan.h"
@@ -25,8 +28,8 @@ FieldTable<ContextParallelOptions> ContextParallelPlans::table() const {
   return table;
 }
 
-Facts ContextParallelPlans::facts(const RunShape& /*shape*/) const {
-  return {.links = {}, .smaller = {"exchange=ring"}};
+Facts ContextParallelPlans::facts(const RunShape& shape) const {
+  return {.links = {}, .smaller = {"exchange=ring"}, .cut = context_cut_of(shape, options_.parts)};
 }
 
 void plan_exchange(const RunShape& shape, const ContextParallelOptions& options, std::int64_t heads,
@@ -116,6 +119,16 @@ CommPlan ContextParallelPlans::comm_plan(const RunShape& shape) const {
              {OpPurpose::gradients, unit});
   plan.add({CommKind::all_reduce, DType::f64, Elements(4), shape.mesh.world()}, {OpPurpose::sums});
   return plan;
+}
+
+std::string ContextParallelPlans::predict(const RunShape& shape) const {
+  const std::int64_t tokens = shape.workload.batch.sequence;
+  ContextCut cut = context_cut_of(shape, options_.parts);
+  std::vector<std::string> counts;
+  for (cut.rank = 0; cut.rank < cut.ranks; ++cut.rank)
+    counts.push_back(human_count(cut.token_pairs(tokens)));
+  return fmt::format("pairs of tokens in a row, by rank\n  {}: mean over largest {:.0f} %\n",
+                     fmt::join(counts, ", "), 100 * balance_of(cut, tokens));
 }
 
 }  // namespace sc

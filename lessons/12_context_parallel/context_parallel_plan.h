@@ -34,6 +34,7 @@ class ContextParallelPlans final : public PlansWith<ContextParallelPlans, Contex
     return Mesh(world, {{Axis::context, to_int(world)}});
   }
   [[nodiscard]] Facts facts(const RunShape& shape) const override;
+  [[nodiscard]] std::string predict(const RunShape& shape) const override;
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;

@@ -20,11 +20,12 @@ from report import sent_bytes  # noqa: E402
 FILES = {
     "tiny": "configs/tiny.json",
     "tiny_rows": "configs/tiny_rows.json",
+    "tiny_long": "configs/tiny_long.json",
     "four_blocks": "tests/workloads/four_blocks.json",
 }  # on the CPU; all others on a GPU
 READ = ("parameters", "gradients", "master", "momentum", "variance", "activations")  # purposes
 TENSOR = "10_tensor_parallel"  # whose pages read the others, too
-COMBINED = "11_combined"
+COMBINED, CONTEXT = "11_combined", "12_context_parallel"
 MESHES = [
     f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0
 ]  # stages x data x tensor
@@ -39,6 +40,12 @@ SHEET = (
     ),
     ("08_weight_versions", "gpt2_355m", 8, (*SMALL, "model.tied=false")),
     (COMBINED, "gpt2_355m", 8, (*SMALL, "mesh=2x2x2")),
+)
+# One row in a micro-batch, eight in a step, of ever longer rows.
+LONG = tuple(
+    (lesson, "gpt2_355m", 8, ("batch.micro=1", "batch.global=8", f"batch.sequence={T}", f"model.context={T}"))
+    for lesson in ("01_data_parallel", "04_zero3", TENSOR, CONTEXT)
+    for T in (4096, 16384, 65536, 262144)
 )
 # Meshes of four GPUs, and what took turns with them.
 LAID = tuple(
@@ -69,7 +76,10 @@ PLANS = (  # lesson, workload, ranks, settings
         for rows in (2, 4, 16)
     ),  # rows of both ranks
     *((COMBINED, "gpt2_774m", 8, ("batch.micro=4", f"mesh={mesh}")) for mesh in MESHES),
+    *((CONTEXT, "tiny_long", 4, setting) for setting in ((), ("parts=contiguous",))),
+    (CONTEXT, "tiny_long", 2, ()),
     *SHEET,
+    *LONG,
     *LAID,
 )
 
@@ -203,7 +213,12 @@ def row_of(programs, lesson, workload, ranks, settings):
             if lesson == COMBINED or (lesson, workload, ranks, settings) in LAID
             else {}
         ),
-        **({"fullest": held_by_fullest(plan)} if (lesson, workload, ranks, settings) in SHEET else {}),
+        **({"pairs": plan["pairs"]} if lesson == CONTEXT and workload == "tiny_long" else {}),
+        **(
+            {"fullest": held_by_fullest(plan)}
+            if (lesson, workload, ranks, settings) in (*SHEET, *LONG)
+            else {}
+        ),
     }
 
 

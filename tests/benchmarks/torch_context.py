@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """torch_gpt2.py's model, of whose rows each rank has its own tokens (PyTorch's context_parallel): the peer of
-lesson 12, and a server as torch_gpt2.py is. On the CPU, whose kernel context_parallel does not know, PyTorch's
-ring is called by hand. By hand:
-  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_context.py \
-    --workload configs/gpt2_355m.json --rows 1 --ranks 2
+lesson 12, and a server as torch_gpt2.py is. context_parallel knows GPUs' attention alone: on the CPU
+PyTorch's ring is called with the CPU's. By hand:
+  echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_context.py --rows 1 --ranks 2
 """
 import torch
 import torch.distributed as dist

@@ -31,6 +31,7 @@ COPIES, STEADY, TENSOR, PARTS, COMBINED = (
     "combined_test",
 )
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
+CONTEXT = "context_test"
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
     **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test"] for end in ("cpp", "h")},
@@ -49,6 +50,8 @@ TESTS = {
         f"common/model/{name}.cpp": [TENSOR]
         for name in ("activation_buffers", "gpt_halves", "gpt_parts", "part_plan")
     },
+    "common/model/ops_aten.cpp": ["model_ops_test"],
+    "common/model/pair_attention.cpp": [CONTEXT],
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
@@ -117,7 +120,7 @@ MPI_RANKS = 3  # the fewest at which left and right neighbour differ
 
 def seconds(test):
     """A mutant may loop or wait for ever; three times what the test takes on a busy machine."""
-    return 90 if test in (LESSONS, ZERO, OFFLOAD, INFINITY, PIPELINE, VERSIONS, TENSOR) else 30
+    return 90 if test in (LESSONS, ZERO, OFFLOAD, INFINITY, PIPELINE, VERSIONS, TENSOR, CONTEXT) else 30
 
 
 def all_tests():
