@@ -14,13 +14,14 @@ COMMANDS = {
 @renders
 def cost_of_checks(page):
     before, now = (record("cost").get(kind, {}) for kind in ("before", "commands"))
+    here = before["first"]["cpu_minutes"] / WHERE_THE_BAR_WAS_SET
     return table_of(
         [name for name in COMMANDS if name in now],
         {
             "command": lambda name: f"`{COMMANDS[name][0]}`",
             "before": lambda name: f"{before[name]['cpu_minutes']:.1f}" if name in before else "-",
             "now": lambda name: f"{now[name]['cpu_minutes']:.1f}",
-            "bar here": lambda name: f"{COMMANDS[name][1] * before['first']['cpu_minutes'] / WHERE_THE_BAR_WAS_SET:.1f}",
+            "bar here": lambda name: f"{COMMANDS[name][1] * here:.1f}",
             "minutes on the clock": lambda name: f"{now[name]['minutes']:.0f}",
             "commit": lambda name: now[name]["commit"],
         },
