@@ -202,11 +202,12 @@ TEST(TensorParallel, RefusesWhatCannotBeShared) {
           test::shape_for(w, ranks, 0, CommBackend::local, Mesh(WorldSize(ranks), {{Axis::tensor, ranks}})));
     });
   };
-  Workload w = five_heads();
+  Workload w = five_heads(), six_rows = w;
+  six_rows.batch.micro = 6;
   test::expect_texts(
-      {{refused(w, 5, {}),
-        "64|batch.micro: 2 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
-        "batch.micro=5, or --set tokens=whole"},
+      {{refused(six_rows, 5, {}),
+        "64|batch.micro: 6 rows of 12 tokens cannot be shared evenly by 5 tensor ranks|--set "
+        "batch.micro=10, or --set tokens=whole"},
        {refused(w, 5, {.tokens = TokenShare::whole}), "no InputError"},
        {refused(w, 2, {.lanes = 2}),
         "64|lanes: two lanes take turns with a micro-batch each, and a step has 3 micro-batches|--set "

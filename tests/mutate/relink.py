@@ -32,6 +32,9 @@ COPIES, STEADY, TENSOR, PARTS, COMBINED = (
 )
 SAVED, CHECKPOINT = "saved_state_test", "storage_checkpoint_test"
 CONTEXT = "context_test"
+FROZEN = (
+    "frozen_plans_test"  # plan and ledger come from one declaration: this one is a witness of another time
+)
 # Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
 TESTS = {
     **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test"] for end in ("cpp", "h")},
@@ -63,7 +66,7 @@ TESTS = {
     **{f"common/strategy/state_placement.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO, PIPELINE],
     "common/strategy/passes.cpp": [LESSONS, ZERO],
-    "common/strategy/state_plan.cpp": [ZERO],
+    "common/strategy/state_plan.cpp": [ZERO, FROZEN],
     "common/strategy/saved_state.cpp": [SAVED],
     **{
         f"common/offload/{name}.cpp": [OFFLOAD, INFINITY]
@@ -72,12 +75,15 @@ TESTS = {
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE] for name in ("layers", "share", "split", "stage_memory")},
-    "common/pipeline/stage_plan.cpp": [PIPELINE, STEADY, COMBINED],
+    "common/pipeline/stage_plan.cpp": [PIPELINE, STEADY, COMBINED, FROZEN],
     "common/pipeline/steps.cpp": [PIPELINE, STEADY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
     "common/pipeline/stage.cpp": [PIPELINE, COPIES],
     **{
-        f"lessons/{lesson}/{path.name}": of["tests"]
+        f"lessons/{lesson}/{path.name}": [
+            *of["tests"],
+            *([FROZEN] if path.name.endswith("_plan.cpp") else []),
+        ]
         for lesson, of in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
         for path in sorted((ROOT / "lessons" / lesson).glob("*.cpp"))
         if path.name != "main.cpp"
