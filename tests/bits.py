@@ -65,6 +65,11 @@ TENSOR = [
     for gathered in ("again", "kept")
     for settings in ("batch.micro=3", "batch.micro=6 activations=recompute", "batch.micro=3 lanes=2")
 ]
+CONTEXT = [
+    f"parts={parts} {exchange}"
+    for parts in ("zigzag", "contiguous")
+    for exchange in ("exchange=ring", "exchange=gather", "exchange=gather gathered=kept")
+]
 VERSIONS = [
     f"versions={rule} update_every={every}" for rule in ("none", "stash", "vertical_sync") for every in (1, 2)
 ] + ["versions=two_buffers"]
@@ -111,6 +116,7 @@ def cases():
                 ("07_pipeline", 4, REPLICAS, ""),
                 ("08_weight_versions", 2, VERSIONS, UNTIED),
                 ("10_tensor_parallel", 2, TENSOR, ""),
+                ("12_context_parallel", 4, CONTEXT, ""),
             )
             for settings in some
         },

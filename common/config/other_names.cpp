@@ -104,6 +104,9 @@ constexpr auto kNames = std::to_array<Name>({
     {"master-addr", kHosts},
     {"master-port", kHosts},
     {"tensor-model-parallel-size", kTensor},
+    {"context-parallel-size",
+     "lessons/12_context_parallel/run.sh -n RANKS; with other axes lessons/11_combined, mesh=stages x data x "
+     "context x tensor"},
     {"pipeline-model-parallel-size", "lessons/07_pipeline/run.sh -n STAGES"},
     {"deepspeed", kDeepSpeed},
     {"deepspeed-config", kDeepSpeed},

@@ -84,6 +84,10 @@ TEST(Resolve, WordsOfOtherProgramsAreAnswered) {
       {"zero_optimization.allgather_partitions", deepspeed},
       {"deepspeed_config", deepspeed},
       {"nnodes", "mpirun or Slurm finds the hosts, and no address is needed: docs/cluster.md"},
+      {"context-parallel-size",
+       "lessons/12_context_parallel/run.sh -n RANKS; with other axes lessons/11_combined, mesh=stages x data "
+       "x "
+       "context x tensor"},
       {"tensor_model_parallel_size",
        "lessons/10_tensor_parallel/run.sh -n RANKS; with stages and data ranks lessons/11_combined, "
        "mesh=stages x data x tensor"}};

@@ -1,5 +1,5 @@
-// Lessons 02-06 and 10 where a gradient is not finite: no rank updates, whichever rank's slice it is in; a
-// loss scale falls on all ranks alike and leaves no trace in the numbers.
+// Lessons 02-06, 10 and 12 where a gradient is not finite: no rank updates, whichever rank's slice it is in;
+// a loss scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 
 #include <filesystem>
@@ -15,6 +15,7 @@
 #include "lessons/05_offload/offload.h"
 #include "lessons/06_infinity/infinity.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/12_context_parallel/context_parallel.h"
 #include "tests/support/fake_strategy.h"
 #include "tests/support/harness.h"
 
@@ -219,6 +220,25 @@ TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
     skips(1, false);
     EXPECT_FALSE(lesson.comm.armed()) << "it has overflowed";
     skips(2, lesson.comm.rank() == Rank{1});  // in its part of the logits' gradient alone
+    EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
+    EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
+    EXPECT_FALSE(equal(lesson.held(), before));
+    EXPECT_EQ(lesson.updates(), 2);
+  });
+}
+
+// A context rank's tokens are its own: a gradient that is infinite on one is so in the sum over all.
+TEST(OverflowOfContextRanks, OfOneRanksTokensSkipsTheStepOnAll) {
+  Workload w = sixteen_bits();
+  w.batch = {.sequence = 12, .global = 4, .micro = 2};
+  on_worlds<Of<ContextParallel>>(w, true, [](SteppedByHand<Of<ContextParallel>>& lesson) {
+    EXPECT_FALSE(lesson.step(0));
+    const std::vector<at::Tensor> before = lesson.held();
+    for (std::int64_t overflow = 1; overflow <= LossScale::kHysteresis; ++overflow) {
+      EXPECT_EQ(lesson.loss_scale(), LossScale::kStart);
+      EXPECT_TRUE(lesson.step(overflow, lesson.comm.rank() == Rank{1}));
+      EXPECT_TRUE(equal(lesson.held(), before));
+    }
     EXPECT_EQ(lesson.loss_scale(), LossScale::kStart / 2);
     EXPECT_FALSE(lesson.step(3)) << "nothing of it is left in a buffer";
     EXPECT_FALSE(equal(lesson.held(), before));

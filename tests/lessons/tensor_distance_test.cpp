@@ -1,6 +1,6 @@
-// Outside truth for what lessons 00 and 10 share: every named gradient of tensor ranks is no farther from
-// fp64 than one device's, but for chance: at most twice. Both distances are taken here: a constant would be
-// too wide for one model and too narrow for another.
+// Outside truth for what lessons 00, 10 and 12 share: every named gradient of tensor ranks, and of context
+// ranks, is no farther from fp64 than one device's, but for chance: at most twice. Both distances are taken
+// here: a constant would be too wide for one model and too narrow for another.
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 
 #include "common/model/cut_places.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/12_context_parallel/context_parallel.h"
 #include "lessons/reference/reference_order.h"
 #include "tests/model/autograd_model.h"
 #include "tests/support/harness.h"
@@ -95,18 +96,25 @@ void expect_as_near_as_one_device(const Workload& w) {
   const Model& model = *made;
   const Gradients truth = exact(w, model), one = of_run<ReferenceOrder>(w, model, 1, {});
   ASSERT_EQ(one.size(), truth.size());
-  for (const int ranks : {2, 4})
-    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole}) {
-      const Gradients parts = of_run<TensorParallel>(w, model, ranks, {.tokens = tokens});
-      for (const auto& [name, exact] : truth) {
-        constexpr double kTwoRoundings = 0x1p-22;  // whoever has less than that has been lucky
-        const double single = std::max(kTwoRoundings, relative_error(one.at(name), exact));
-        EXPECT_LE(single, 1e-5) << name << ": the yardstick itself";
-        EXPECT_LE(relative_error(parts.at(name), exact), 2 * single)
-            << name << " on " << ranks << " ranks, tokens "
-            << (tokens == TokenShare::split ? "split" : "whole");
-      }
+  const auto expect_near = [&](const Gradients& parts, const std::string& of) {
+    for (const auto& [name, exact] : truth) {
+      constexpr double kTwoRoundings = 0x1p-22;  // whoever has less than that has been lucky
+      const double single = std::max(kTwoRoundings, relative_error(one.at(name), exact));
+      EXPECT_LE(single, 1e-5) << name << ": the yardstick itself";
+      EXPECT_LE(relative_error(parts.at(name), exact), 2 * single) << name << of;
     }
+  };
+  for (const int ranks : {2, 4}) {
+    const std::string on = " on " + std::to_string(ranks) + " ranks, ";
+    for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
+      expect_near(of_run<TensorParallel>(w, model, ranks, {.tokens = tokens}),
+                  on + (tokens == TokenShare::split ? "tokens split" : "tokens whole"));
+    for (const Parts parts : {Parts::zigzag, Parts::contiguous})
+      for (const Exchange exchange : {Exchange::ring, Exchange::gather})
+        expect_near(of_run<ContextParallel>(w, model, ranks, {.parts = parts, .exchange = exchange}),
+                    on + (parts == Parts::zigzag ? "zigzag " : "contiguous ") +
+                        (exchange == Exchange::ring ? "ring" : "gather"));
+  }
 }
 
 Workload model_of(std::int64_t heads, std::int64_t width, std::int64_t layers, bool tied) {
@@ -119,6 +127,11 @@ Workload model_of(std::int64_t heads, std::int64_t width, std::int64_t layers, b
 TEST(DistanceFromFp64, OfFiveHeads) { expect_as_near_as_one_device(model_of(5, 40, 3, true)); }
 TEST(DistanceFromFp64, OfAnUntiedHead) { expect_as_near_as_one_device(model_of(4, 64, 2, false)); }
 TEST(DistanceFromFp64, OfAWiderModel) { expect_as_near_as_one_device(model_of(8, 256, 4, true)); }
+TEST(DistanceFromFp64, OfLongRows) {
+  Workload w = model_of(4, 32, 2, true);
+  w.model.context = w.batch.sequence = 512;
+  expect_as_near_as_one_device(w);
+}
 
 }  // namespace
 }  // namespace sc

@@ -6,6 +6,7 @@
 #include "lessons/04_zero3/zero3.h"
 #include "lessons/07_pipeline/pipeline.h"
 #include "lessons/10_tensor_parallel/tensor_parallel.h"
+#include "lessons/12_context_parallel/context_parallel.h"
 #include "tests/lessons/wire_support.h"
 
 namespace sc {
@@ -86,6 +87,20 @@ TEST(WireBytes, OfTensorRanksAreThePlans) {
               w, {.tokens = tokens, .gathered = gathered, .lanes = lanes, .verify_replicas = 1});
     w.activations = Activations::recompute;
     expect_steps_send_what_is_planned<TensorParallel>(w, {});
+  });
+}
+
+TEST(WireBytes, OfContextRanksAreThePlans) {
+  for_each_precision([](Workload w) {
+    w.batch = {.sequence = 24, .global = 4, .micro = 2};
+    for (const Parts parts : {Parts::zigzag, Parts::contiguous}) {
+      expect_steps_send_what_is_planned<ContextParallel>(w, {.parts = parts, .verify_replicas = 1});
+      for (const KeysForBackward gathered : {KeysForBackward::again, KeysForBackward::kept})
+        expect_steps_send_what_is_planned<ContextParallel>(
+            w, {.parts = parts, .exchange = Exchange::gather, .gathered = gathered});
+    }
+    w.activations = Activations::recompute;
+    expect_steps_send_what_is_planned<ContextParallel>(w, {});
   });
 }
 

@@ -1,6 +1,6 @@
-"""Lesson 10's program: transformers' own weights go through a chain of lessons and come out as they were;
-what does not fit one device does on the ranks that the advice names; the kernel counts what is planned; a
-rank that stops is named with its block and half."""
+"""Lesson 10's and 12's programs: transformers' own weights go through a chain of lessons and come out as they
+were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks that
+the advice names; the kernel counts what is planned; a rank that stops is named with its block and half."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import struct
 import support
 from support import ORACLE, Run
 
-LESSON = "10_tensor_parallel"
+LESSON, CONTEXT = "10_tensor_parallel", "12_context_parallel"
 GOLDEN = os.path.join(support.ROOT, "tests/model/golden")
 LOGITS = """
 import sys
@@ -29,6 +29,23 @@ io = load_file(sys.argv[2])
 with torch.no_grad():
     logits = model.eval().double()(io["tokens"]).logits
 print(((logits - io["logits"]).abs().max() / io["logits"].abs().max()).item())
+"""
+LONG = """
+import sys
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+weights, text = sys.argv[1:3]
+torch.manual_seed(1)
+model = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_positions=1024, n_embd=32, n_layer=2, n_head=4))
+for name, value in model.named_parameters():
+    if name.endswith("bias"): torch.nn.init.normal_(value, std=0.5)
+model.transformer.save_pretrained(weights)
+tokens = torch.tensor(list(open(text, "rb").read()))
+rows = (len(tokens) - 1) // 1024
+read, target = (tokens[i : i + 1024 * rows].view(rows, 1024) for i in (0, 1))
+with torch.no_grad():
+    logits = model.eval().double()(read).logits
+print(torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten()).item())
 """
 
 
@@ -82,6 +99,23 @@ class Golden(support.ProcessTest):
                 self.assertLess(float(said.out), 1e-7)
 
 
+class LongRows(support.ProcessTest):
+    def test_context_ranks_have_transformers_loss(self):
+        if support.execute(["env", ORACLE, "-c", "import torch, transformers"]).code:
+            self.skipTest("transformers is not installed")
+        weights, text = support.new_path("gpt2"), support.new_file("long.txt", "".join(map(str, range(1500))))
+        said = support.execute([ORACLE, "-c", LONG, weights, text])
+        self.assertEqual(said.code, 0, said)
+        flags = (
+            "model.layers=2 model.heads=4 model.width=32 model.context=1024 batch.sequence=1024 batch.micro=2 "
+            f"--steps 0 --init {weights}/model.safetensors --test {text}"
+        )
+        for ranks, settings in ((2, ""), (4, "parts=contiguous exchange=gather")):
+            with self.subTest(ranks=ranks):
+                job = self.expect_well(Run(CONTEXT, ranks, f"{flags} {settings}"), warned=True)
+                self.assertAlmostEqual(job.record()["test"]["loss"], float(said.out), delta=1e-6)
+
+
 class Fits(support.ProcessTest):
     ROWS = f"--workload {support.ROOT}/configs/tiny_rows.json --steps 2"
 
@@ -102,14 +136,13 @@ class Memory(support.ProcessTest):
     MODEL = "model.width=512 model.heads=8 model.vocab=4096 batch.global=2 batch.micro=2"
 
     def test_the_kernel_counts_what_is_planned(self):
-        for tokens in support.chosen(("split", "whole"), "split"):
-            with self.subTest(tokens=tokens):
+        cases = ((LESSON, "tokens=split"), (LESSON, "tokens=whole"), (CONTEXT, ""))
+        for lesson, settings in support.chosen(cases, cases[0], cases[2]):
+            with self.subTest(lesson=lesson, settings=settings):
                 planned, counted = [], []
                 for layers in (2, 10):
-                    text = (
-                        f"{self.MODEL} model.layers={layers} tokens={tokens} --steps 2 --sample 0 --page off"
-                    )
-                    ended, plans, peaks = support.peak_memory(LESSON, 2, text)
+                    text = f"{self.MODEL} model.layers={layers} {settings} --steps 2 --sample 0 --page off"
+                    ended, plans, peaks = support.peak_memory(lesson, 2, text)
                     self.expect_well(ended)
                     planned.append([plan["total"] for plan in plans])
                     counted.append(peaks)
