@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 
 #include <exception>
 #include <thread>
@@ -51,8 +52,15 @@ void MeetingAttention::backward(int /*unit*/, const BlockSaved& saved, BlockGrad
   ranks_.meet();
 }
 
-void ContextRanks::each(const std::function<void(int)>& f) {
+void ContextRanks::meet() {
+  turn_.unlock();
+  all_.arrive_and_wait();
+  turn_.lock();
+}
+
+void ContextRanks::each(at::Device device, const std::function<void(int)>& f) {
   if (size() == 1) return f(0);
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size()));
   const int threads = at::get_num_threads();
   {
@@ -60,7 +68,9 @@ void ContextRanks::each(const std::function<void(int)>& f) {
     for (int rank = 0; rank < size(); ++rank) {
       ranks.emplace_back([&, rank] {
         const c10::InferenceMode inference;
+        const c10::StreamGuard on(stream);
         at::set_num_threads(threads);  // each thread has a number of its own, and bits depend on it
+        const std::lock_guard turn(turn_);
         try {
           f(rank);
         } catch (...) {
@@ -122,7 +132,7 @@ void ContextOrder::Part::forward_backward(const Batch& batch, std::span<const Un
 
 void ContextOrder::forward_backward(const Batch& batch, std::span<const UnitTensors> params,
                                     std::span<const Into> into, Write write, bool alone) {
-  ranks_.each([&](int rank) {
+  ranks_.each(batch.tokens.device(), [&](int rank) {
     Part& part = parts_[static_cast<std::size_t>(rank)];
     part.forward_backward(own_tokens(batch, part.gpt.sizes(), part.own), params,
                           into[static_cast<std::size_t>(rank)], write, alone);
@@ -131,7 +141,7 @@ void ContextOrder::forward_backward(const Batch& batch, std::span<const UnitTens
 
 void ContextOrder::forward_loss(const Batch& batch, std::span<const UnitTensors> params,
                                 std::span<at::Tensor> sums) {
-  ranks_.each([&](int rank) {
+  ranks_.each(batch.tokens.device(), [&](int rank) {
     Part& part = parts_[static_cast<std::size_t>(rank)];
     const at::Tensor& to = sums[static_cast<std::size_t>(rank)];
     const Batch own = own_tokens(batch, part.gpt.sizes(), part.own);

@@ -1,10 +1,12 @@
 // The order in which context ranks compute and add: each is a thread here, and they meet in every attention.
+// One computes at a time, all on the stream of whoever calls: operations share that stream's scratch.
 #pragma once
 
 #include <barrier>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -46,15 +48,16 @@ class ContextRanks {
   explicit ContextRanks(const ReduceOrder& order) : order_(order), all_(order.context_ranks) {}
   [[nodiscard]] int size() const { return static_cast<int>(order_.context_ranks); }
   [[nodiscard]] ContextCut cut(int rank) const { return {rank, size(), order_.parts}; }
-  /// f(rank) of all at once. What one of them throws leaves here when all have ended.
-  void each(const std::function<void(int)>& f);
+  /// f(rank) of all, in turns. What one of them throws leaves here when all have ended.
+  void each(at::Device device, const std::function<void(int)>& f);
   /// `gpt`, of which every rank has one in turn, attends with the others; where there is one rank, alone.
   void join(GptHalves& gpt, int rank, int tensor_rank, PlannedBuffers& buffers);
-  void meet() { all_.arrive_and_wait(); }
+  void meet();
 
  private:
   const ReduceOrder order_;
   std::barrier<> all_;
+  std::mutex turn_;                                     // held by the one that computes
   std::deque<std::deque<MeetingAttention>> attention_;  // by tensor rank and rank
 };
 

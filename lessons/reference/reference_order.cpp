@@ -23,7 +23,8 @@ StepResult ReferenceOrder::train_step(std::span<const Batch> micro_batches) {
 
 StepResult ReferenceOrder::step_in_parts(std::span<const Batch> micro_batches) {
   quiet();
-  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_backward(micro_batches); });
+  ranks_.each(sums_.device(),
+              [&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_backward(micro_batches); });
   for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[0].add(parts_[rank]);
   parts_[0].put_together(grads_full_, sums_);
   for (std::size_t rank = 1; rank < parts_.size(); ++rank) parts_[rank].add_losses(sums_);
@@ -45,7 +46,7 @@ void ReferenceOrder::forward_loss(const Batch& batch, at::Tensor& sums) {
     return;
   }
   if (parts_.empty()) return OneDevice::forward_loss(batch, sums);
-  ranks_.each([&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_loss(batch); });
+  ranks_.each(sums.device(), [&](int rank) { parts_[static_cast<std::size_t>(rank)].forward_loss(batch); });
   for (TensorOrder& parts : parts_) parts.add_losses(sums);
 }
 

@@ -178,6 +178,13 @@ void plan_parts(const RunShape& shape, const ReduceOrder& order, int of_context,
 
 }  // namespace
 
+Facts ReferenceOrderPlans::facts(const RunShape& /*shape*/) const {
+  Facts facts;
+  if (options_.context_ranks > 1)
+    facts.no_graph = "context ranks are threads, which the host lets take turns";
+  return facts;
+}
+
 MemoryPlan ReferenceOrderPlans::memory_plan(const RunShape& shape) const {
   MemoryPlan plan;
   check_sums(shape.workload.precision, options_);

@@ -54,6 +54,7 @@ class ReferenceOrderPlans final : public PlansWith<ReferenceOrderPlans, ReduceOr
   [[nodiscard]] MemoryPlan memory_plan(const RunShape& shape) const override;
   [[nodiscard]] CommPlan comm_plan(const RunShape& shape) const override;
   [[nodiscard]] std::int64_t virtual_ranks() const override { return options_.virtual_ranks; }
+  [[nodiscard]] Facts facts(const RunShape& shape) const override;
 
  private:
   [[nodiscard]] FieldTable<Options> table() const override;
