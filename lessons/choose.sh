@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Which lessons fit on a machine, and what a step would take. Sets up and builds on first use, which takes minutes.
-#   usage  lessons/choose.sh --gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s [--no-build] [--help]
+# Which lessons fit on a machine, and what a step would take. Sets up and builds on first use, which takes
+# minutes.
+#   usage  lessons/choose.sh --gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s
+#          [--no-build] [--help]
 #     --no-build    runs what was built before
 #   exit   64 command line; 69 nothing fits, or a build failed
 set -euo pipefail

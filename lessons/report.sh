@@ -7,11 +7,14 @@
 #     RUN       the folder of a run, or its record.json; of a run that goes on, or was killed, what it has
 #               written
 #     --svg     the figure; default: loss.svg next to the first run's record
-#     --pages   page.html beside the record of each run that left none (of before runs wrote it, or --page off): without the clock
-#     --across  keys of the workload in which the runs may differ; runs that differ in another one are refused, and so are those
-#               with a --validation or --test of another text, unless --across names `validation` or `test`
-#     --scaling speed-up and efficiency over ranks, next to the run with the fewest: of one lesson with one workload and the same keys
-#               on the same device, unless --across names what differs (`lesson`, `batch.global`, `mesh`)
+#     --pages   page.html beside the record of each run that left none (of before runs wrote it, or --page
+#               off): without the clock
+#     --across  keys of the workload in which the runs may differ; runs that differ in another one are
+#               refused, and so are those with a --validation or --test of another text, unless --across names
+#               `validation` or `test`
+#     --scaling speed-up and efficiency over ranks, next to the run with the fewest: of one lesson with one
+#               workload and the same keys on the same device, unless --across names what differs (`lesson`,
+#               `batch.global`, `mesh`)
 #   exit   0; 64 usage, or runs of different workloads; 65 a RUN is no run, or is damaged; 69 python3 is
 #          missing; 73 the figure or the output cannot be written
 set -euo pipefail

@@ -31,7 +31,7 @@ ctest --test-dir "$build" -R "$regex" --output-on-failure 2>&1 | tee "$log" || s
 while read -r name; do
   needs=1
   case $name in
-    comm_nccl_test_*) needs=${name##*_} ;;
+    comm_nccl_test_* | comm_nccl_conformance_test_*) needs=${name##*_} ;;
     comm_nccl_process_test_[0-9]nccl | comm_nccl_process_test_[0-9]graph | comm_nccl_process_test_[0-9]window)
       needs=${name#comm_nccl_process_test_}
       needs=${needs%%[a-z]*}

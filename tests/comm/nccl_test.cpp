@@ -1,4 +1,4 @@
-// Nccl: the conformance list on the GPUs of mpirun's ranks, and what only Nccl promises.
+// What only Nccl promises, on the GPUs of mpirun's ranks.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -11,7 +11,6 @@
 
 #include "common/comm/nccl/nccl_communicator.h"
 #include "common/comm/recording_communicator.h"
-#include "tests/comm/conformance.h"
 #include "tests/comm/nccl_world.h"
 
 namespace sc {
@@ -20,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 
 using NcclTest = test::GpuRankTest<test::Nccl>;
-using NcclConformance = test::GpuRankTest<test::Nccl, ::testing::TestWithParam<std::size_t>>;
 
 [[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
 
@@ -33,10 +31,6 @@ TEST(NcclDevices, CountingGpusMakesNoContext) {
     EXPECT_FALSE(test::has_context(device));
   }
 }
-
-TEST_P(NcclConformance, Holds) { test::conformance_cases()[GetParam()].body(comm()); }
-
-INSTANTIATE_TEST_SUITE_P(Nccl, NcclConformance, test::kEveryCase, test::name_of_case);
 
 TEST_F(NcclTest, OnlyThisRanksGpuIsInUse) {
   for (int device = 0; device < visible_gpus(); ++device) {
