@@ -97,6 +97,7 @@ void GptHalves::attend(int unit, BlockSaved& saved) const {
 
 void GptHalves::backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                                  const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const {
+  if (half == Half::mlp && attention_ != nullptr) attention_->begin_backward(unit, saved);
   backward_of_second(unit, half, params, gradient, left);
   if (half == Half::attention) attend_backward(unit, saved, left);
   backward_of_first(unit, half, params, saved, left, partial);

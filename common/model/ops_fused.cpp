@@ -293,6 +293,21 @@ class FusedOps final : public CudnnOps {
         stream_scratch(attention_.workspace_bytes(shape)), stream());
   }
 
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
+                       Write write) const override {
+    fused::merge_attention({.dtype = from_aten(out.scalar_type()),
+                            .batch = out.size(0),
+                            .tokens = out.size(1),
+                            .heads = out.size(2),
+                            .head = out.size(3),
+                            .out = out.const_data_ptr(),
+                            .lse = floats(lse),
+                            .sum = sums_of(sum),
+                            .lse_of_sum = sums_of(lse_of_sum),
+                            .overwrite = write == Write::overwrite},
+                           stream());
+  }
+
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {
     if (!in_pieces(logits.size(1), {&logits})) {

@@ -59,8 +59,8 @@ void PairAttention::end_forward(BlockSaved& saved) { saved.att.copy_(sum_); }
 // A pair's probabilities are exp(scores - lse) with the lse of all keys, and its gradients are summands.
 void PairAttention::backward(int hop, const at::Tensor& kv, const BlockSaved& saved, const BlockGrads& left,
                              at::Tensor& grad_kv) {
-  grad_kv.zero_();
-  if (hop == 0) sum_.zero_();
+  if (hop == 1 % cut_.ranks) sum_.zero_();
+  std::vector<int> unmet = cut_.chunks_of(cut_.source(hop));
   for (const ChunkPair& pair : pairs_) {
     if (pair.hop != hop) continue;
     QueriesKeysValues grads{out_, grad_kv_.select(2, 0), grad_kv_.select(2, 1)};
@@ -68,8 +68,13 @@ void PairAttention::backward(int hop, const at::Tensor& kv, const BlockSaved& sa
                                   pair.diagonal(), chunk(saved.att, pair.query, 1).select(2, 0),
                                   lse_of(saved, pair.query), grads);
     chunk(sum_, pair.query, 1).select(2, 0).add_(out_);
-    chunk(grad_kv, pair.key, 2).add_(grad_kv_);
+    at::Tensor sum_kv = chunk(grad_kv, pair.key, 2);
+    if (std::erase(unmet, pair.key) > 0)
+      sum_kv.copy_(grad_kv_);
+    else
+      sum_kv.add_(grad_kv_);
   }
+  for (const int key : unmet) chunk(grad_kv, key, 2).zero_();
 }
 
 void PairAttention::end_backward(const at::Tensor& grad_kv, BlockGrads& left) {

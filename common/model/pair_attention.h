@@ -25,6 +25,7 @@ class PairAttention {
   void forward(int hop, const at::Tensor& kv, BlockSaved& saved);
   /// After the last: saved.att.
   void end_forward(BlockSaved& saved);
+  /// First hop 1, ..., last hop 0.
   /// grad_kv [N, 2 a] fp32: what this rank adds to the gradient of the hop's keys and values; written whole.
   void backward(int hop, const at::Tensor& kv, const BlockSaved& saved, const BlockGrads& left,
                 at::Tensor& grad_kv);

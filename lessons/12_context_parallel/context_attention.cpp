@@ -30,11 +30,11 @@ void ContextAttention::forward(int unit, BlockSaved& saved) {
 
 // [anchor: gradients-go-home]
 // A sum of gradients begins at the rank behind the keys' own and goes round with them: each adds its summand,
-// and home, where it ends, the last one.
+// and home, where it ends, the last one. Own keys are last, and the sums travel meanwhile.
 void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& left) {
   const What what{OpPurpose::activation_gradients, unit};
-  if (!kept_) send_own(unit, saved);
-  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) {
+  for (int i = 1; i <= pairs_.cut().ranks; ++i) {
+    const int hop = i % pairs_.cut().ranks;
     const at::Tensor keys = keys_at(unit, hop);
     Leaving& sum = grads_[place_of(hop)];
     sum.sent.wait();
@@ -57,20 +57,25 @@ void ContextAttention::send_own(int unit, const BlockSaved& saved) {
   at::Tensor& all = keys_[ring_ || !kept_ ? 0 : static_cast<std::size_t>(unit - 1)].values;
   at::Tensor own = ring_ ? all : of_source(all, 0);
   pairs_.keys_values(saved, own);
-  if (!ring_) keys_come_ = group_.all_gather(own, all, {OpPurpose::activations, unit});
+  if (ring_) return pass_on(unit, 0);
+  keys_come_ = group_.all_gather(own, all, {OpPurpose::activations, unit});
 }
 
-// Keys and values of a hop. Of a ring they are sent on, and those of the next hop are asked for.
+// Keys and values of a hop, which in a ring go on to the next rank at once.
 at::Tensor ContextAttention::keys_at(int unit, int hop) {
   if (hop > 0) keys_come_.wait();
   if (!ring_) return of_source(keys_[kept_ ? static_cast<std::size_t>(unit - 1) : 0].values, hop);
-  Leaving& here = keys_[place_of(hop)];
-  if (hop + 1 == pairs_.cut().ranks) return here.values;
-  Leaving& next = keys_[place_of(hop + 1)];
+  if (hop > 0) pass_on(unit, hop);
+  return keys_[place_of(hop)].values;
+}
+
+// Those of a hop are sent, and the next hop's asked for; the last hop has none.
+void ContextAttention::pass_on(int unit, int hop) {
+  if (hop + 1 == pairs_.cut().ranks) return;
+  Leaving &here = keys_[place_of(hop)], &next = keys_[place_of(hop + 1)];
   next.sent.wait();
   here.sent = group_.send(here.values, neighbour(1), {OpPurpose::activations, unit});
   keys_come_ = group_.recv(next.values, neighbour(-1), {OpPurpose::activations, unit});
-  return here.values;
 }
 
 void ContextAttention::wait_sent() {

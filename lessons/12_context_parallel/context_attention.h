@@ -15,6 +15,9 @@ class ContextAttention final : public Attention {
   ContextAttention(Communicator& group, const GptHalves& gpt, const ContextCut& cut,
                    const ContextParallelOptions& options, PlannedBuffers& buffers);
   void forward(int unit, BlockSaved& saved) override;
+  void begin_backward(int unit, const BlockSaved& saved) override {
+    if (!kept_) send_own(unit, saved);
+  }
   void backward(int unit, const BlockSaved& saved, BlockGrads& left) override;
 
  private:
@@ -25,6 +28,7 @@ class ContextAttention final : public Attention {
   };
   void send_own(int unit, const BlockSaved& saved);
   [[nodiscard]] at::Tensor keys_at(int unit, int hop);
+  void pass_on(int unit, int hop);
   void add_what_came(at::Tensor& sum);
   void wait_sent();
   [[nodiscard]] at::Tensor of_source(const at::Tensor& all, int hop) const;

@@ -125,8 +125,7 @@ std::string ContextParallelPlans::predict(const RunShape& shape) const {
   const std::int64_t tokens = shape.workload.batch.sequence;
   ContextCut cut = context_cut_of(shape, options_.parts);
   std::vector<std::string> counts;
-  for (cut.rank = 0; cut.rank < cut.ranks; ++cut.rank)
-    counts.push_back(human_count(cut.token_pairs(tokens)));
+  for (cut.rank = 0; cut.rank < cut.ranks; ++cut.rank) counts.push_back(human_count(cut.token_pairs(tokens)));
   return fmt::format("pairs of tokens in a row, by rank\n  {}: mean over largest {:.0f} %\n",
                      fmt::join(counts, ", "), 100 * balance_of(cut, tokens));
 }

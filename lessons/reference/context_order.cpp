@@ -38,9 +38,9 @@ void MeetingAttention::forward(int /*unit*/, BlockSaved& saved) {
 void MeetingAttention::backward(int /*unit*/, const BlockSaved& saved, BlockGrads& left) {
   share_keys(saved);
   const int ranks = pairs_.cut().ranks, home = pairs_.cut().rank;
-  for (int hop = 0; hop < ranks; ++hop)
-    pairs_.backward(hop, source(hop).keys_, saved, left,
-                    grads_[static_cast<std::size_t>(pairs_.cut().source(hop))]);
+  for (int i = 1; i <= ranks; ++i)
+    pairs_.backward(i % ranks, source(i % ranks).keys_, saved, left,
+                    grads_[static_cast<std::size_t>(pairs_.cut().source(i % ranks))]);
   ranks_.meet();
   const auto of = [&](int rank) {
     return others_[static_cast<std::size_t>(rank % ranks)].grads_[static_cast<std::size_t>(home)];

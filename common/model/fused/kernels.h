@@ -120,6 +120,18 @@ struct SoftmaxGradient {
 };
 void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
+/// Ops::merge_attention: out and sum [batch, tokens, heads, head], lse and lse_of_sum [batch, heads, tokens].
+/// `head` may be any number.
+struct MergeAttention {
+  DType dtype;  // of out
+  std::int64_t batch, tokens, heads, head;
+  const void* out;
+  const float* lse;
+  float *sum, *lse_of_sum;
+  bool overwrite;
+};
+void merge_attention(const MergeAttention& op, cudaStream_t stream);
+
 /// x [rows, width] = wte[token - first] if that is one of wte's `vocab` rows, otherwise 0; plus wpe[row %
 /// length] unless wpe is null.
 struct Embed {
