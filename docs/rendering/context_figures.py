@@ -62,7 +62,7 @@ WIDE, HIGH = 124, 100
 MOMENTS = (
     ("forward, hop 0", 0, False),
     ("forward, hop 1", 1, False),
-    ("backward, last hop", RANKS - 1, True),
+    (f"backward, hop {RANKS - 1}", RANKS - 1, True),
 )
 
 
@@ -90,8 +90,8 @@ def draw_rank(drawing, x, y, rank, hop, sums):
 def context_ring():
     alt = (
         f"A ring of {RANKS} ranks at three moments. Each has its own queries. At hop 0 it has its own "
-        "keys and values, at hop 1 those of the rank before it. At backward's last hop it adds to a sum of "
-        f"gradients, now {RANKS - 1} of {RANKS} summands, and sends it to the next rank, their home, "
+        f"keys and values, at hop 1 those of the rank before it. At backward's hop {RANKS - 1} it adds to a "
+        f"sum of gradients, now {RANKS - 1} of {RANKS} summands, and sends it to the next rank, their home, "
         "which adds the last."
     )
     drawing = Drawing(
