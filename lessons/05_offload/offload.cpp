@@ -94,11 +94,11 @@ Ticket Offload::send_params(std::size_t i, const Copies::After& after) {
 
 // Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Offload::gather_params(int unit) {
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
   wait_arrived(unit);
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                              {OpPurpose::parameters, unit});
 }

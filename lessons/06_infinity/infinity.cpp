@@ -173,12 +173,12 @@ Ticket Infinity::send_params(std::size_t i, Copies::OfStep step) {
 
 // Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Infinity::gather_params(int unit) {
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
   bring_params(unit);
   wait_arrived(unit);
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                              {OpPurpose::parameters, unit});
 }

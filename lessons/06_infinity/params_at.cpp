@@ -84,9 +84,9 @@ void Infinity::bring_params(int unit) {
 void Infinity::expect_gathers(bool backward) {
   if (!delivery_.by_gathers) return;
   std::vector<std::size_t> pieces;
-  std::vector<int> resident = resident_;
+  std::vector<int> in_buffer = in_buffer_;
   const auto gather = [&](int unit) {
-    int& there = resident[params_buffer_[unit]];
+    int& there = in_buffer[params_buffer_[unit]];
     const std::span<const std::size_t> its = optimizer_->pieces_of(unit);
     if (there != unit) pieces.insert(pieces.end(), its.begin(), its.end());
     there = unit;
