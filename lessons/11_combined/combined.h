@@ -16,8 +16,8 @@ struct TensorGroup {
   std::unique_ptr<Communicator> tensor_;
 };
 
-/// Lesson 07's step. Its replicas are the ranks of a data group, which have the same part of each matrix; its
-/// two ends have the same part of the tied one.
+/// The step is lesson 07's Pipeline::train_step, with a TensorStage as layers. Replicas are the ranks of a data
+/// group, which have the same part of each matrix; the two ends have the same part of the tied one.
 class Combined final : TensorGroup, public Pipeline {
  public:
   using Plans = CombinedPlans;
