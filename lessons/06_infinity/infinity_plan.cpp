@@ -106,7 +106,6 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 
 Contents InfinityPlans::contents(const RunShape& shape) const {
   Contents contents = contents_of_device(shape, options_);
-  // The states are on the disk.
   contents.states = Extent::free;
   if (options_.params_at != ParamsAt::device) contents.parameters = Extent::free;
   return contents;

@@ -1,5 +1,4 @@
-// The plan of lesson 06, which says before a run what it will hold, send and move over the disk, and the
-// lesson's settings. No torch.
+// What lesson 06 holds, sends and moves over the disk, known before a run, and its settings. No torch.
 #pragma once
 
 #include <functional>

@@ -57,7 +57,6 @@ struct WindowPlan {
   [[nodiscard]] Bytes params_extent(std::int64_t n) const {
     return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
   }
-  /// The type of the parameters.
   DType dtype;
   /// The buffers of the window, each of as many elements as the largest piece has.
   std::int64_t buffers = 0, largest = 0;
