@@ -23,7 +23,7 @@ class ParamHome : public ParamSlots {
   }
   /// These pieces will be brought, in this order, and no others before all of them have been.
   virtual void expect(const std::vector<std::size_t>& /*pieces*/) {}
-  /// Returns a version that is there, [n] in pinned memory, for a copy to the device. sent() is told the
+  /// Returns a version that is complete, [n] in pinned memory, to be copied to the device. sent() is told the
   /// copy's end before bring() is called again.
   virtual at::Tensor bring(std::size_t piece, std::int64_t version) = 0;
   virtual void sent(OpEnd /*end*/) {}

@@ -55,7 +55,7 @@ void Infinity::send_now(std::size_t i) {
 }
 
 // How often a piece must have been sent before the step's update may overwrite it (UpdateClock::after_sends).
-// In the window no update waits for sends: its buffer is not free before the parameters there have been sent.
+// In the window no update waits for sends: a buffer is not free before the parameters in it have been sent.
 std::int64_t Infinity::after_sends() const { return delivery_.from_window ? 0 : clock_.after_sends(step_); }
 
 // The version, in updates, of the parameters that a checkpoint reads in their home.

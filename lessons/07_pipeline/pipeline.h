@@ -48,7 +48,7 @@ class Pipeline : public Strategy {
   Pipeline(RunContext& context, const Options& options, PipelineParts parts);
   /// Starts the sum of a complete gradient over this stage's replicas.
   void reduce(Stage::Held& held);
-  /// Afterwards every sum over replicas is there.
+  /// Waits until every sum over replicas has arrived.
   virtual void wait_reduced();
   /// Whether this rank's slice of `held` counts in the norm, for which every element counts once.
   [[nodiscard]] virtual bool squares(const Stage::Held& held) const { return !held.copy; }
