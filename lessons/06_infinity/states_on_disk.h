@@ -27,8 +27,8 @@ class StatesOnDisk final : public StateStore {
   PieceStates states(Number number) override;
   void put_back(Number number, const std::shared_ptr<const HostPiece>& work) override;
 
-  // The strategy's thread calls these before the first update, for each piece the first two: a master to fill
-  // in, the write of that and of zeros as moments; at last a wait for all writes.
+  // The strategy's thread calls these before the first update: first_master() returns a master to be filled
+  // in, write_first() writes it and zero moments to the disk, wait_first() waits for the last writes.
   at::Tensor first_master(std::size_t piece);
   void write_first(std::size_t piece);
   void wait_first();
@@ -55,7 +55,7 @@ class StatesOnDisk final : public StateStore {
   const ParamHome& params_;
   /// By buffer of the window: the last read into it, and the last write out of it.
   std::vector<OpEnd> read_, written_;
-  /// The numbers to be read and updated next. The host's thread counts; between steps the strategy's reads.
+  /// The next numbers to read and to update: the host's thread counts, the strategy's looks between steps.
   Number next_read_ = 0, next_update_ = 0;
   /// The piece that values() have left in the first buffer.
   std::optional<std::size_t> borrowed_;

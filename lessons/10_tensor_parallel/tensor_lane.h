@@ -28,40 +28,40 @@ class TensorLane {
     base_ = last + 1 - static_cast<int>(of.x.size());
   }
 
-  /// Looks up this rank's rows of wte; starts the sum of the embedding.
+  /// Looks up the tokens in this rank's rows of wte, and starts the sum of the embedding.
   void embed(const at::Tensor& tokens);
-  /// Waits for the sum of the embedding and adds the positions: the first block's input. Then enter().
+  /// Waits for the sum of the embedding, adds the positions, and enters the first block.
   void end_embedding();
-  /// The norm of a block's input; starts its gather.
+  /// Computes the norm of a block's input, and starts its gather.
   void enter(int unit);
-  /// Waits for the gathered norm: this rank's heads, or its columns of the MLP, for all tokens.
+  /// Waits for the gathered norm, and computes this rank's heads, or columns of the MLP, for all tokens.
   void first_product(int unit, Half half);
-  /// This rank's summand of the half's output, for all tokens; starts the sum.
+  /// Computes this rank's summand of the half's output, for all tokens, and starts the sum.
   void second_product(int unit, Half half);
-  /// Waits for the sum and adds it to the block's input; starts the gather of the norm for the MLP.
+  /// Waits for the sum, adds it to the block's input, and starts the gather of the norm for the MLP.
   void end_attention(int unit);
-  /// Waits for the sum, which completes the block's output; starts the gather of the norm for the next block
-  /// or the head.
+  /// Waits for the sum, which completes the block's output, and starts the gather of the norm for the next
+  /// block or the head.
   void end_block(int unit);
-  /// end_block where nothing follows on this rank: no norm.
+  /// As end_block, where nothing follows on this rank that needs a norm.
   void end_last_block(int unit) { add_mlp(unit, nullptr); }
 
-  /// After end_last_block: the norm of the last block's output; starts its gather.
+  /// After end_last_block: computes the norm of the last block's output, and starts its gather.
   void enter_head();
   /// Adds loss and tokens to `sums`. With a defined `scale`, starts the sum of the gradient of ln_f's output.
   void head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums);
-  /// Waits for the sum: the gradient of the last block's output; starts its gather.
+  /// Waits for the sum, computes the gradient of the last block's output, and starts its gather.
   void head_backward(Write write);
 
-  /// Takes the gradient [n, d] of a block's output that comes from another stage; starts its gather.
+  /// Takes the gradient [n, d] of a block's output that comes from another stage, and starts its gather.
   void take_gradient(const at::Tensor& rows, int unit);
   /// Computes again what forward did not keep, with its collectives.
   void recompute(int unit);
-  /// Waits for the gathered gradient of a half's output: a summand of that of its norm's output; starts the
-  /// sum.
+  /// Waits for the gathered gradient of a half's output, computes a summand of that of its norm's output, and
+  /// starts the sum.
   void backward_to_norm(int unit, Half half);
   void second_weights(int unit, Half half, Write write);
-  /// Waits for the sum: the gradient of the half's input. Starts its gather, or leaves it, [n, d], in `out`.
+  /// Waits for the sum and computes the half's input gradient; starts its gather, or fills `out` [n, d].
   void backward_of_norm(int unit, Half half, at::Tensor* out = nullptr);
   void first_weights(int unit, Half half, Write write);
   void vectors(int unit, Write write) { parts_->vectors(unit, work_.grads, grads_[unit], write); }

@@ -50,7 +50,7 @@ void TensorParallel::embed(std::span<const Batch> batches) {
 }
 
 // [anchor: two-halves]
-// Attention and MLP have one form (tensor_lane.h). With one lane, of calls of `one` alone:
+// Attention and MLP have one form (tensor_lane.h). With one lane the calls are those of `one` alone:
 //   first_product              waits for the all-gather of all tokens' norms
 //   second_product             starts the reduce-scatter (tokens=whole: all-reduce) of all ranks' summands
 //   end_attention, end_block   waits for that sum, and starts the all-gather of the next half's norms
