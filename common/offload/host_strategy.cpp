@@ -20,9 +20,9 @@ void wait_all(std::vector<Ticket>& copies) {
 
 // What is in the buffers is from before the update, or from an evaluation.
 void HostStrategy::release_params() {
-  for (int& resident : resident_) {
-    context_.timeline.gives_up_params(resident);
-    resident = kNoUnit;
+  for (int& there : in_buffer_) {
+    context_.timeline.gives_up_params(there);
+    there = kNoUnit;
   }
 }
 
@@ -79,7 +79,7 @@ HostStrategy::HostStrategy(RunContext& context, const HostOptions& options, cons
   const bool is_whole = params_full.defined();
   const int units = layout_.num_units(), pool = pool_of(layout_, options);
   if (is_whole) params_full_ = unit_views(layout_, params_full);
-  resident_.assign(static_cast<std::size_t>(is_whole ? units : 2 + pool), kNoUnit);
+  in_buffer_.assign(static_cast<std::size_t>(is_whole ? units : 2 + pool), kNoUnit);
   std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(kGradBuffers);
   for (std::size_t b = 0; b < params.size(); ++b)
     params[b] = buffers_.zeros(name_of_buffer("params_full", b), window);

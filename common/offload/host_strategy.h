@@ -71,7 +71,7 @@ class HostStrategy : public Strategy {
   /// By unit: the number of its buffer.
   std::vector<std::size_t> params_buffer_, grads_buffer_;
   /// By buffer of parameters: the unit whose parameters are in it, or kNoUnit.
-  std::vector<int> resident_;
+  std::vector<int> in_buffer_;
   /// By unit: the gather of its parameters, and before it the copies of this rank's slice from the host.
   std::vector<Ticket> gathered_;
   std::vector<std::vector<Ticket>> arriving_;

@@ -64,19 +64,19 @@ void Zero3::forward_loss(const Batch& batch, at::Tensor& sums) {
 // Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Zero3::gather_params(int unit) {
   if (!params_full_[unit].sharded.defined()) return;
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = shards_.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
                                        {OpPurpose::parameters, unit});
 }
 
 // What is in the buffers is from before the update, or from an evaluation.
 void Zero3::release_params() {
-  for (int& resident : resident_) {
-    context_.timeline.gives_up_params(resident);
-    resident = kNoUnit;
+  for (int& there : in_buffer_) {
+    context_.timeline.gives_up_params(there);
+    there = kNoUnit;
   }
 }
 

@@ -70,7 +70,7 @@ class Zero3 final : public Strategy {
   /// By unit: the number of its buffer.
   std::vector<std::size_t> params_buffer_, grads_buffer_;
   /// By buffer of parameters: the unit whose parameters are in it, or kNoUnit.
-  std::vector<int> resident_;
+  std::vector<int> in_buffer_;
   /// By unit: the gathers of its sharded and of its whole segment.
   std::vector<Ticket> gathered_, published_;
   /// By buffer of gradients, and segment: the sum that is on its way out of it.

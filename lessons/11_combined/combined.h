@@ -10,14 +10,14 @@
 
 namespace sc {
 
-/// The ranks that share a stage's matrices; null where that is one rank. It is a base of Combined so that it
-/// is there before the stage and outlives it.
+/// The ranks that share a stage's matrices; null where that is one rank. As a base of Combined the group is
+/// there before the stage, and outlives it.
 struct TensorGroup {
   std::unique_ptr<Communicator> tensor_;
 };
 
-/// Lesson 07's step. Its replicas are the ranks of a data group, which have the same part of each matrix; its
-/// two ends have the same part of the tied one.
+/// The step is lesson 07's Pipeline::train_step, with a TensorStage as layers. Replicas, the ranks of a data
+/// group, have the same part of each matrix; the two ends have the same part of the tied one.
 class Combined final : TensorGroup, public Pipeline {
  public:
   using Plans = CombinedPlans;

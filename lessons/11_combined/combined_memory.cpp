@@ -18,8 +18,8 @@ PipelineParts parts_of(const RunContext& context, const CombinedOptions& options
 }  // namespace
 
 // [anchor: groups-of-the-mesh]
-// The tensor group has the ranks that differ along that axis alone. The pipeline makes the groups of its own
-// two axes.
+// The tensor group has the ranks that differ from this one along the tensor axis alone. Lesson 07's Pipeline
+// makes the groups of its own two axes.
 Combined::Combined(RunContext& context, const Options& options)
     : TensorGroup{group_of(context, {Axis::tensor})},
       Pipeline(context, pipeline_options(context.shape, options), parts_of(context, options, tensor_.get())),
