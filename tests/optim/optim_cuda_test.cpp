@@ -1,4 +1,4 @@
-// The optimizer on a GPU: AdamW bit for bit as on the CPU, the norm to the last bits of fp64.
+// Tests the optimizer on a GPU: AdamW bit for bit as on the CPU, the norm to the last bits of fp64.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
