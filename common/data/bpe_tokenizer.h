@@ -4,12 +4,11 @@
 // last id (50256) ends a text. Text is cut into pieces (bpe/split.h). Within a piece, the two neighbours
 // whose merge was learnt first become one token, the leftmost if several are equal, until no two neighbours
 // merge. The ids equal tiktoken's for every UTF-8 text (tests/data/bpe_golden_test.cpp). decode() gives every
-// text back byte for byte.
-// Text that is not UTF-8 is encoded too: cutting sees each wrong byte as a character that is neither letter,
-// number nor white space, and merges see bytes, so that a wrong byte changes only its own piece and the
-// pieces next to it. tiktoken's public functions refuse such text; its private _encode_bytes() merges
-// everything from the piece before the first wrong byte on as one piece ("\xFF's" is 187 338 there, 187 6 82
-// here).
+// text back byte for byte. Text that is not UTF-8 is encoded too: cutting sees each wrong byte as a character
+// that is neither letter, number nor white space, and merges see bytes, so that a wrong byte changes only its
+// own piece and the pieces next to it. tiktoken's public functions refuse such text; its private
+// _encode_bytes() merges everything from the piece before the first wrong byte on as one piece ("\xFF's" is
+// 187 338 there, 187 6 82 here).
 #pragma once
 
 #include <unordered_map>

@@ -19,7 +19,6 @@ std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operation
 /// repeated on zeros with nothing else running, unless a rank has no memory left for it. All-gathers are left
 /// out, because a lesson's lie between windows (Communicator::window), and others would be different
 /// operations. Collective; on the current GPU.
-/// operations. Collective; on the current GPU.
 void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile);
 
 /// Adds to the profile all that concerns communication: waits of `steps`, the profiled ones,

@@ -38,8 +38,7 @@ forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
 # find_family: sets `family` to the processes that mpirun has started. mpirun's srun has a process group of
-# its own and
-# outlives mpirun.
+# its own and outlives mpirun.
 find_family() { read -ra family < <(cat "/proc/$child/task/"*/children 2>/dev/null) || true; }
 kill_all() { kill -KILL -- "-$child" "${family[@]}" "${family[@]/#/-}" 2>/dev/null || true; }
 
@@ -67,8 +66,7 @@ sweep() {
 }
 
 # Ranks meet within seconds or never: mpirun waits silently for a host or a session file that never comes.
-# Only busy
-# machines and many hosts take longer.
+# Only busy machines and many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
 watch_start() { # SECONDS
   (  # this watcher ends with the start
@@ -99,9 +97,8 @@ require_limits() {
 # --- what a status means ------------------------------------------------------------------------------------
 
 # kind_of STATUS: the kind of end for mpirun's status. `code`: an exit code of docs/troubleshooting.md;
-# `lost`: a rank
-# ended by a signal, or mpirun in the middle of a run; `unstarted`: mpirun or the program ended before ranks
-# had met.
+# `lost`: a rank ended by a signal, or mpirun in the middle of a run; `unstarted`: mpirun or the program ended
+# before ranks had met.
 kind_of() {
   local known=0  # whether its ranks are all on this host and can leave signs
   if [[ -n $signs && $several_hosts == 0 ]]; then known=1; fi
@@ -162,8 +159,7 @@ killed_advice() {
 }
 
 # lost STATUS: prints that a rank was lost and ends with 75. If a remaining rank, or mpirun on several hosts,
-# has already
-# printed an error, only a last line is added.
+# has already printed an error, only a last line is added.
 lost() {
   local signal what advice
   if ((several_hosts && ranks > 1)); then
@@ -198,8 +194,7 @@ last_words() {
 # --- before any rank runs -----------------------------------------------------------------------------------
 
 # hostfile_trouble FILE: the visible mistake in a file of hosts that mpirun will read; empty if none can be
-# seen from
-# this host.
+# seen from this host.
 hostfile_trouble() {
   if [[ ! -e $1 ]]; then
     say "there is no such file"
@@ -240,8 +235,7 @@ suspect() {
 }
 
 # ask_mpirun: starts ranks that only meet and shows mpirun's own messages. Sets `answer`, 0 if the ranks have
-# met, and
-# `words`, the messages.
+# met, and `words`, the messages.
 ask_mpirun() {
   local -a again=("${command[0]}")
   local word

@@ -259,9 +259,8 @@ refuse_what_mpirun_cannot
 child='' asked=0
 
 # The run has its own process group, so a Ctrl-C at the terminal reaches only this script, which passes it on
-# once.
-# mpirun then ends its ranks; ranks alive 10 s later (2 minutes if they may save), or at a second signal, are
-# killed.
+# once. mpirun then ends its ranks; ranks alive 10 s later (2 minutes if they may save), or at a second
+# signal, are killed.
 forward() {
   local signal=$1
   if ((asked)); then

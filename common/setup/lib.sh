@@ -52,8 +52,7 @@ is_open_mpi() { [[ $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) =
 have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
 
 # Bash executes commands inside an index in arithmetic: (( x )) with x='a[$(command)]'. Text from outside is
-# therefore
-# checked to be a number before any arithmetic.
+# therefore checked to be a number before any arithmetic.
 #
 # whole NAME DEFAULT: the value of the variable NAME, a whole number; DEFAULT if unset or empty. Refuses other
 # text.
@@ -190,8 +189,7 @@ PY
 }
 
 # torch_for PRESET: the torch package directory for cpu or cuda; empty if there is none. FindLibTorch.cmake
-# looks in the
-# same order.
+# looks in the same order.
 torch_for() {
   local candidate
   local -a candidates=()
@@ -227,8 +225,7 @@ gpu_visible() {
 }
 
 # too_old_gpu: the newest GPU of this machine, if it is older than the kernels need
-# (base/gpu_architectures.h); otherwise
-# empty, and also if unknown.
+# (base/gpu_architectures.h); otherwise empty, and also if unknown.
 too_old_gpu() {
   { nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true; } | sort -rV |
     awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {
@@ -306,8 +303,7 @@ may_build() {
 }
 
 # up_to_date PRESET TARGET...: whether no source is newer than the built targets. Writes nothing: ninja never
-# rebuilds
-# its own file if it is given under another name than in its rules.
+# rebuilds its own file if it is given under another name than in its rules.
 up_to_date() {
   local said
   said=$(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) || true
@@ -315,8 +311,7 @@ up_to_date() {
 }
 
 # made PRESET WHAT-TO-SAY TARGET...: builds the targets, one process at a time. In another user's checkout the
-# existing
-# build is used as it is.
+# existing build is used as it is.
 made() {
   local preset=$1
   if [[ -d $root/build/$preset ]] && ! may_build "$preset"; then

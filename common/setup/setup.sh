@@ -176,8 +176,7 @@ fi
 apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 
 # root_prefix: the command that gives root's rights: empty for root, otherwise sudo if it needs no password.
-# Fails if
-# neither works.
+# Fails if neither works.
 root_prefix() {
   if [[ $(id -u) == 0 ]]; then return 0; fi
   if have sudo && sudo -n true 2>/dev/null; then say "sudo -n"; else return 1; fi
@@ -271,8 +270,7 @@ unpack() {
 }
 
 # install_part PART: a complete part gets its final name in one step, with a stamp, so that an interrupted
-# call leaves
-# nothing that a later call would use.
+# call leaves nothing that a later call would use.
 install_part() {
   local part=$1 partial=$deps/$1.partial
   rm -rf "$partial"

@@ -233,8 +233,7 @@ def every_lesson_commands(page):
 
 QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
 # Each entry: a question, the answer that ends the search, the leaf it leads to, and the leaf's fill. The
-# other
-# answer leads to the next entry.
+# other answer leads to the next entry.
 ONE_NODE = (
     (
         "Do one row's activations fit on a GPU, recomputed?",

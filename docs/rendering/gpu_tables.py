@@ -23,8 +23,7 @@ LESSON_AIMS = {
     "zero3": 0.96,
 }  # over lesson 01, on several GPUs, one micro-batch each
 # Bytes that AdamW moves for one parameter: it reads the 16-bit gradient, master, momentum and variance, and
-# writes
-# the latter three and the 16-bit parameter.
+# writes the latter three and the 16-bit parameter.
 ADAMW_BYTES = 28
 WHY = (
     "docs/records/gpu_peers.md",

@@ -74,8 +74,7 @@ def alive(said):
 
 
 # Steps that the front page draws, without a unit: stage, first action, number of actions, and the schedule
-# that is
-# simulated. For lesson 08 a step of the steady state is drawn, which never drains.
+# that is simulated. For lesson 08 a step of the steady state is drawn, which never drains.
 STEPS = {
     "07": (1, "F0", 8, "--schedule 1f1b --forward 0.75 --backward-input 1.5"),
     "08": (

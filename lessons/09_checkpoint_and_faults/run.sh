@@ -20,8 +20,7 @@ flock -n 8 || (($? != 1)) ||
 rm -rf "$story"
 mkdir -p "$story"
 # run NAME LESSON RANKS FLAG...: trains. The output goes to story/NAME.txt, with record and weights beside it;
-# the lines
-# that matter to the story are also shown here.
+# the lines that matter to the story are also shown here.
 run() {
   local name=$1 of=$2 ranks=$3 status=0
   shift 3

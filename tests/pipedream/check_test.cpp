@@ -315,8 +315,7 @@ TEST(Check, VersionOfBackward) {
 }
 
 // The two chunks' forwards of microbatch 1 read different weight versions; each chunk's backward must read
-// the
-// version of its own forward.
+// the version of its own forward.
 TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
   expect_said({{{"F0 F1 F0/1 B0/1 B0 stash@0 step@1 F1/1@1 B1/1@1 B1 drop@0 step@2"},
                 2,
@@ -377,8 +376,7 @@ TEST(Check, AliveVersions) {
 }
 
 // A schedule with at most two versions, the same on all stages, is still not 2BW if it reads the newest
-// weights
-// instead of the version before.
+// weights instead of the version before.
 TEST(Check, TwoBuffersReadTheVersionBeforeTheNewest) {
   Schedule s = generate({.family = Family::one_f_one_b, .stages = 2, .microbatches = 2, .batches = 2});
   EXPECT_TRUE(check(s).ok());

@@ -124,10 +124,8 @@ TEST(Generated, StepOnceABatchOrOnceAMicrobatch) {
 }
 
 // PipeDream with 4 stages and 8 microbatches: which version microbatch k reads follows from the paper's
-// update
-// rules (arXiv:1806.03377, section 3.3). Stage s has S - s microbatches in flight, so its forward of
-// microbatch k
-// comes after k - (S - s) + 1 steps.
+// update rules (arXiv:1806.03377, section 3.3). Stage s has S - s microbatches in flight, so its forward of
+// microbatch k comes after k - (S - s) + 1 steps.
 TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
   for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
     const Schedule s =

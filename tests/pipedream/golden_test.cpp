@@ -1,6 +1,5 @@
 // Tests the order of compute actions against torch.distributed.pipelining, whose schedules
-// golden/make_torch.py
-// wrote to golden/torch_schedules.txt.
+// golden/make_torch.py wrote to golden/torch_schedules.txt.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -67,8 +66,7 @@ TEST(Torch, OrdersActionsAlike) {
     ++compared[line.name];
   }
   // The golden file has one line for each stage of each schedule: S <= 4 and M <= 8, M >= S for 1F1B, and for
-  // the
-  // interleaved schedules M a multiple of the number of rounds.
+  // the interleaved schedules M a multiple of the number of rounds.
   const std::map<std::string, int> all = {{"1f1b_listed", 60}, {"1f1b_run", 60},     {"gpipe_listed", 80},
                                           {"gpipe_run", 80},   {"interleaved", 219}, {"zb_h1", 219}};
   EXPECT_EQ(compared, all);

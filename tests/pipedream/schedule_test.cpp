@@ -150,8 +150,7 @@ TEST(PlaceMessages, IsIndependentOfMessagesAlreadyThere) {
 }
 
 // Stage 0 makes microbatch 0 first, and stage 1 wants microbatch 1 first. Both ends of a pair must agree on
-// one
-// order, so the receive of microbatch 0 moves before the receive of microbatch 1.
+// one order, so the receive of microbatch 0 moves before the receive of microbatch 1.
 TEST(PlaceMessages, KeepsTheOrderOfAPairWhereStagesDisagree) {
   const Schedule s = with_messages(written({"F0 F1 B0 B1 step@1", "F1 B1 F0 B0 step@1"}, 2));
   EXPECT_EQ(to_text(s.actions[1]), "RA0 RA1 F1 B1 SG1 F0 B0 SG0 step@1");

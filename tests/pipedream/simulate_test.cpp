@@ -85,8 +85,7 @@ TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
 }
 
 // The makespan is at least the work of the busiest stage, and at least one microbatch's way through all
-// stages
-// and back.
+// stages and back.
 TEST(Simulate, MakespanHasLowerBounds) {
   for (const GenerateOptions& o : every_schedule(8)) {
     const Timeline timeline = simulate(generate(o), equal_stages({1, 0.75, 0.5, 0}));
@@ -114,8 +113,7 @@ TEST(Simulate, SlowerIsNeverShorter) {
 }
 
 // Stages may have links of different bandwidths: equal links act as one bandwidth, and a slow link in use
-// bounds
-// the makespan alone.
+// bounds the makespan alone.
 TEST(Simulate, LinksMayDiffer) {
   GenerateOptions o;
   o.stages = 3, o.microbatches = 4;
@@ -185,8 +183,7 @@ TEST(Simulate, UnevenStages) {
 }
 
 // A stage waits before its first and its last backward if messages take time or an earlier stage is the
-// slowest;
-// every additional early forward shortens both waits.
+// slowest; every additional early forward shortens both waits.
 TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
   const auto expect = [](const Costs& costs, const std::vector<double>& by_warmup) {
     for (int warmup = 0; warmup < 3; ++warmup)
@@ -273,8 +270,7 @@ TEST(Formulas, AreSilentWhereNoneIsKnown) {
 }
 
 // Expected values are from arXiv:2104.04473, section 2.2: with p stages, m microbatches and v chunks, the
-// bubble
-// over the ideal time is (p - 1) / (v m).
+// bubble over the ideal time is (p - 1) / (v m).
 TEST(Formulas, BubbleFractionsOfThePapers) {
   for (const auto& [o, bubble, by] : std::vector<std::tuple<GenerateOptions, double, double>>{
            {{.family = Family::gpipe, .microbatches = 1}, 0.75, 1e-12},

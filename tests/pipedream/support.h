@@ -20,8 +20,7 @@ using sc::test::expect_answers, sc::test::expect_in_answers, sc::test::expect_pa
     sc::test::expect_numbers;
 
 /// Generator options of every meaningful combination: all families, S and M from 1 to `most`, up to 3 chunks
-/// where
-/// a family has them, 1 to 3 batches, all version rules of PipeDream, every warm-up of 1F1B.
+/// where a family has them, 1 to 3 batches, all version rules of PipeDream, every warm-up of 1F1B.
 std::vector<GenerateOptions> every_schedule(int most);
 
 /// The options as a test prints them in a failure, e.g. "2bw S4 M8 v1 b3 stash k0".

@@ -1,6 +1,5 @@
 // Tests the windows of an endless schedule: for any number of batches, the executed actions pass the checker
-// and
-// equal the generator's schedule of that many batches.
+// and equal the generator's schedule of that many batches.
 #include "pipedream/windows.h"
 
 #include "tests/pipedream/support.h"

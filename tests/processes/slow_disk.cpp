@@ -1,6 +1,5 @@
 // A library that a test preloads to make a disk slow or silent: SLOW_DISK="PART CALL MS" delays each `pwrite`
-// or
-// `fsync` of a file whose path contains PART by MS milliseconds.
+// or `fsync` of a file whose path contains PART by MS milliseconds.
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 // A stand-in for NVIDIA's management library: the functions that common/records/gpu_sensors.cpp calls, for
-// one
-// made-up GPU.
+// one made-up GPU.
 #include <cstring>
 
 namespace {

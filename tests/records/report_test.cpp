@@ -114,8 +114,7 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
 }
 
 // In a pipeline of two replicas a stage, ranks of a stage have equal plans; the last stage has logits and
-// fewer saved
-// activations.
+// fewer saved activations.
 TEST(PlanTable, RanksThatDifferStandSideBySide) {
   RankPlan inner, last;
   inner.memory.add({Purpose::activations, "saved", 500});

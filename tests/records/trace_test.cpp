@@ -178,8 +178,7 @@ TEST(Trace, NamesWhatIsComputed) {
 TEST(Trace, CutsWaitsOutWhereverTheyLie) {
   Trace trace(Rank{0}, kOrigin);
   // Waits before a step, across its beginning, inside it (two that overlap on two threads, and two back to
-  // back),
-  // across its end, and after it.
+  // back), across its end, and after it.
   const std::vector<OpSpan> operations = {operation(1, 0, 5, 1, 5),    operation(2, 0, 12, 8, 12),
                                           operation(3, 0, 30, 20, 30), operation(4, 0, 35, 25, 35),
                                           operation(5, 0, 40, 35, 40), operation(6, 0, 55, 45, 55),

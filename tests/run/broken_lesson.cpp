@@ -20,8 +20,7 @@ struct BrokenOptions {
 };
 
 /// A communicator that waits for all-reduces of four numbers inside issue() and returns no ticket for them,
-/// so that
-/// no wait is recorded.
+/// so that no wait is recorded.
 class DroppingCommunicator : public ForwardingCommunicator {
  public:
   DroppingCommunicator(Communicator& inner, bool drops) : ForwardingCommunicator(inner), drops_(drops) {}

@@ -21,8 +21,7 @@ const BatchPlan kThree{.global = 12, .micro = 1, .data_parallel = 3, .accumulati
 const BatchPlan kOne{.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""};
 
 // Elements stored: units of 13,312, 12,928 and 128 (each tensor rounded up to 64), rounded up to 64 x 3
-// ranks.
-// Parameters: 34,720 = 257 x 32 + 32 x 32 + 2 (12 x 32^2 + 13 x 32) + 2 x 32.
+// ranks. Parameters: 34,720 = 257 x 32 + 32 x 32 + 2 (12 x 32^2 + 13 x 32) + 2 x 32.
 TEST(Describe, APlan) {
   EXPECT_EQ(
       describe_plan("01_data_parallel", tiny_shape(3), kThree),

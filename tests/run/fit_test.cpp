@@ -354,8 +354,7 @@ std::string excess(LimitedRun run, std::int64_t cap) {
 }
 
 // On the CPU, ranks of a machine share its memory for everything: each rank has 300 + 50 bytes for its device
-// and
-// 40 + 60 outside it. Disk space does not count as memory, and a GPU's memory is apart from the host's.
+// and 40 + 60 outside it. Disk space does not count as memory, and a GPU's memory is apart from the host's.
 TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
   for (const int here : {1, 2, 4}) {
     LimitedRun run = counted(4, 50, 0);
@@ -374,8 +373,7 @@ TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
 }
 
 // Two ranks can share 12 rows in micro-batches of 1, 2, 3 or 6 rows, and so can one rank with two virtual
-// ranks;
-// two ranks with three virtual ranks each need micro-batches of 1 or 2.
+// ranks; two ranks with three virtual ranks each need micro-batches of 1 or 2.
 TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
   const auto smaller = [](int world, std::int64_t virtual_ranks, std::int64_t micro, std::int64_t cap) {
     LimitedRun run = counted(world, 0, 0);
@@ -425,8 +423,7 @@ TEST(FitCounts, MoreRanksAreAsManyAsShareTheMicroBatches) {
 }
 
 // Two of four ranks are on this machine, so three of six, and six of twelve. A rank holds 30 bytes for its
-// row, 100
-// beside its device, and its share of 2000: 630 on four ranks, 463 on six, 296 on twelve.
+// row, 100 beside its device, and its share of 2000: 630 on four ranks, 463 on six, 296 on twelve.
 TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
   LimitedRun run = counted(4, 0, 2000);
   run.shape.workload.batch.micro = 1;

@@ -69,8 +69,7 @@ TEST(HostMemory, KnowsGroupsOfVersion1) {
 }
 
 // Pages of files count as free only up to the bytes in use. The smallest limit of the machine and of its
-// control
-// groups counts, of either version.
+// control groups counts, of either version.
 TEST(HostMemory, IsTheLeastOfAllThatLimitIt) {
   test::expect_each<std::optional<Bytes>>(
       {{left_of_limit("7000", "100", "inactive_file 500\nactive_file 300\n"), Bytes(7000)},

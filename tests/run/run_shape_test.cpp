@@ -40,8 +40,7 @@ TEST(Stages, NeighboursAreReplicas) {
 }
 
 // The plan of a set of ranks equals each of its ranks' own plan. Three and eight ranks divide 4 sums
-// unevenly, and
-// so do replicas the tied matrix, so some worlds have two sets.
+// unevenly, and so do replicas the tied matrix, so some worlds have two sets.
 TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
   struct Case {
     const char* lesson;
@@ -144,8 +143,7 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
 }
 
 // A checkpoint of a model of two blocks copies 12 bytes of each element once: replicas divide their copies
-// among
-// them, and sharded states are divided already. A unit is rounded up to 64 elements a rank.
+// among them, and sharded states are divided already. A unit is rounded up to 64 elements a rank.
 TEST(RunPlans, RanksTogetherCopyEachStateOnceForACheckpoint) {
   constexpr std::int64_t kRanks = 4;
   CheckpointFlags asked;

@@ -135,8 +135,7 @@ TEST(Sample, IsAFunctionOfModelAndSeed) {
 }
 
 // From logits that are NaN or infinite no token can be drawn: the text ends there on all ranks, and the error
-// names
-// the first unit with such an output.
+// names the first unit with such an output.
 TEST(Sample, EndsWhereTheModelIsNotFinite) {
   for (const int world : {1, 3}) {
     for (const int unit : {0, 2, 4}) {

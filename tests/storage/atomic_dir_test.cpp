@@ -37,10 +37,8 @@ struct Trial {
 };
 
 /// Runs `trial` with a crash at each mutating call. The target must be old or new, and new once the attempt
-/// has
-/// returned; a later attempt must succeed and leave nothing beside the target. Returns the number of crash
-/// points
-/// after which the new content was there.
+/// has returned; a later attempt must succeed and leave nothing beside the target. Returns the number of
+/// crash points after which the new content was there.
 int check_every_crash_point(const Trial& trial) {
   const auto disk = posix_file_ops(Syncing::skip);
   int new_content = 0;
@@ -93,8 +91,7 @@ void write_new_dir(FileOps& ops, const Path& target) {
 }
 
 // Without file locks nobody can tell whether the writer of a leftover file lives, so that file stays; a
-// leftover
-// directory is still removed.
+// leftover directory is still removed.
 TEST_F(AtomicFile, WithoutLocksAllIsWritten) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOSYS, .lasting = true});
   ops_->create(dir_ / ".file.tmp-0");

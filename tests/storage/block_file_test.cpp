@@ -227,8 +227,7 @@ struct Refusal {
   const char* error;
 };
 // Request 2 of a round of 7 is the last block of extent 0, 8192 bytes at byte 32768. A run has begun after
-// its first
-// round of writes, so the second round's errors have another exit code.
+// its first round of writes, so the second round's errors have another exit code.
 const Refusal kRefusals[] = {
     {"a full disk before the start",
      {.kind = Kind::write, .what = What::answers, .value = -ENOSPC, .nth = 2},

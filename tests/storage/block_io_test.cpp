@@ -112,8 +112,7 @@ TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
   }
   if (open_ones == 0) GTEST_SKIP() << "no io_uring here, or its writes need no worker";
   // A worker that ended together with its queue would be gone within a millisecond, and might take the first
-  // transfer
-  // of the next queue with it.
+  // transfer of the next queue with it.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(kernel_workers(), open_ones);
 }

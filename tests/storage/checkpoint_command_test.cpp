@@ -279,8 +279,7 @@ TEST_F(CheckpointProcess, AnExportEqualsAFileWrittenDirectly) {
 }
 
 // ulimit -d bounds private memory. The largest tensor is 48 MB, and the program may take 1.5 times as much,
-// 72 MB,
-// with everything of its own.
+// 72 MB, with everything of its own.
 TEST_F(CheckpointProcess, AnExportHoldsOneTensor) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is private as well";

@@ -104,8 +104,7 @@ class NotingFileOps final : public HookedFileOps {
 };
 
 // A removal must sync the rename before it deletes a file: a real disk may lose names in another order than
-// the
-// crash model does.
+// the crash model does.
 TEST_F(CheckpointRemoval, TheNameIsGoneForGoodBeforeAnythingElseGoes) {
   for (std::int64_t step : {10, 20}) {
     save(*ops_, dir_.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));

@@ -1,6 +1,6 @@
 // Tests checkpoints forged to do harm: their checksums are right (anybody can compute them), their content is
-// not.
-// Each is refused with exit code 65 by its file's name, in little memory, and an older checkpoint is taken.
+// not. Each is refused with exit code 65 by its file's name, in little memory, and an older checkpoint is
+// taken.
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 

@@ -1,6 +1,5 @@
 // Tests foreign things where this program writes: links, pipes, other users' files. A canary file behind each
-// link
-// must keep its content, whatever is removed or replaced beside it.
+// link must keep its content, whatever is removed or replaced beside it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -164,8 +163,7 @@ TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
 }
 
 // Files that no run wrote, such as notes, keep an old checkpoint from being removed; a new checkpoint of the
-// same
-// name takes them over.
+// same name takes them over.
 TEST_F(LinksTest, WhatNoRunHasWrittenInAGenerationStays) {
   const auto generation = [&](const std::string& name) {
     ops_->make_dir(dir_ / "here" / name);

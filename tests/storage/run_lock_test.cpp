@@ -1,6 +1,5 @@
 // Tests who may lock a directory: one writer or several readers, against dead and living processes, with
-// kernel
-// locks and without.
+// kernel locks and without.
 #include "common/storage/run_lock.h"
 
 #include <gtest/gtest.h>
@@ -262,8 +261,7 @@ TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), "no InputError") << "it was killed";
     EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
     // A process that had only paused takes the lock back, and this process must notice. Both may write at the
-    // same
-    // moment, so the test tries again.
+    // same moment, so the test tries again.
     bool stays = false;
     for (int i = 0; i < 3 && !stays; ++i) {
       sign(elsewhere);

@@ -1,6 +1,5 @@
 // tests/strategy/CMakeLists.txt compiles this file once without a case, which must succeed, and once with
-// each
-// case, which must fail.
+// each case, which must fail.
 #include "common/strategy/strategy.h"
 
 namespace sc {

@@ -84,8 +84,7 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
 }
 
 // Ranks that compute a micro-batch together all show a NaN, whichever of them made it, so the message names
-// their
-// group.
+// their group.
 TEST(Nonfinite, NamesTheGroupThatComputesTogether) {
   const auto stage = [](int unit, std::vector<int> units) {
     Held held{std::move(units), true};

@@ -21,8 +21,7 @@ TEST_F(ReplicaHashCudaTest, EqualsTheCpus) {
 }
 
 // In one turn, 1024 blocks of 256 threads hash a word of 8 bytes each; these sizes need up to four turns, and
-// some end
-// inside a word.
+// some end inside a word.
 TEST_F(ReplicaHashCudaTest, EqualsTheCpusWhereThreadsTakeSeveralWords) {
   constexpr std::int64_t kOneTurn = std::int64_t{8} * 1024 * 256;
   for (const std::int64_t n : {kOneTurn - 1, kOneTurn, 3 * kOneTurn + 8 * 77 + 3}) {

@@ -1,6 +1,5 @@
 // Tests that state saved by one strategy on one world and loaded by another on another world is equal to the
-// bit,
-// and that each element is saved once and padding never.
+// bit, and that each element is saved once and padding never.
 #include "common/strategy/saved_state.h"
 
 #include <ATen/ops/arange.h>

@@ -1,6 +1,5 @@
 // Tests weights loaded into and saved from strategies that hold everything, a slice, or one segment whole and
-// one
-// sliced.
+// one sliced.
 #include "common/strategy/weights.h"
 
 #include <ATen/ops/equal.h>
@@ -38,8 +37,7 @@ at::Tensor whole_vector(const ParamLayout& layout, int unit, Segment segment) {
 }
 
 /// The state of a rank of a sharded strategy: its slices of the sharded segment and of the master, and the
-/// whole
-/// segment `whole`. `filled`: with the initial values of seed 11, otherwise with -1.
+/// whole segment `whole`. `filled`: with the initial values of seed 11, otherwise with -1.
 test::FakeStrategy sharded_strategy(const ParamLayout& layout, Rank rank, bool filled, bool master) {
   test::FakeStrategy strategy;
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -216,8 +214,7 @@ class Distant final : public StateValues {
 };
 
 /// Rank `rank` of two stages with two replicas each of a tied model. The first stage has units 0 and 1; the
-/// second
-/// has units 2 and 3 and a copy of wte, the beginning of unit 0.
+/// second has units 2 and 3 and a copy of wte, the beginning of unit 0.
 test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool filled) {
   test::FakeStrategy strategy;
   const auto hold = [&](int unit, Range range) {
@@ -235,8 +232,7 @@ test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool fill
 }
 
 // All ranks take part in gathering a unit, which two ranks hold (four ranks hold wte); only one of them
-// provides
-// its values, so that nothing is added twice.
+// provides its values, so that nothing is added twice.
 TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
   const TempDir dir;
   const ParamLayout layout(odd_model(true), WorldSize{1});

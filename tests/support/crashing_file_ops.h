@@ -35,15 +35,13 @@ inline constexpr CrashLoss kCrashLosses[] = {
 };
 
 /// Performs mutating calls number 0 .. n-1 on real files, then crashes: data and names that were not synced
-/// are
-/// lost as `loss` says, and this and every later call that a hook sees throws Crash and does nothing.
+/// are lost as `loss` says, and this and every later call that a hook sees throws Crash and does nothing.
 ///   Model   Data is durable after File::sync, names (created, renamed, swapped, removed) after sync_dir of
 ///           their directory. Every mutating call is recorded with its undo until then; the crash undoes what
 ///           is left, newest first. If the crash falls on a write whose data is kept, the first half of the
 ///           data arrives. `inner` may be posix_file_ops(Syncing::skip): the model stands for the device.
 ///   Limits  One thread. A File is not used after its file was renamed. Overwritten bytes are copied, so
-///           files
-///           should be small.
+///           files should be small.
 class CrashingFileOps final : public HookedFileOps {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();

@@ -56,8 +56,7 @@ std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
 }
 
 // The operation works on copies of its input and output. An output that is a slice of the input, or the
-// reverse, must
-// stay a slice in the copies.
+// reverse, must stay a slice in the copies.
 Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                    std::optional<Rank> peer) {
   SetApart apart;

@@ -13,12 +13,10 @@ class DelayingWorker;
 class DropCounter;
 
 /// Delays the operations of `inner` at random, so that tests notice a missing wait whatever the timing. A
-/// thread
-/// hands operations to `inner` in issue order, each after a random pause; wait() pauses again. Operations
-/// work
-/// on copies (SetApart): a result reaches the caller's tensor in wait() and not before, and the tensor holds
-/// 0xff bytes (NaN) until then; inputs must not change in the meantime. In place, the rank's own slice stays
-/// readable. Tensors must be in host memory.
+/// thread hands operations to `inner` in issue order, each after a random pause; wait() pauses again.
+/// Operations work on copies (SetApart): a result reaches the caller's tensor in wait() and not before, and
+/// the tensor holds 0xff bytes (NaN) until then; inputs must not change in the meantime. In place, the rank's
+/// own slice stays readable. Tensors must be in host memory.
 ///   Seeds   pauses, between 0 and `longest`, depend on the seed and the order of operations. Give ranks
 ///           different seeds.
 ///   Errors  wrong arguments are refused when issued. All other errors come from wait(), among them

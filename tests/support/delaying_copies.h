@@ -10,8 +10,7 @@
 namespace sc {
 
 /// Delays copies as DelayingCommunicator delays operations: a copy's target is NaN until somebody waits for
-/// the
-/// copy's ticket or end.
+/// the copy's ticket or end.
 class DelayingCopies final : public Copies {
  public:
   DelayingCopies(std::unique_ptr<Copies> inner, std::uint64_t seed,

@@ -37,9 +37,8 @@ class Pause {
 void poison(const at::Tensor& t);
 
 /// Copies of one operation's tensors, on which it works, so that results do not depend on when it runs:
-/// outputs
-/// reach the caller's tensors in the wait and not before, and inputs must be the same then as when it was
-/// issued. The copies are not allocated by LibTorch.
+/// outputs reach the caller's tensors in the wait and not before, and inputs must be the same then as when it
+/// was issued. The copies are not allocated by LibTorch.
 class SetApart {
  public:
   /// Returns a copy of `t` for an operation that reads it.
@@ -67,8 +66,7 @@ class DelayingWorker {
   DelayingWorker(std::uint64_t seed, std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
   ~DelayingWorker();
   /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when a caller waits
-  /// for the
-  /// ticket or for its end, or learns that the end has passed.
+  /// for the ticket or for its end, or learns that the end has passed.
   Ticket post(SetApart apart, std::function<Ticket()> issue);
   /// Blocks until every operation so far has been issued.
   void flush();

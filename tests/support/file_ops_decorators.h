@@ -30,8 +30,7 @@ class CountingFileOps final : public HookedFileOps {
 };
 
 /// Lets chosen calls fail as a real device would, by an InputError with errno's text. A failing write leaves
-/// the
-/// first half of its data in the file.
+/// the first half of its data in the file.
 class FaultyFileOps final : public HookedFileOps {
  public:
   struct Fault {

@@ -40,8 +40,7 @@ class GpuTest : public ::testing::Test {
 };
 
 /// Holds the current stream back until the end of the scope, and then waits for the stream. Inside the scope
-/// no
-/// kernel may run for the first time: CUDA would load it, and may wait for all streams to do so.
+/// no kernel may run for the first time: CUDA would load it, and may wait for all streams to do so.
 class HeldStream {
  public:
   HeldStream() {
@@ -60,8 +59,7 @@ class HeldStream {
 };
 
 /// Keeps the current stream busy for a while and notes when it last began and ended, by the host's steady
-/// clock,
-/// which all processes share. Can be captured in a graph, and must outlive it.
+/// clock, which all processes share. Can be captured in a graph, and must outlive it.
 class BusyWork {
  public:
   using Clock = std::chrono::steady_clock;
@@ -110,8 +108,7 @@ inline double relative_l2(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// The relative error that one rounding of a result to `type` may cause; an operation that reads a rounded
-/// value
-/// again may have twice as much. For fp32: a few roundings of sums over a row.
+/// value again may have twice as much. For fp32: a few roundings of sums over a row.
 inline double rounding(at::ScalarType type) {
   return type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 2048 : 4e-6;
 }

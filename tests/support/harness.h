@@ -1,6 +1,5 @@
 // Runs a strategy for a few steps on made-up tokens and keeps all that tests compare. Header-only; programs
-// link
-// it with the lesson under test.
+// link it with the lesson under test.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -136,8 +135,7 @@ struct Alone {
 };
 
 /// Measures the bytes of LibTorch's allocator in one step of all ranks of this process. Every rank calls
-/// begin()
-/// before the step and end() after it, with no operation in flight.
+/// begin() before the step and end() after it, with no operation in flight.
 class StepWitness {
  public:
   explicit StepWitness(int ranks) : gate_(ranks) {}
@@ -295,8 +293,7 @@ inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend ba
 }
 
 /// Expects that LibTorch allocated only the ledgers' bytes and the test's own tensors, and inside the step
-/// only what
-/// operations may use as scratch on top.
+/// only what operations may use as scratch on top.
 inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
                                              const std::vector<RankResult>& ranks) {
   Bytes ledgers, tests, scratch;
@@ -429,8 +426,7 @@ inline void expect_as_planned(const RankResult& rank) {
 }
 
 /// Expects that every rank ends bit for bit like the run in `expected` (its own rank's, or the only one),
-/// from its own
-/// first step on, with the bytes and operations of its plans.
+/// from its own first step on, with the bytes and operations of its plans.
 inline void expect_goes_on(const std::vector<RankResult>& found, const std::vector<RankResult>& expected) {
   for (std::size_t r = 0; r < found.size(); ++r) {
     const RankResult &rank = found[r], &whole = expected[r % expected.size()];

@@ -1,6 +1,5 @@
 // Bytes of model states that ZeRO's stages keep on one rank, without padding, activations and gathered units.
-// No
-// torch.
+// No torch.
 #pragma once
 
 #include "common/base/types.h"

@@ -1,6 +1,5 @@
 // Tables of settings in which every value of an option meets every value of every other option. They need
-// about as
-// many rows as the two longest options have pairs, instead of the product of all options.
+// about as many rows as the two longest options have pairs, instead of the product of all options.
 #pragma once
 
 #include <array>
@@ -50,8 +49,7 @@ inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, cons
 }
 
 /// Rows that together have every pair of values of every two options; equal counts give equal rows. Each row
-/// begins
-/// with a missing pair; every other option then takes the value with most new pairs.
+/// begins with a missing pair; every other option then takes the value with most new pairs.
 ///   counts  number of values of each option; at least two options
 inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
   PairsHeld held;

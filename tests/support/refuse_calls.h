@@ -6,8 +6,7 @@
 namespace sc {
 
 /// From now on these system calls (by number) fail with `error` for the calling thread and threads that it
-/// starts;
-/// this cannot be undone. Returns false, with nothing changed, if the machine does not support it.
+/// starts; this cannot be undone. Returns false, with nothing changed, if the machine does not support it.
 bool refuse_calls(const std::vector<long>& numbers, int error);
 
 }  // namespace sc

@@ -15,9 +15,8 @@
 namespace sc {
 
 /// Holds all requests and performs one at a time: the newest, any, or one kind only when there is no other. A
-/// read's
-/// target holds 0xff bytes (NaN) from the request on, and a write takes the bytes that are in memory at its
-/// turn, so that a use of memory before its request has ended shows.
+/// read's target holds 0xff bytes (NaN) from the request on, and a write takes the bytes that are in memory
+/// at its turn, so that a use of memory before its request has ended shows.
 class ShufflingBlockIo final : public BlockIo {
  public:
   enum class Order : std::uint8_t { newest_first, any, reads_last, writes_last };

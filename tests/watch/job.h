@@ -14,8 +14,7 @@
 namespace sc::test {
 
 /// Expects that all ranks of a job, which have printed "pid 123", are gone within `limit`: mpirun may return
-/// a moment
-/// before its last child.
+/// a moment before its last child.
 inline void expect_no_orphans(const Outcome& outcome, int ranks, std::chrono::seconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   const std::regex line("pid ([0-9]+)");

@@ -1,6 +1,5 @@
 // Tests real ranks under mpirun: a rank that hangs, dies or is stopped ends the job with one message that
-// names the
-// rank, and no process is left.
+// names the rank, and no process is left.
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,8 +92,7 @@ TEST(WatchdogProcess, ARankThatIsLostIsNamedOnce) {
       {0, "hang@0,4", {75}, stuck, "last operation 5", "train step 4"},
       {1, "hang@0,4", {75}, stuck, "last operation 5", "train step 4"},
       // mpirun sees a rank's death, ends the other ranks and reports 137, which launch.sh turns into 75. The
-      // message comes
-      // from this project's watchdog.
+      // message comes from this project's watchdog.
       {3, "kill@2,4", {75, 137}, "lost rank 2: noticed by rank ", "is gone", last},
       {2,
        "stop@0,4",

@@ -1,6 +1,5 @@
 // The program that watchdog_process_test.cpp breaks: steps of one all_reduce each under a watchdog, over MPI
-// if a
-// launcher started it.
+// if a launcher started it.
 //   watchdog_program <board file> <limit in ms> <fault as in --inject, or stop@rank,step, or none>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

@@ -103,8 +103,7 @@ TEST(HangReport, NamesWhatIsMissing) {
 }
 
 // Two stages of two data ranks of two tensor ranks. A place omits axes of a single rank, and a mesh of one
-// axis adds
-// nothing to the rank's number.
+// axis adds nothing to the rank's number.
 TEST(HangReport, NamesARanksPlaceInAMesh) {
   ProgressBoard board(WorldSize{8});
   board.set_mesh(Mesh(WorldSize{8}, {{Axis::stages, 2}, {Axis::tensor, 2}}));

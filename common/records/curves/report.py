@@ -72,8 +72,7 @@ def sent_bytes(operation, rank, world):
         return 0
     if operation["kind"] == "all_reduce":
         # The slices of an all-reduce may differ in size, as in common/watch/comm_op.h: `place` is the rank's
-        # number
-        # in its group, whose ranks are `stride` apart.
+        # number in its group, whose ranks are `stride` apart.
         piece, place = -(-elements // ranks), rank // max(1, operation.get("stride", 1)) % ranks
         own = min(elements, (place + 1) * piece) - min(elements, place * piece)
         return (elements - own + (ranks - 1) * own) * size
@@ -378,8 +377,7 @@ def scaling(runs):
 def curve_of(run):
     """[(tokens, loss)]: means of neighbouring steps where there are many; what is not finite is left out."""
     # A run that went on from a checkpoint begins at the checkpoint's tokens, because its earlier steps may
-    # have had
-    # other batches.
+    # have had other batches.
     before = run.record.get("resumed_from") or {}
     first, trained = before.get("step", 0), before.get("tokens")
     points = [

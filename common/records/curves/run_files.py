@@ -114,10 +114,8 @@ def maybe(value):
 
 
 # The shape of a record as far as it is read, here and where runs are shown. A kind is a type, None, a
-# function
-# that accepts a value, a list of one kind, an object, or a tuple of kinds of which one fits. In an object, a
-# key
-# with ? may be missing, * stands for all other keys, and keys that are not named are not read.
+# function that accepts a value, a list of one kind, an object, or a tuple of kinds of which one fits. In an
+# object, a key with ? may be missing, * stands for all other keys, and keys that are not named are not read.
 #
 # These numbers are null where they are not finite.
 NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")
