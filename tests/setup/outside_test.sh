@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shellcheck disable=SC2016  # payloads are not expanded here, or anywhere else Tests input from outside into
-# the scripts: variables, files of the system, another user's checkout.
+# shellcheck disable=SC2016  # payloads are not expanded here, or anywhere else
+# Tests input from outside into the scripts: variables, files of the system, another user's checkout.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 checkout=$(CDPATH='' cd "$here/../.." && pwd -P)
 cd "$sandbox" # a payload that is taken as the name of a folder is made there

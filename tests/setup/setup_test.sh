@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shellcheck disable=SC2016  # what stand-ins expand, they expand when they run Tests what setup.sh says and
-# does if something is missing; apt-get, sudo and pip are stand-ins.
+# shellcheck disable=SC2016  # what stand-ins expand, they expand when they run
+# Tests what setup.sh says and does if something is missing; apt-get, sudo and pip are stand-ins.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 # The script sees no Python and no headers of this machine, only those of the sandbox.
 sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
