@@ -24,13 +24,13 @@ namespace {
 
 constexpr double kLayerNormEps = 1e-5;
 
-// ATen keeps the statistics of a 16-bit norm in 16 bits on the CPU and in fp32 on GPUs, and requires the same
-// type in backward.
+// ATen keeps a 16-bit norm's statistics in 16 bits on the CPU, in fp32 on GPUs, and requires the same in
+// backward.
 at::ScalarType statistics_type(const at::Tensor& x) { return x.is_cpu() ? x.scalar_type() : at::kFloat; }
 
 double attention_scale(const at::Tensor& qkv) { return 1.0 / std::sqrt(static_cast<double>(qkv.size(4))); }
 
-// [B, H, T, T] scaled scores in fp32, with the future at minus infinity.
+// The scaled scores [B, H, T, T] of attention in fp32, with the future at minus infinity.
 at::Tensor causal_scores(const at::Tensor& qkv) {
   at::Tensor scores =
       at::matmul(heads_of(qkv, 0).to(at::kFloat), heads_of(qkv, 1).to(at::kFloat).transpose(2, 3));
@@ -52,7 +52,7 @@ void AtenOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::T
 void AtenOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
                              Write wte, at::Tensor& grad_wpe, Write wpe) const {
   if (wte == Write::overwrite) grad_wte.zero_();
-  // index_put_ with accumulation sorts by row on a GPU; index_add_ would add in any order.
+  // On a GPU index_put_ with accumulation sorts by row, whereas index_add_ would add in any order.
   const at::Tensor rows = grad_x.view({-1, grad_x.size(2)});
   grad_wte.index_put_({std::optional<at::Tensor>(tokens.view({-1}))}, rows.to(grad_wte.scalar_type()),
                       /*accumulate=*/true);

@@ -5,9 +5,9 @@
 
 namespace sc {
 
-/// qkv [B, T, 3, H, D] as rows [B T, 3 H D].
+/// A view of qkv [B, T, 3, H, D] as rows [B T, 3 H D].
 inline at::Tensor packed_rows(const at::Tensor& qkv) { return qkv.view({qkv.size(0) * qkv.size(1), -1}); }
-/// The i-th of q, k, v in qkv [B, T, 3, H, D], as [B, H, T, D].
+/// One of q, k and v (i = 0, 1, 2) in qkv [B, T, 3, H, D], as a view [B, H, T, D].
 inline at::Tensor heads_of(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
 
 class AtenOps : public Ops {
@@ -55,7 +55,7 @@ class AtenOps : public Ops {
                         at::Tensor& tokens) const override;
 
  protected:
-  /// embed_backward for grad_wpe alone.
+  /// Does the part of embed_backward that writes grad_wpe.
   static void position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write);
 };
 

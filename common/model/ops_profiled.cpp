@@ -14,9 +14,8 @@ OpCost product(std::int64_t m, std::int64_t n, std::int64_t k) {
   const ProductShape shape{m, n, k};
   return {shape.flops(), 0, shape};
 }
-// The cost of y [N, out] from x [N, in].
 OpCost product(const at::Tensor& y, const at::Tensor& x) { return product(y.size(0), y.size(1), x.size(1)); }
-// The FLOPs of two products over [T, T], of which half is needed; qkv [B, T, 3, H, D].
+// The FLOPs of two products over [T, T], of which a causal mask leaves half; qkv [B, T, 3, H, D].
 double causal(const at::Tensor& qkv) { return 2.0 / 3.0 * count(qkv) * static_cast<double>(qkv.size(1)); }
 
 class ProfiledOps final : public Ops {

@@ -15,18 +15,18 @@ namespace sc {
 
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
 /// other. Each has its part of the parameters, cut anew for every step, and gradients of its own, which are
-/// put together at the step's end. Of several virtual ranks each has such a group, one after the other.
+/// put together at the end of the step. If there are several virtual ranks, each has such a group.
 class TensorOrder {
  public:
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
               PlannedBuffers& buffers);
 
-  /// Cuts these parameters, by unit, into the parts that the next calls compute with.
+  /// Cuts parameters, given by unit, into the parts that the next calls compute with.
   void cut(std::span<const UnitTensors> params);
   /// Leaves a step's gradients, losses and tokens in the parts. Each virtual rank has a run of the
   /// micro-batches.
   void forward_backward(std::span<const Batch> micro_batches);
-  /// Adds loss and tokens to `sums`.
+  /// Computes one batch without gradients, and adds loss and tokens to `sums`.
   void forward_loss(const Batch& batch, at::Tensor& sums);
   /// Copies each tensor's gradient to where `grads` has it, and adds loss, tokens, squares and flag of all
   /// parts to `sums` in rank order.
@@ -78,7 +78,8 @@ class TensorOrder {
   std::size_t rank_ = 0;  // the virtual rank that computes
   bool split_ = false;    // whether each part has a run of the tokens only
   at::Tensor total_;      // [N, d] fp32: the sum of all parts' summands
-  /// fp32, the sum of the gradients that every part has; undefined where all parts have seen all tokens.
+  /// The sum of the gradients of tensors that every part has, fp32; undefined if all parts have seen all
+  /// tokens.
   at::Tensor total_of_whole_;
   std::deque<Part> parts_;  // by tensor rank
 };

@@ -30,16 +30,16 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-/// Identifies a graph's inputs and outputs when it runs.
+/// The names by which cuDNN matches a graph's inputs and outputs to pointers.
 enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kLse, kGradOut, kGradQ, kGradK, kGradV };
 
 fe::DataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
-// In cuDNN's order: [batch, heads, length, head].
+// The dimensions of q, k, v and out in cuDNN's order, [batch, heads, length, head].
 std::vector<std::int64_t> dims(const AttentionShape& s) { return {s.batch, s.heads, s.length, s.head}; }
-// The strides of one of `count` matrices packed in each row.
+// The strides of one matrix out of `count` that lie next to each other in each row.
 std::vector<std::int64_t> strides(const AttentionShape& s, std::int64_t count) {
   const std::int64_t row = count * s.heads * s.head;
   return {s.length * row, s.head, row, 1};
@@ -111,7 +111,7 @@ std::int64_t workspace_of(const fe::graph::Graph& graph) {
   return bytes;
 }
 
-// Adds the pointers to the three matrices of a packed one. cuDNN takes pointers to inputs as non-const.
+// Adds the pointers to q, k and v (or their gradients) within one matrix. cuDNN wants inputs non-const.
 void add_packed(std::unordered_map<std::int64_t, void*>& pointers, const AttentionShape& s, Uid first,
                 const void* packed) {
   const auto bytes = static_cast<std::size_t>(s.heads * s.head * size_of(s.dtype));
