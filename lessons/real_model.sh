@@ -39,8 +39,8 @@ done
     "lessons/real_model.sh 124m, or 355m, 774m, 1558m"
 run=$root/lessons/$lesson/run.sh
 [[ -x $run ]] || die "$exit_usage" "--lesson $lesson" "there is no such lesson" "--lesson 01_data_parallel"
-# Paths are written relative to the repository where that is the current directory, so that they can be read
-# and copied.
+# Paths are written relative to the repository if that is the current directory, so that they can be read and
+# copied.
 prefix=$root/
 if [[ $(pwd -P) == "$root" ]]; then prefix=''; fi
 place=${STAGECRAFT_CACHE:-$prefix.cache}/real_model
@@ -54,8 +54,8 @@ if ((do_build)); then
   made cpu "building prepare with $(jobs_for_build) compilers at once" prepare
 fi
 
-# with_package MODULE PART...: sets `python` to that of a part of .deps, or the system's, which has the
-# module.
+# with_package MODULE PART...: sets `python` to the Python of a part of .deps, or the system's, that has
+# MODULE.
 with_package() {
   local part
   for part in "${@:2}"; do

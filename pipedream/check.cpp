@@ -13,13 +13,13 @@ namespace {
 constexpr std::string_view kRuleNames[kRules] = {"complete", "order",   "message", "deadlock",
                                                  "step",     "version", "alive"};
 
-// The actions of one microbatch and chunk that a stage has done, as one bit per kind.
+// The actions that a stage has done for one microbatch and chunk, as one bit per kind.
 using Done = std::uint16_t;
 constexpr Done bit(Kind kind) { return static_cast<Done>(1U << static_cast<unsigned>(kind)); }
 bool has(Done done, Kind kind) { return (done & bit(kind)) != 0; }
 bool has_input_gradient(Done done) { return has(done, Kind::backward) || has(done, Kind::backward_input); }
 
-// Rules complete and order, and the part of rule message that one stage shows alone.
+// Checks on one stage the rules complete and order, and the part of rule message that one stage shows alone.
 class StageCheck {
  public:
   StageCheck(const Schedule& schedule, int stage, Findings& findings)
@@ -136,7 +136,7 @@ struct Pair {
   std::vector<Place> sends, receives;
 };
 
-// The part of rule message that needs both ends.
+// Checks the part of rule message that needs both ends of a message.
 class PairCheck {
  public:
   PairCheck(const Schedule& schedule, Findings& findings) : schedule_(schedule), findings_(findings) {}

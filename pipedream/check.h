@@ -73,14 +73,14 @@ constexpr std::size_t kMostViolations = 20;
 ///   Errors  InputError (data) if numbers lie out of range (require_shape).
 CheckReport check(const Schedule& schedule);
 
-/// The counts alone, for any schedule within range.
+/// Counts without checking, for any schedule within range.
 std::vector<StageCounts> count(const Schedule& schedule);
 
 int versions_allowed(const Schedule& schedule, int stage);
 
-/// "stage 1, action 7: SA1 waits until stage 2 posts RA1".
+/// A wait in words: "stage 1, action 7: SA1 waits until stage 2 posts RA1".
 std::string to_text(const Wait& wait);
-/// "deadlock: stage 1, action 7: ..."
+/// A violation in words: "deadlock: stage 1, action 7: ..."
 std::string to_text(const Violation& violation);
 
 }  // namespace sc::pipedream

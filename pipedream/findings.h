@@ -26,9 +26,8 @@ class Findings {
   bool found_[kRules] = {};
 };
 
-/// Checks the rules step, version and alive.
 void check_versions(const Schedule& schedule, Findings& findings);
-/// Checks the rule deadlock; the message rule must hold. Fills `cycle` if there is a deadlock.
+/// Checks the rule deadlock, for which the message rule must hold. Fills `cycle` if there is a deadlock.
 void check_deadlock(const Schedule& schedule, Findings& findings, std::vector<Wait>& cycle);
 
 }  // namespace sc::pipedream

@@ -8,7 +8,7 @@
 
 namespace sc::pipedream {
 
-/// Makespan of `options` with equal stages, no step time and messages that take no time, if a formula is
+/// The makespan of `options` with equal stages, no step time and messages that take no time, if a formula is
 /// known; N = M * batches; f, b, i, w are the times of forward, backward and its halves (b = i + w):
 ///   naive                N S (f + b)
 ///   GPipe, 1F1B          batches (M + S - 1)(f + b)        for any warm-up
@@ -18,15 +18,15 @@ namespace sc::pipedream {
 /// Source: the papers named in generate.h.
 std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
 
-/// Activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s + warmup)
-/// and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v M, (v -
-/// 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+/// The activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s +
+/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v
+/// M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
 std::optional<int> formula_activations(const GenerateOptions& options, int stage);
 
-/// Bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
+/// The bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
 /// gradient to the previous one, for each of m microbatches, with 2 bytes per element: 4 m b s h.
 double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
-/// Bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, with 2 bytes per
+/// The bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, with 2 bytes per
 /// element. At most two all-gathers and one reduce-scatter of P parameters in each accumulation step: 6 g P
 /// (N - 1) / N. What is still in a buffer is not gathered again: at least, every parameter is gathered once
 /// per step, and its gradient reduced in each accumulation step: (2 g + 2) P (N - 1) / N.

@@ -151,7 +151,7 @@ std::vector<Action> one_forward_one_backward(const OneForwardOneBackward& f, int
   return list;
 }
 
-// 1F1B and its relatives. `microbatches` pass without a flush.
+// The list of one stage for 1F1B and its relatives; `microbatches` pass without a flush.
 std::vector<Action> one_f_one_b_family(const GenerateOptions& o, int microbatches, int stage) {
   const bool interleaved = o.family == Family::interleaved;
   const bool split = o.family == Family::zb_h1;

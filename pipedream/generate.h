@@ -21,9 +21,9 @@ constexpr std::array<Family, 7> kFamilies = {Family::naive,       Family::gpipe,
                                              Family::interleaved, Family::zb_h1, Family::pipedream,
                                              Family::two_bw};
 
-/// "naive", "gpipe", "1f1b", "interleaved", "zb_h1", "pipedream" or "2bw".
+/// What a family is called: "naive", "gpipe", "1f1b", "interleaved", "zb_h1", "pipedream" or "2bw".
 std::string_view name_of(Family family);
-/// The inverse; false if there is no such name.
+/// Finds the family that a name stands for; false if there is none.
 bool family_from_name(std::string_view name, Family& family);
 /// Whether a stage steps without waiting for the pipeline to drain.
 constexpr bool is_asynchronous(Family family) {

@@ -33,8 +33,8 @@ class Placer {
   }
 
  private:
-  // The line of the proof: an action's round is one more than those of the action before it and of the one it
-  // waits for.
+  // Puts all actions into the line of the proof (messages.h): an action's round is one more than those of the
+  // action before it and of the one it waits for.
   void find_rounds() {
     Worklist work(compute_, message_slots(compute_));
     std::vector<int> arrival(message_slots(compute_), 0);

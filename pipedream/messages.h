@@ -5,7 +5,6 @@
 
 namespace sc::pipedream {
 
-/// The schedule without its sends and receives.
 Schedule without_messages(const Schedule& schedule);
 
 /// Adds the sends and receives that a schedule of compute actions (and step, stash, drop) needs.

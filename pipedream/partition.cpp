@@ -95,7 +95,7 @@ class Optimizer {
     for (int first = layers_ - 1; first >= 0; --first) solve(first);
   }
 
-  // The best number of ranks; the smallest among equals.
+  // The number of ranks with the best partition; the smallest among equals.
   [[nodiscard]] int best_ranks() const {
     int ranks = 1;
     for (int r = 2; r <= ranks_; ++r) {
@@ -145,7 +145,8 @@ class Optimizer {
     }
   }
 
-  // Layers first..last as one stage of `replicas` ranks, before the best partition of the following layers.
+  // Tries layers first..last as one stage of `replicas` ranks, before the best partition of the following
+  // layers.
   void try_stage(int first, int last, int replicas, const Sums& sums) {
     const double cut = last + 1 < layers_ ? cut_time(profile_, last) : 0;
     double own = std::max(cut, time_of(profile_, sums, replicas, reduction_));

@@ -50,10 +50,11 @@ struct Partition {
   [[nodiscard]] int in_flight() const;
 };
 
-/// (1/m) (sum of the layers' times + all-reduce of their weights over m replicas).
+/// The seconds of a stage per microbatch, (1/m) (sum of its layers' times + all-reduce of their weights over
+/// m replicas).
 double stage_time(const Profile& profile, const Stage& stage, Reduction reduction);
-/// ceil(R / m) versions of weights and microbatches of activations, where R ranks work on this stage and the
-/// following ones.
+/// The bytes on a rank of a stage: ceil(R / m) versions of weights and microbatches of activations, where R
+/// ranks work on this stage and the following ones.
 double stage_memory(const Profile& profile, const Stage& stage, int ranks_from_here);
 /// The bottleneck of a partition: stage times, and twice the bytes of each cut over the bandwidth.
 double bottleneck_of(const Profile& profile, const std::vector<Stage>& stages, Reduction reduction);
@@ -68,10 +69,11 @@ double bottleneck_of(const Profile& profile, const std::vector<Stage>& stages, R
 ///           the memory; (usage): ranks out of range.
 Partition optimal_partition(const Profile& profile, int ranks, Reduction reduction);
 
-/// `stages` stages without replicas and with equal numbers of blocks (the first stages get the remainder).
-/// What precedes the first block or follows the last one belongs to that block's stage.
+/// A partition into `stages` stages without replicas and with equal numbers of blocks (the first stages get
+/// the remainder). What precedes the first block or follows the last one belongs to that block's stage.
 Partition uniform_partition(const Profile& profile, int stages);
-/// `stages` stages without replicas that minimise the time of the slowest one; messages are not counted.
+/// A partition into `stages` stages without replicas that minimises the slowest one's time; messages do not
+/// count.
 Partition balanced_partition(const Profile& profile, int stages);
 
 /// The partition's costs for simulate(): one entry per stage (m replicas count as one stage that is m times
@@ -79,17 +81,17 @@ Partition balanced_partition(const Profile& profile, int stages);
 /// between its halves.
 Costs costs_of(const Profile& profile, const Partition& partition);
 
-/// GPT-2's shape: blocks of width d, sequence T, vocabulary padded.
+/// The shape of a GPT-2: blocks of width d, sequence T, vocabulary padded.
 struct Gpt2Shape {
   std::string name;
   int blocks = 0, width = 0;
 };
-/// gpt2_124m, gpt2_355m, gpt2_774m, gpt2_1558m; false for another name.
+/// Finds the shape of gpt2_124m, gpt2_355m, gpt2_774m or gpt2_1558m; false for another name.
 bool gpt2_from_name(const std::string& name, Gpt2Shape& shape);
-/// Embedding (no time), blocks, head. Floating point operations of forward per token: block 24 d^2 + 2 T d
-/// (causal attention counted once), head 2 V d with V = 50304; backward twice that; at `flops` per second.
-/// Sizes for 2 bytes per element: output 2 b T d, saved 34 b T d per block (arXiv:2205.05198 without
-/// attention scores), weights 2 bytes per parameter, the tied matrix on both ends.
+/// The profile of a GPT-2: embedding (no time), blocks, head. Floating point operations of forward per token:
+/// block 24 d^2 + 2 T d (causal attention counted once), head 2 V d with V = 50304; backward twice that; at
+/// `flops` per second. Sizes for 2 bytes per element: output 2 b T d, saved 34 b T d per block
+/// (arXiv:2205.05198 without attention scores), weights 2 bytes per parameter, the tied matrix on both ends.
 Profile gpt2_profile(const Gpt2Shape& shape, int micro_batch, int sequence, double flops);
 
 }  // namespace sc::pipedream

@@ -15,7 +15,7 @@ missing() {
   exit 69
 }
 
-# Compiles one object per source, only if the source or any header is newer.
+# compile SOURCE: compiles one source to an object, only if the source or any header is newer.
 compile() {
   local source=$1 object
   object=$build/${source//\//_}.o

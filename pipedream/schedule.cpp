@@ -38,7 +38,7 @@ bool take_number(std::string_view& text, int& value) {
   return true;
 }
 
-// No mark is the beginning of another.
+// Removes an action's mark from the front of `text`. No mark is the beginning of another.
 bool take_mark(std::string_view& text, Kind& kind) {
   for (std::size_t i = 0; i < kKindMarks.size(); ++i) {
     if (!text.starts_with(kKindMarks[i])) continue;

@@ -39,7 +39,7 @@ enum class Kind : std::uint8_t {
 };
 constexpr int kKinds = 11;
 
-/// The microbatch of step, stash and drop.
+/// The microbatch of actions that have none: step, stash and drop.
 constexpr int kNoMicrobatch = -1;
 
 struct Action {
@@ -47,8 +47,7 @@ struct Action {
   Kind kind = Kind::forward;
   int microbatch = 0;  // 0-based over the whole schedule; kNoMicrobatch for step, stash, drop
   int chunk = 0;       // the stage's model chunk, 0-based; for a message, the chunk at this stage's end
-  // compute: the weights it reads; step: the weights it makes; stash, drop: the weights it keeps or
-  // frees; messages: 0.
+  // The weights that a compute action reads, a step makes, or a stash or drop keeps or frees; 0 for messages.
   int version = 0;
   friend bool operator==(const Action&, const Action&) = default;
 };
@@ -89,7 +88,7 @@ constexpr bool is_message(Kind kind) { return is_send(kind) || is_receive(kind);
 constexpr bool makes_input_gradient(Kind kind) {
   return kind == Kind::backward || kind == Kind::backward_input;
 }
-/// Whether the microbatch's activations are free and its gradient complete afterwards: backward, or its
+/// Whether the microbatch's activations are free and its gradient complete after the action: backward, or its
 /// second half.
 constexpr bool ends_microbatch(Kind kind) { return kind == Kind::backward || kind == Kind::backward_weights; }
 
@@ -112,7 +111,7 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-/// The message that a send or receive carries. Only for is_message(kind).
+/// The message that a send or receive carries; other actions have none.
 Message message_of(const Schedule& schedule, const Action& action);
 /// The stage at the other end of a send or receive.
 int peer_of(const Schedule& schedule, const Action& action);
@@ -128,18 +127,18 @@ bool needs_message(const Schedule& schedule, const Action& action, Message& mess
 bool makes_message(const Schedule& schedule, const Action& action, Action& send);
 Action receive_of(const Schedule& schedule, const Action& send);
 
-/// "F0", "B3/1@2" (microbatch 3, chunk 1, version 2), "SA0", "step@1", "stash@0": kind, microbatch, "/chunk"
-/// unless 0, "@version" unless 0 (always for step, stash, drop). F forward, B backward, I backward_input, W
+/// An action in short: kind, microbatch, "/chunk" unless 0, "@version" unless 0 (always for step, stash,
+/// drop), as "F0", "B3/1@2", "SA0", "step@1", "stash@0". F forward, B backward, I backward_input, W
 /// backward_weights, SA RA SG RG sends and receives of activations and gradients.
 std::string to_text(const Action& action);
-/// All actions of a stage, separated by blanks.
+/// All actions of a stage in short, separated by blanks.
 std::string to_text(const std::vector<Action>& actions);
-/// The inverse of to_text. Throws InputError (data) with `where` in its message.
+/// Reads an action in short. Throws InputError (data) with `where` in its message.
 Action parse_action(std::string_view text, int stage, const std::string& where);
 
 std::string_view name_of(Kind kind);         // "forward", "backward_input", ...
 std::string_view name_of(VersionRule rule);  // "flush", "stash", ...
-/// The inverses; false if there is no such name.
+/// Finds the kind or rule that a name stands for; false if there is none.
 bool kind_from_name(std::string_view name, Kind& kind);
 bool rule_from_name(std::string_view name, VersionRule& rule);
 

@@ -22,7 +22,7 @@ namespace sc::pipedream {
 std::string to_csv(const Schedule& schedule);
 std::string to_json(const Schedule& schedule);
 
-/// Messages call the text `where`. Throws InputError (data), for CSV with the line.
+/// Reads a schedule from a text that messages call `where`. Throws InputError (data), for CSV with the line.
 Schedule schedule_from_csv(const std::string& text, const std::string& where);
 Schedule schedule_from_json(const std::string& text, const std::string& where);
 
@@ -30,16 +30,18 @@ Schedule schedule_from_json(const std::string& text, const std::string& where);
 /// another ending or a file that cannot be opened.
 Schedule read_schedule(const std::string& path);
 
-/// Called at the end of every reader: require_shape, and a name of letters, digits and "_.-", 1 to 64 of
-/// them. Messages start with `where`.
+/// Ends every reader: checks require_shape, and a name of 1 to 64 letters, digits and "_.-". Messages begin
+/// with `where`.
 void require_readable(const Schedule& schedule, const std::string& where);
 
-/// The largest text that is read: a schedule of 600,000 actions, 64 stages with 2,000 micro-batches.
+/// The largest text that is read, in bytes: a schedule of 600,000 actions, 64 stages with 2,000
+/// micro-batches.
 inline constexpr std::size_t kMostTextBytes = std::size_t{8} << 20U;
 
-/// A file's text. Throws InputError: usage if it cannot be read, data if it has more than kMostTextBytes.
+/// The text of a file. Throws InputError: usage if it cannot be read, data if it has more than
+/// kMostTextBytes.
 std::string read_text(const std::string& path);
-/// Writes a file. Throws InputError (cannot_write).
+/// Writes a text to a file. Throws InputError (cannot_write).
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace sc::pipedream

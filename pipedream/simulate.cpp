@@ -86,8 +86,8 @@ class Clock {
 
   [[nodiscard]] double duration(const Action& action) const { return duration_of(schedule_, costs_, action); }
 
-  // Only neighbours are connected: a stage's wire 0 leads to the next stage, wire 1 to the previous one (with
-  // two stages wire 0 is both).
+  // The wire between neighbours, which alone are connected: a stage's wire 0 leads to the next stage, wire 1
+  // to the previous one (with two stages wire 0 is both).
   Wire& wire(int from, int to) {
     const bool next = (from + 1) % schedule_.stages == to;
     return wires_[2 * static_cast<std::size_t>(from) + (next ? 0 : 1)];

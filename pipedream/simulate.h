@@ -27,15 +27,15 @@ struct StageBytes {
   friend bool operator==(const StageBytes&, const StageBytes&) = default;
 };
 
-/// `times` and `bytes` have one entry for all stages, or one per stage.
+/// What actions and messages cost. `times` and `bytes` have one entry for all stages, or one per stage.
 struct Costs {
   std::vector<StageTimes> times = {{}};
   std::vector<StageBytes> bytes = {{}};
   double message_bytes = 0;  // an activation or its gradient at a stage's edge
   double latency = 0;        // of a message
   double bandwidth = 0;      // of a directed pair of stages, bytes per unit of time; 0: no limit
-  // The bandwidth of each stage's link to the next stage, where the last stage's next is the first;
-  // empty: all equal.
+  // The bandwidth of each stage's link to the next stage, where the last stage's next is the first; empty:
+  // all equal.
   std::vector<double> bandwidths = {};
   friend bool operator==(const Costs&, const Costs&) = default;
 };
@@ -44,14 +44,14 @@ struct Costs {
 /// bandwidths are not one per stage or are given together with a bandwidth, or a number is negative or not
 /// finite.
 void require_costs(const Costs& costs, int stages);
-/// The duration of a compute action or a step in that schedule; 0 for all others.
+/// The duration of a compute action or a step; 0 for all other actions.
 double duration_of(const Schedule& schedule, const Costs& costs, const Action& action);
 
 struct Span {
   double start = 0, end = 0;
 };
 
-/// What a stage did, and the most that it held.
+/// What a stage did in a simulation, and the most that it held.
 struct StageUse {
   double busy = 0;        // compute and steps
   double idle_share = 0;  // of the makespan

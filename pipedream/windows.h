@@ -1,5 +1,5 @@
-// A schedule without a flush has no end. Here it is cut into windows of one batch each: what a stage does in
-// one call of the executor, for any number of batches.
+// Cuts a schedule without a flush, which has no end, into windows of one batch each: what a stage does in one
+// call of the executor, for any number of batches.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,22 @@ std::vector<std::vector<Action>> cut_at_batches(const std::vector<Action>& list,
 
 /// The endless schedule of an asynchronous family.
 ///   Window t   on every stage the forwards of batch t; and the backwards and steps up to those of the
-///              microbatch that is S - 1 - s behind. At its end the last stage has all losses of batch t.
+///   microbatch that is S - 1 - s behind. At its end the last stage has all losses of batch t.
 ///   Steady     from window kSteady on each window is the one before with shifted numbers (microbatches by M,
 ///              versions by M / update_every). Windows before it differ in the versions that they read, and
 ///              window 0 also in its backwards.
 class Windows {
  public:
   static constexpr int kSteady = 2;
-  /// The `batches` of `batch` is ignored.
+  /// The number of batches in `batch` is ignored.
   ///   Errors  InputError (usage) as generate(), and for fewer microbatches than stages: a batch would then
   ///           not reach the steady state. logic_error if the executed schedule does not pass check().
   explicit Windows(GenerateOptions batch);
 
-  /// What the stage does for batch `t`, 0-based.
+  /// What a stage does for batch `t`, 0-based.
   [[nodiscard]] std::vector<Action> window(int stage, std::int64_t t) const;
-  /// What remains after `batches` windows: the last backwards, and the steps that they complete.
+  /// What remains of a stage's list after `batches` windows: the last backwards, and the steps that they
+  /// complete.
   [[nodiscard]] std::vector<Action> rest(int stage, std::int64_t batches) const;
   /// All windows and the rest as one schedule, for few batches.
   [[nodiscard]] Schedule whole(int batches) const;

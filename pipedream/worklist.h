@@ -27,8 +27,9 @@ class Worklist {
     sleeper_[token] = -1;
   }
 
-  /// `try_action(action, index, token)` does the action and returns true, or names the token that it waits
-  /// for and returns false. Returns true if every list was finished. Each action is tried at most twice.
+  /// Runs all lists; true if every one was finished. `try_action(action, index, token)` does the action and
+  /// returns true, or names the token that it waits for and returns false. Each action is tried at most
+  /// twice.
   template <class TryAction>
   bool run(TryAction try_action) {
     for (int stage = schedule_.stages; stage-- > 0;) ready_.push_back(stage);
@@ -41,7 +42,7 @@ class Worklist {
     return finished == schedule_.actions.size();
   }
 
-  /// The first action of the stage that has not been done.
+  /// The index of a stage's first action that has not been done.
   [[nodiscard]] std::size_t next(std::size_t stage) const { return next_[stage]; }
 
  private:

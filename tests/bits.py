@@ -92,7 +92,7 @@ RESUMED = [
 def cases():
     """name -> (program, ranks, settings, more flags, whether it is resumed)"""
     worlds, one = (1, 2, 3, 4), "00_one_device"
-    # 12 rows are not 3 ranks of whole micro-batches of 3.
+    # On 3 ranks, 12 rows cannot be cut into micro-batches of 3, so that pair is left out.
     everywhere = [
         (world, *how) for world in worlds for how in SETTINGS.items() if (world, how[0]) != (3, "micro 3")
     ]

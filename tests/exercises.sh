@@ -31,7 +31,7 @@ while (($#)); do
   shift
 done
 
-# wanted LESSON NAME
+# wanted LESSON NAME: whether the arguments ask for this exercise.
 wanted() {
   local one
   ((${#which[@]})) || return 0
@@ -41,7 +41,7 @@ wanted() {
   return 1
 }
 
-# name_of FILE: of its exercise.
+# name_of FILE: the name of the exercise to which FILE belongs.
 name_of() {
   local name=${1##*/}
   say "${name%.*}"
@@ -67,7 +67,7 @@ else
     "cmake --preset cpu"
 fi
 
-# check NAME: one program is built and asked. A file that does not compile is not solved either.
+# check NAME: builds one exercise's program and runs it. A file that does not compile counts as not solved.
 check() {
   local target=${kind}_$1 log=$build_dir/exercise_$1.log program=$build_dir/tests/exercises/${kind}_$1
   if ! CCACHE_BASEDIR=$root ninja -C "$build_dir" "$target" >"$log" 2>&1 </dev/null; then

@@ -48,15 +48,15 @@ must_find() { # TOOL FAULT PATTERN FLAGS...
   fi
 }
 jobs=()
-# Tests that only call libraries are left out.
+# Memcheck leaves out tests that only call libraries.
 check memcheck "$fused" 'FusedOpsTest.*-*Attention*:*Products*:*Graph*' & jobs+=("$!")
 check memcheck "$optim" '*-*Captured*' & jobs+=("$!")
 check racecheck "$optim" '*-*Captured*' & jobs+=("$!")
-# A tensor a cudaMalloc: the last word of a ragged one ends where its memory ends, not within LibTorch's 2
-# MiB.
+# Each tensor gets a cudaMalloc of its own, so that a read after a ragged tensor's last word leaves its
+# memory; LibTorch's allocator would hide it in a block of 2 MiB.
 PYTORCH_NO_CUDA_MEMORY_CACHING=1 check memcheck "$hash" '*' & jobs+=("$!")
-# Racecheck looks at our kernels alone (their mangled names; ATen's, to which they are compared, would take it
-# minutes), and fails by itself in programs that use cublasLt.
+# Racecheck looks only at this project's kernels, by their mangled names: ATen's, which tests compare with,
+# would take minutes. It fails without cause in programs that use cublasLt.
 own=(--kernel-name kns=sc5fused)
 must_find racecheck race 'hazards? displayed \([1-9]' "${own[@]}" & jobs+=("$!")
 must_find memcheck bounds 'Invalid __global__ write' & jobs+=("$!")

@@ -45,12 +45,12 @@ while (($#)); do
 done
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 
-# entries PART: what belongs to a part, with every setting.
+# entries PART: runs the ctest entries of a part, with every setting.
 entries() {
   run_ctest cpu -R "$(python3 -B tests/setup/tiers.py part "$1" build/cpu)"
 }
 
-# passing PART: notes those that passed, whatever becomes of the others.
+# passing PART: runs a part and notes which tests passed, even if others failed.
 passing() {
   local status=0
   entries "$1" || status=$?
@@ -58,7 +58,8 @@ passing() {
   return "$status"
 }
 
-# Ordinary settings: a round of all of them takes longer than a part may.
+# repeats: runs tests again with ordinary settings, because one round of all settings takes longer than a part
+# may.
 repeats() {
   local end=$((SECONDS + 60 * minutes))
   while ((SECONDS < end)); do
@@ -66,7 +67,7 @@ repeats() {
   done
 }
 
-# all_sanitized PRESET CTEST-ARGUMENTS...: exercises, too, which the default target leaves out.
+# all_sanitized PRESET CTEST-ARGUMENTS...: also builds the exercises, which the default target leaves out.
 all_sanitized() {
   local preset=$1
   shift
@@ -102,7 +103,7 @@ part() {
       ;;
     mutants) tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
     mutants_pipedream) tests/mutate/pipedream.sh --record ;;
-    # Ten minutes in all; an input that breaks a rule is left in build/fuzz/found.
+    # Fuzzing takes ten minutes in all; an input that breaks a rule is left in build/fuzz/found.
     fuzz) tests/fuzz/run.sh --seconds 75 ;;
     kills)
       STAGECRAFT_KILLS=100 python3 -B tests/processes/checkpoint_test.py build/cpu/bin Killed

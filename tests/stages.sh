@@ -6,8 +6,8 @@ passed=0 failed=0 skipped=0 # test cases of all stages, as ctest counts them
 failed_stages=()
 times=()
 
-# stage NAME COMMAND...: runs it, notes its time and whether it failed. A failed stage does not stop those
-# after it, except where they cannot run without it (setup, a build).
+# stage NAME COMMAND...: runs a stage and notes its time and whether it failed. Later stages still run, unless
+# they need this one (setup, a build).
 stage() {
   local name=$1 begin=$SECONDS status
   shift
@@ -22,7 +22,7 @@ stage() {
   set -e
   collect_counts
   times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
-  # Said at once, too: a run that is cut off has no last lines.
+  # A stage's time is printed at once, too, since a run that is cut off prints no last lines.
   say "== $name: $((SECONDS - begin)) s, $SECONDS s since the start"
   if ((status == 0)); then return 0; fi
   failed_stages+=("$name")
@@ -46,7 +46,8 @@ collect_counts() {
   rm -f "$counts_file"
 }
 
-# run_ctest PRESET ARGUMENTS...: the output of tests that fail, one line for each that was skipped.
+# run_ctest PRESET ARGUMENTS...: runs ctest; prints the output of failed tests and a line for each skipped
+# one.
 run_ctest() {
   local preset=$1 xml status=0
   shift
@@ -57,7 +58,7 @@ run_ctest() {
     --no-tests=error --output-junit "$xml" "$@" </dev/null >"build/$preset/ctest.log" 2>&1 || status=$?
   sed -n '/tests passed/,$p' "build/$preset/ctest.log" | grep -v '^$' || true
   if ((status)); then
-    # What passed inside a test that failed is of no interest; what began and did not end is where it hung.
+    # A failed test's output is cut to what failed; a test that began and did not end shows where it hung.
     awk '/^\[ RUN /{begun = $0; next} /^\[       OK/{begun = ""; next}
       /^ +Start +[0-9]+|\. +Passed |^\[-----|^$/{next}
       begun != ""{print begun; begun = ""} {print}' "build/$preset/ctest.log" | head -n 400 || true
@@ -75,20 +76,20 @@ run_ctest() {
   return "$status"
 }
 
-# own_files PATTERN...: those that git knows or would add; none where this is no work tree.
+# own_files PATTERN...: files that git knows or would add; none outside a work tree.
 own_files() {
   { git ls-files -co --exclude-standard -- "$@" 2>/dev/null || true; } |
     while IFS= read -r file; do [[ ! -f $file ]] || say "$file"; done
 }
 
-# What a file lacks and its neighbour includes shows only where each is compiled alone: where it changed since
-# the last soak, or (--all) everywhere. CMake again, where a list of sources has changed.
+# A file that lacks an include which its neighbour has fails only if compiled alone: files changed since the
+# last soak, or all with --all. CMake runs again if a list of sources has changed.
 single_files() {
   made single "configuring" build.ninja
   python3 -B tests/setup/single_files.py "$@"
 }
 
-# check_format [--all]: Python only where it changed since the last soak: black takes its time.
+# check_format [--all]: checks Python only in files changed since the last soak, because black is slow.
 check_format() {
   local -a files scripts
   mapfile -t files < <(own_files '*.h' '*.cpp' '*.cu' '*.cuh')
@@ -104,7 +105,7 @@ check_format() {
   mapfile -t scripts < <(own_files '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"
   say "${#scripts[@]} scripts"
-  # What clang-format and black leave too long are strings; of those only addresses cannot be broken.
+  # Lines that clang-format and black leave too long are strings, and only addresses cannot be broken.
   mapfile -t files < <(own_files '*.py' '*.sh' '*.sbatch' .ci/run '*.cmake' '*CMakeLists.txt')
   if LC_ALL=C.UTF-8 grep -nE '^.{111}' "${files[@]}" | grep -v '://'; then
     say "fix: at most 110 columns in the lines above"
@@ -112,26 +113,26 @@ check_format() {
   fi
 }
 
-# sanitized PRESET TARGET CTEST-ARGUMENTS...
+# sanitized PRESET TARGET CTEST-ARGUMENTS...: builds a target with sanitizers and runs its tests.
 sanitized() {
   local preset=$1 target=$2
   shift 2
   made "$preset" "building $target with $preset" "$target"
-  # Open MPI and torch never free what they make once. Both were built without these checks: their own races
-  # are not ours.
+  # Open MPI and torch never free some of their memory, and were built without sanitizers, so their leaks and
+  # races are not reported.
   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tests/setup/tsan.supp" run_ctest "$preset" "$@"
 }
 
-# LibTorch with CUDA is 2.6 GB: it is fetched while the cpu preset compiles. The stage of the same name waits
-# for its lock, takes up what a lost connection left, and brings transformers, of which no test may find the
-# half.
+# install_cuda: LibTorch with CUDA is 2.6 GB and is fetched while the cpu preset compiles. The stage of the
+# same name waits for its lock and resumes after a lost connection. It also brings transformers, which no test
+# may find half installed.
 install_cuda() { common/setup/setup.sh --quiet --oracle; }
 install_cuda_behind() {
   setpriv --pdeathsig TERM -- common/setup/setup.sh --quiet --cuda >build/setup-cuda.log 2>&1 </dev/null &
 }
 
-# Without a GPU a program of the cuda preset says so and ends with 69.
+# cuda_without_gpu: without a GPU every program of the cuda preset must say so and end with 69.
 cuda_without_gpu() {
   local program status workload
   build/cuda/bin/doctor
@@ -151,14 +152,14 @@ cuda_without_gpu() {
   done
 }
 
-# The objects for a GPU, one program of them, and of GPU tests the errors only.
+# cuda_objects: builds the objects for a GPU and one program; GPU tests are only compiled, for their errors.
 cuda_objects() {
   made cuda "building what the cuda preset has of its own" gpu_libraries doctor 01_data_parallel
   cuda_without_gpu
   python3 -B tests/setup/single_files.py --cuda
 }
 
-# All of it, and no test of the gpu label fails.
+# cuda_all: builds the whole cuda preset and runs all tests with the label gpu.
 cuda_all() {
   made cuda "building the cuda preset" gpu_tests
   cuda_without_gpu

@@ -10,8 +10,7 @@
 
 namespace sc {
 
-/// Process exit codes; docs/troubleshooting.md, "How a run ends". A run started by launch.sh ends with them;
-/// bare mpirun ends with its own.
+/// The exit codesof every program; docs/troubleshooting.md explains them. Bare mpirun has its own.
 enum class ExitCode : int {
   ok = 0,
   usage = 64,    // command line or configuration

@@ -17,8 +17,7 @@ struct CommandWords {
   std::vector<std::string> words;  // words that belong to no flag, and unknown flags
 };
 
-/// Splits a command line. Each of `flags` is a name without dashes, and whether it is a switch (takes no
-/// argument).
+/// Splits a command line. Each of `flags` is a name without dashes, and whether it is a switch (no argument).
 ///   Errors  InputError (exit 64) with `fix`, for example if a flag's argument is missing.
 CommandWords command_words(int argc, const char* const* argv,
                            const std::vector<std::pair<std::string, bool>>& flags, const std::string& fix);

@@ -12,7 +12,7 @@
 namespace sc {
 namespace {
 
-// Whether `name` is an element of a comma-separated list: "memory" is one of "cpu,memory".
+// Whether `name` stands in a comma-separated list, as "memory" does in "cpu,memory".
 bool among(std::string_view name, const std::string& list) {
   return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
 }
@@ -21,7 +21,7 @@ struct Mount {
   std::string base, at;  // `base` is the subtree that is visible at `at`; a container sees only its own
 };
 
-// The mounts of cgroup version 2 (`controller` empty) or of one version-1 controller.
+// The mounts of cgroup version 2 if `controller` is empty, otherwise those of that version-1 controller.
 std::vector<Mount> group_mounts(std::string_view controller, const std::string& top) {
   std::vector<Mount> mounts = {
       {"/", "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + std::string(controller))}};
@@ -40,7 +40,7 @@ std::vector<Mount> group_mounts(std::string_view controller, const std::string& 
   return mounts;
 }
 
-// Adds the folder of the group `path` and those of its parents, as far as this mount shows them.
+// Appends to `groups` the folders of the control group `path` and of its parents that this mount shows.
 void add_groups(const Mount& mount, std::string path, const std::string& top,
                 std::vector<std::string>& groups) {
   const std::string base = mount.base == "/" ? "" : mount.base;
@@ -64,7 +64,7 @@ std::string content_of(const std::string& path) {
 
 std::vector<std::string> control_groups(std::string_view controller, const std::string& top) {
   std::vector<std::string> groups;
-  // Each line is such as "4:memory:/job" or "0::/job".
+  // A line of /proc/self/cgroup reads "4:memory:/job" in version 1 and "0::/job" in version 2.
   std::istringstream lines(content_of(top + "/proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);

@@ -21,7 +21,7 @@ int usable_cores(const std::string& top = "");
 /// How many processes the kernel has killed because this process's control group was out of memory.
 std::int64_t memory_kills(const std::string& top = "");
 
-/// The text of a small file; empty where it cannot be read.
+/// The content of a small text file; empty if it cannot be read.
 std::string content_of(const std::string& path);
 
 }  // namespace sc

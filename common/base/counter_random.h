@@ -1,5 +1,4 @@
-// Random numbers as pure functions of (key, counter): without state, every rank gets the same numbers. No
-// torch.
+// Random numbers as pure functions of (key, counter): every rank gets the same ones. No torch.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,10 @@
 
 namespace sc {
 
-/// SplitMix64's increment (Steele, Lea, Flood, OOPSLA 2014): its n-th number is spread64(seed + n *
-/// kGolden64).
+/// SplitMix64's increment: its n-th number is spread64(seed + n * kGolden64). (Steele et al., OOPSLA 2014)
 inline constexpr std::uint64_t kGolden64 = 0x9e3779b97f4a7c15U;
 
-/// SplitMix64's finaliser: a bijection that spreads every input bit over the output; maps 0 to 0.
+/// SplitMix64's finaliser:a bijection in which every input bit affects all output bits; 0 becomes 0.
 SC_HOST_DEVICE constexpr std::uint64_t spread64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;

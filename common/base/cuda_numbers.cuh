@@ -21,7 +21,7 @@ __device__ inline T from_float(float x) {
   if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
 }
 
-/// Calls f with a null pointer of the element type that `dtype` names (fp32, bf16, fp16).
+/// Calls `f` with a null pointer to `dtype`'s type (fp32, bf16 or fp16), from which `f` deduces the type.
 template <class F>
 void with_type(DType dtype, const F& f) {
   switch (dtype) {

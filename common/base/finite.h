@@ -19,7 +19,7 @@
 namespace sc {
 namespace detail {
 
-// The first number whose exponent bits are all set, which is what makes it an infinity or a NaN.
+// The index of the first number whose exponent bits are all set: an infinity or a NaN in every IEEE format.
 template <class Bits>
 std::optional<std::int64_t> first_with(std::span<const std::byte> bytes, Bits exponent) {
   constexpr std::size_t kBlock = 4096;  // elements tested without a branch between them
@@ -41,7 +41,7 @@ std::optional<std::int64_t> first_with(std::span<const std::byte> bytes, Bits ex
 
 }  // namespace detail
 
-/// Drops a NaN's sign, which means nothing and would be printed.
+/// A NaN without its sign, which carries no meaning but would be printed; other numbers stay as they are.
 inline double without_sign_of_nan(double x) {
   return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
 }

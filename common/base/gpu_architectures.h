@@ -8,14 +8,12 @@
 
 namespace sc {
 
-/// A GPU's compute capability, for example 8.6 or 9.0.
 struct Capability {
   int major = 0, minor = 0;
   [[nodiscard]] std::string text() const { return std::to_string(major) + "." + std::to_string(minor); }
 };
 
-/// The oldest GPU that our kernels run on: they need asynchronous copies to shared memory and bf16
-/// arithmetic.
+/// The oldest GPU that runs our kernels, which need asynchronous copies to shared memory and bf16 arithmetic.
 inline constexpr Capability kOldestGpu{8, 0};
 
 /// Whether kernels compiled for `architectures` (CMAKE_CUDA_ARCHITECTURES, separated by spaces) run on such a

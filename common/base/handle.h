@@ -5,8 +5,7 @@
 
 namespace sc {
 
-/// Move-only owner of a C handle. The destructor calls `Destroy` once on a handle that is not `H{}`, and
-/// never throws.
+/// Move-only owner of a C handle. The destructor calls `Destroy` once unless it is `H{}`, and never throws.
 template <class H, class Destroy>
 class UniqueHandle {
  public:

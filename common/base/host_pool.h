@@ -15,7 +15,7 @@
 
 namespace sc {
 
-/// Works on the elements [begin, end) of a piece.
+/// The function that a HostPool calls for each chunk [begin, end) of a piece's elements.
 using HostWork = std::function<void(std::int64_t begin, std::int64_t end)>;
 
 /// A piece of work that was posted to a HostPool. Thread-safe.
@@ -23,10 +23,10 @@ class HostPiece {
  public:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] bool done() const;
-  /// Blocks until every chunk is done. Must not be called from a thread of the pool.
+  /// Blocks until every chunk of the piece is done. A thread of the pool must not call it.
   ///   Errors  what the first failing chunk threw; the other chunks are worked on all the same.
   void wait() const;
-  /// Begin of the piece's first chunk and end of its last one; valid once the piece is done.
+  /// When the piece's first chunk began and its last chunk ended; valid after wait().
   [[nodiscard]] Clock::time_point began_at() const { return began_; }
   [[nodiscard]] Clock::time_point ended_at() const { return ended_; }
 
@@ -46,7 +46,7 @@ class HostPiece {
 };
 
 /// Threads that work on the chunks of one piece after another, in the order of post(). A thread that finds no
-/// chunk left goes on to the next piece without waiting for the others. Idle threads sleep.
+/// chunk left starts on the next piece while others finish this one. Idle threads sleep.
 class HostPool {
  public:
   static constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // in elements; Adam takes less than a
@@ -55,7 +55,6 @@ class HostPool {
   /// Starts `threads` threads, at least 1.
   ///   Errors  std::system_error if the system has no more threads.
   explicit HostPool(int threads);
-  /// Works on everything that was posted, then ends the threads.
   ~HostPool() = default;
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
@@ -63,7 +62,7 @@ class HostPool {
   /// Returns at once. The pool calls `work` once for every chunk [k * chunk, (k + 1) * chunk) of [0, n). What
   /// `work` captures is destroyed when wait() returns.
   std::shared_ptr<const HostPiece> post(std::int64_t n, HostWork work, std::int64_t chunk = kChunk);
-  /// The number of pieces that still have chunks to take.
+  /// The number of posted pieces of which some chunk is not yet taken by a thread.
   [[nodiscard]] std::size_t waiting() const;
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()); }
 

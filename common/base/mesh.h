@@ -12,24 +12,24 @@
 
 namespace sc {
 
-/// Ranks of the world that are evenly spaced: first, first + stride, ...
+/// Evenly spaced ranks of the world: first, first + stride, first + 2 stride and so on.
 struct RankSet {
   int first = 0, count = 0, stride = 1;  // count 0: ranks that are not evenly spaced
   [[nodiscard]] bool contains(Rank rank) const;
   [[nodiscard]] std::vector<std::int64_t> all() const;
-  /// The set of a group's members, which are given in the order of their group ranks.
+  /// The RankSet of a communicator's members, in the order of their ranks; count 0 if unevenly spaced.
   static RankSet of(const std::vector<Rank>& members);
   bool operator==(const RankSet&) const = default;
 };
 
-/// The axes of a mesh, outermost first, so that ranks that communicate most are neighbours.
+/// The axes of a mesh, outermost first. Ranks that communicate most are neighbours on the innermost axis.
 enum class Axis : std::uint8_t {
   stages,   // stages of a pipeline
   data,     // ranks with different micro-batches
   context,  // ranks that share the tokens of a row
   tensor    // ranks that share every matrix
 };
-/// An axis with its name, and the name of one position on it.
+/// How an axis is called, and how one position on it ("stages", "stage").
 struct AxisName {
   Axis axis;
   std::string_view name, one;
@@ -38,8 +38,7 @@ inline constexpr std::array kAxes = {
     AxisName{Axis::stages, "stage", "stage"}, AxisName{Axis::data, "data", "data rank"},
     AxisName{Axis::context, "context", "context rank"}, AxisName{Axis::tensor, "tensor", "tensor rank"}};
 
-/// A rank counts through the axes, the innermost first. An axis that nobody names has one rank. Copies as
-/// bytes do.
+/// Numbers the ranks along the axes, innermost first. An unnamed axis has size 1. Copyable as bytes.
 class Mesh {
  public:
   struct Size {
@@ -47,18 +46,18 @@ class Mesh {
     std::int64_t ranks;
   };
   Mesh() : Mesh(WorldSize{1}) {}
-  /// `world` ranks; the data axis has what the named ones leave of them.
+  /// Lays out `world` ranks; the data axis has as many as the named axes leave.
   explicit Mesh(WorldSize world, std::initializer_list<Size> named = {});
 
   [[nodiscard]] WorldSize world() const { return world_; }
   [[nodiscard]] std::int64_t size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
   /// The number of ranks of one replica: the product of all axes but the data axis.
   [[nodiscard]] std::int64_t of_a_replica() const;
-  /// Whether the named axes divide the world; a plan is refused if they do not.
+  /// Whether the named axes divide the world. A plan is refused if they do not.
   [[nodiscard]] bool is_whole() const { return to_int(world_) % of_a_replica() == 0; }
-  /// The distance in the world between neighbours along the axis.
+  /// How far apart neighbours on the axis are, in ranks of the world.
   [[nodiscard]] std::int64_t stride(Axis axis) const;
-  /// The rank's coordinate on the axis.
+  /// The coordinate of a rank on an axis, counted from 0.
   [[nodiscard]] std::int64_t at(Axis axis, Rank rank) const {
     return to_int(rank) / stride(axis) % size(axis);
   }
@@ -66,9 +65,9 @@ class Mesh {
   [[nodiscard]] Rank moved(Rank rank, Axis axis, std::int64_t to) const;
   /// The ranks that differ from `rank` on these axes alone. The axes must be adjacent in the order of Axis.
   [[nodiscard]] RankSet group(Rank rank, std::initializer_list<Axis> axes) const;
-  /// Where the rank is, as "stage 1, tensor rank 0": on axes of several ranks, without those of `but`.
+  /// The rank's coordinates as text ("stage 1, tensor rank 0"), on axes with several ranks and not in `but`.
   [[nodiscard]] std::string place(Rank rank, std::initializer_list<Axis> but = {}) const;
-  /// The first rank of every such group.
+  /// The first rank of every group(rank, axes), one for each group.
   [[nodiscard]] std::vector<Rank> firsts(std::initializer_list<Axis> axes) const;
   bool operator==(const Mesh&) const = default;
 

@@ -7,8 +7,7 @@
 namespace sc {
 
 /// Writes "error: <text>" and a line end to stderr, with control characters made visible (shown_message). One
-/// write call, because several ranks share stderr: no other rank's output comes between the lines of a
-/// message.
+/// write call, because several ranks share stderr: a message stays in one piece.
 void say_error(const std::string& text) noexcept;
 
 /// Turns exceptions into main's exit code: `run`'s own code, an InputError's code, or `otherwise` for any

@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// The shape of a matrix product: [m, n] = [m, k] x [k, n].
+/// The shape of a matrix product, [m, k] x [k, n] = [m, n].
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
   [[nodiscard]] constexpr double flops() const {
@@ -16,21 +16,21 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-/// The least arithmetic and memory traffic that one call needs, from its shapes.
+/// The least work of one operation, by its shapes: floating-point operations, bytes read and written.
 struct OpCost {
   double flops = 0, bytes = 0;
   ProductShape product = {};  // of a matrix product; otherwise all zero
 };
 
-/// While it is current, a profiler is told of every operation. begin() and end() enclose what one operation
-/// enqueues. An operation that begins inside another counts separately and ends the outer one's share.
+/// Receives begin() and end() around what each operation enqueues, while it is current(). An operation that
+/// begins inside another counts separately, and the outer one's share ends there.
 class OpProfiler {
  public:
   virtual ~OpProfiler() = default;
   virtual void begin(std::string_view op, const OpCost& cost) = 0;
   virtual void end() = 0;
 
-  /// The current profiler of the process, or null without --profile. Not synchronised: one thread computes.
+  /// The current profiler, or null without --profile. Not synchronised, because one thread computes.
   static OpProfiler*& current() {
     static OpProfiler* profiler = nullptr;
     return profiler;

@@ -26,7 +26,7 @@ constexpr std::array<std::uint32_t, 64> kRound = {
 
 using State = std::array<std::uint32_t, 8>;
 
-// The message schedule of one 64-byte block (section 6.2.2, step 1).
+// The message schedule of one 64-byte block (FIPS 180-4, section 6.2.2, step 1).
 std::array<std::uint32_t, 64> schedule(std::string_view block) {
   std::array<std::uint32_t, 64> w{};
   for (std::size_t i = 0; i < 64; ++i) {
@@ -41,7 +41,7 @@ std::array<std::uint32_t, 64> schedule(std::string_view block) {
   return w;
 }
 
-// The compression function: section 6.2.2, steps 2 to 4.
+// The compression function (FIPS 180-4, section 6.2.2, steps 2 to 4).
 void compress(State& hash, std::string_view block) {
   const auto w = schedule(block);
   auto [a, b, c, d, e, f, g, h] = hash;
@@ -66,7 +66,7 @@ void compress(State& hash, std::string_view block) {
 }  // namespace
 
 std::string hex_sha256(std::string_view bytes) {
-  // The initial hash: the first 32 bits of the fractional parts of the square roots of the first 8 primes.
+  // The initial hash: the first 32 bits of the fractions of the square roots of the first 8 primes.
   State hash = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::string padded(bytes);

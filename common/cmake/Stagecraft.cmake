@@ -163,7 +163,7 @@ endfunction()
 function(sc_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  # After the tests' -O0.
+  # -O3 comes after the -O0 of tests, and so counts.
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O3>)
   sc_link(${name} ${ARG_DEPENDS})
   sc_in_bin(${name} tests)  # where tests/benchmarks looks for it

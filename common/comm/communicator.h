@@ -16,56 +16,50 @@
 
 namespace sc {
 
-/// The group was aborted before or during the operation. The cause is an error of something else.
+/// Thrown by operations of an aborted group. The error that caused the abort is reported elsewhere.
 class AbortedError : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };
 
-/// The end of an operation, for code that does not hold its ticket. Usable from any thread, also after the
-/// ticket's wait.
+/// How to ask for an operation's end without holding its ticket. From any thread, also after Ticket::wait().
 struct OpEnd {
   std::function<bool()> passed = [] { return true; };  // never blocks
   std::function<void()> wait = [] {};                  // blocks the host; throws the operation's error
 };
 
-/// The state of an operation in flight; one subclass per backend. Keeps the tensors' storage alive until
-/// wait() returns.
+/// An operation in flight, one class per backend. Keeps the tensors' storage alive until wait() returns.
 class TicketState {
  public:
   virtual ~TicketState() = default;
-  /// True when the operation has ended, with or without an error. Never blocks. Any thread may ask; the
-  /// watchdog does.
+  /// Whether the operation has ended, with or without an error. Never blocks; the watchdog's thread asks too.
   virtual bool ready() = 0;
-  /// Waits for the operation: on the CPU the caller blocks, on a GPU the caller's stream waits. Rethrows the
-  /// operation's error.
+  /// Makes the caller wait on the CPU, its stream on a GPU. Rethrows the operation's error.
   virtual void wait() = 0;
-  /// Blocks the host until the operation has ended, on any device. Not for an operation captured into a
+  /// Blocks the host until the operation has ended, on any device. Not for an operation captured into a CUDA
   /// graph.
   virtual void wait_on_host() { wait(); }
-  /// The ticket was destroyed without a wait. Counts that, so that tests and the end of a run fail. Never
-  /// throws.
+  /// Called when a ticket is destroyed without a wait: tests and the end of a run then fail. Never throws.
   virtual void dropped() noexcept = 0;
-  /// GPU: a function that says whether the operation has ended, since wait() returns to the host earlier. It
-  /// outlives this state and may be called from any thread. Null: wait() returns only when the operation has
-  /// ended.
+  /// On a GPU, where wait() returns before the operation has ended, a function that says whether it has
+  /// ended;it outlives this state; any thread may call it. Null if wait() returns only after the end.
   [[nodiscard]] virtual std::function<bool()> ended_later() { return nullptr; }
-  /// GPU, after wait(): the times of the wait, and perhaps of the operation, as the GPU measures them.
+  /// The times of the wait, and with a trace of the operation, as the GPU measured them. Valid after wait().
   /// Without `wait_ended`, the wait is the time that the host spent in wait().
   [[nodiscard]] virtual GpuTimes gpu_times() { return {}; }
-  /// The operation's end for others. Copies have one; operations captured into a graph and messages between
-  /// GPUs have none.
+  /// The operation's end, for code without its ticket. Copies have one; operations captured into a graph and
+  /// messages between GPUs throw.
   [[nodiscard]] virtual OpEnd end() {
     throw std::logic_error("this operation's end cannot be waited for apart");
   }
-  /// The time at which the operation ended, if the backend knows it.
+  /// When the operation ended, if the backend measures it.
   [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> ended_at() {
     return std::nullopt;
   }
 };
 
-/// The receipt of one operation. Move-only. Between issue and wait() nobody may write the operation's
-/// tensors, or read those that it writes.
+/// The receipt of one operation; move-only. Until wait() returns, nobody may read or write the operation's
+/// tensors.
 class Ticket {
  public:
   Ticket() = default;  // an operation that has already been waited for
@@ -86,20 +80,20 @@ class Ticket {
   void wait() {
     if (auto state = std::move(state_)) state->wait();
   }
-  /// Blocks the host itself, from any thread. Idempotent; used instead of wait().
+  /// Blocks the host until the operation has ended, instead of wait(). Any thread may call it. Idempotent.
   void wait_on_host() {
     if (auto state = std::move(state_)) state->wait_on_host();
   }
-  /// The operation's end for others; must be asked for before wait().
+  /// The operation's end, for code without this ticket (OpEnd). Must be called before wait().
   [[nodiscard]] OpEnd end() { return state_ ? state_->end() : OpEnd{}; }
-  /// Gives a decorator the state, which it must then wait for or report as dropped. Null if there is none.
+  /// Hands the state over to a decorator, which must wait for it or report it as dropped. Null after a wait.
   [[nodiscard]] std::unique_ptr<TicketState> release() { return std::move(state_); }
 
  private:
   std::unique_ptr<TicketState> state_;
 };
 
-/// The operations that a window is used for.
+/// Whether a window serves all_gathers between ranks or sums over them.
 enum class WindowUse { gathers, sums };
 
 /// Asynchronous operations over one group of ranks. All ranks issue the same collectives in the same order.
@@ -108,8 +102,7 @@ enum class WindowUse { gathers, sums };
 ///            than the ranks.
 ///   Sums     in rank order, ((t0 + t1) + t2) + ...; 16-bit types accumulate in fp32 and are rounded once
 ///            (Local, Mpi, Staged).
-///   Errors   InputError on an impossible shape, dtype or rank; DeviceError if the transport reports an error
-///            (rethrown by wait()).
+///   Errors   InputError on a wrong shape, dtype or rank; DeviceError by wait() if the transport fails.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -117,25 +110,25 @@ class Communicator {
   [[nodiscard]] virtual WorldSize size() const = 0;
   /// Blocks until every rank of the group has called it.
   virtual void barrier() = 0;
-  /// Makes pending and later operations of this group fail on all ranks in this process. Ranks in other
-  /// processes find out through their watchdog or launcher.
+  /// Makes pending and later operations of this group fail in this process. Ranks in other processes learn of
+  /// it from their watchdog or launcher.
   virtual void abort() noexcept = 0;
-  /// Makes a group of the ranks that pass the same `color` (>= 0), ordered by their rank here. Collective. A
-  /// rank with color < 0 is not a member and gets null.
+  /// Makes one group of all ranks that pass the same `color` (>= 0), ordered by their rank here. Collective.
+  /// A rank with color < 0 joins none and gets null.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
-  /// `bytes` of this rank's memory that other ranks reach directly, so that the GPUs' copy engines can do the
-  /// transfers: with `gathers`, an all_gather from one such block into another, or in place; with `sums`, an
-  /// all_gather into the block from anywhere, and sums read from it. `full` must lie at the same offset of
-  /// its block on every rank; this is not checked, and a wrong offset overwrites other data. The memory is
-  /// not initialised. Null: the backend has no windows, and any tensor will do.
+  /// Allocates `bytes`, uninitialised, that other ranks reach directly, so that the GPUs' copy engines can do
+  /// transfers: with `gathers`, an all_gather between two such blocks or in place; with `sums`, an all_gather
+  /// into the block from anywhere, and sums read from it. `full` must lie at the same offset of its block on
+  /// every rank; this is not checked, and a wrong offset overwrites other data. Null if the backend has no
+  /// windows and any tensor will do.
   ///   Collective, with equal `bytes`; ranks must also release their blocks in the same order.
   virtual std::shared_ptr<void> window(Bytes bytes, WindowUse use = WindowUse::gathers) {
     return (void)bytes, (void)use, nullptr;
   }
 
-  /// Sums `t` over all ranks, in place.  Cost: each rank sends 2 (N-1)/N of it.
-  ///   what  is transferred, here and below; shown in plan, record and messages.
+  /// Sums `t` over all ranks, in place. Each rank sends 2 (N-1)/N of `t`.
+  ///   what  names the data, here and in the operations below; shown in plan, record and messages.
   Ticket all_reduce(at::Tensor& t, const What& what = {}) {
     return checked(CommKind::all_reduce, t, t, {}, what);
   }
@@ -145,8 +138,7 @@ class Communicator {
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor& shard, const What& what = {}) {
     return checked(CommKind::reduce_scatter, full, shard, {}, what);
   }
-  /// Writes the `shard` [n] of rank r to slice r of `full` [N * n], for every r. `shard` may be exactly this
-  /// rank's slice.
+  /// Writes rank r's `shard` [n] to slice r of `full` [N * n], for all r. `shard` may be this rank's slice.
   ///   Cost  each rank sends (N-1)/N of full.
   Ticket all_gather(const at::Tensor& shard, at::Tensor& full, const What& what = {}) {
     return checked(CommKind::all_gather, shard, full, {}, what);
@@ -154,8 +146,8 @@ class Communicator {
   Ticket broadcast(at::Tensor& t, Rank root, const What& what = {}) {
     return checked(CommKind::broadcast, t, t, root, what);
   }
-  /// Sends and receives match in issue order within a directed pair. A pending receive never blocks other
-  /// operations.
+  /// Sends `t` to one rank. Sends and receives match in issue order within a directed pair, and a pending
+  /// receive never blocks other operations.
   Ticket send(const at::Tensor& t, Rank to, const What& what = {}) {
     return checked(CommKind::send, t, t, to, what);
   }
@@ -171,7 +163,7 @@ class Communicator {
   virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                        std::optional<Rank> peer) = 0;
 
-  /// Tickets of this group and its splits that were destroyed without a wait.
+  /// How many tickets of this group and its splits were destroyed without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
   Communicator(const Communicator&) = delete;

@@ -12,20 +12,19 @@
 
 namespace sc {
 
-/// Why an operation failed. Each waiting thread makes its own exception from it, since threads must not share
-/// one.
+/// Why an operation failed. Each waiting thread makes its own exception from it, because exceptions must not
+/// be shared between threads.
 struct OpFailure {
   enum class Kind { input, device, aborted };
   Kind kind = Kind::device;
   std::string where;  // e.g. "rank 1: all_reduce of 10 f32"; may be empty
   std::string what;
-  /// Throws an InputError (exit 64), a DeviceError or an AbortedError.
   [[noreturn]] void raise() const;
 };
-/// Call inside a catch block: the failure whose raise() throws the same kind of error again.
+/// The failure whose raise() throws the current exception's kind of error again. Call it in a catch block.
 OpFailure failure_from_current_exception();
 
-/// A one-shot event. Thread-safe. The first call of finish() or fail() counts, later ones do nothing.
+/// A one-shot event. Thread-safe. Only the first call of finish() or fail() counts.
 class Completion {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,7 +32,7 @@ class Completion {
   void fail(OpFailure failure) noexcept { finish(std::move(failure)); }
   [[nodiscard]] bool done() const { return ended_at().has_value(); }
   [[nodiscard]] std::optional<Clock::time_point> ended_at() const;
-  /// Blocks until the end; throws if it was a failure.
+  /// Blocks until finish() or fail(); throws after fail().
   void wait();
 
  private:
@@ -43,8 +42,7 @@ class Completion {
   std::optional<OpFailure> failure_;
 };
 
-/// Counts a communicator's tickets that were destroyed without a wait; a split's tickets count for its parent
-/// too.
+/// Counts a communicator's tickets that were destroyed without a wait, including those of its splits.
 class DropCounter {
  public:
   explicit DropCounter(std::shared_ptr<DropCounter> parent = nullptr) : parent_(std::move(parent)) {}

@@ -1,5 +1,4 @@
-// A communicator that forwards everything to another; decorators derive from it and override what they
-// change.
+// A communicator that forwards everything to another; decorators derive from it and override some.
 #pragma once
 
 #include <memory>
@@ -11,7 +10,7 @@ namespace sc {
 
 class ForwardingCommunicator : public Communicator {
  public:
-  /// `inner` must outlive this object.
+  /// Forwards to `inner`, which must outlive this object.
   explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
       : owned_(std::move(inner)), inner_(*owned_) {}

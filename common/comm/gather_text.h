@@ -1,5 +1,5 @@
-// Exchanges short texts and lists of numbers between ranks, over any communicator. Used at the start and the
-// end of a run; the tensors are not in the ledger.
+// Exchanges short texts and lists of numbers between ranks, over any communicator. Used when a run starts and
+// ends; the ledger does not count the tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 namespace sc {
 
-/// All ranks' texts, by rank, on rank 0; empty on the others. Texts may have any length and contain any
-/// bytes. Collective.
+/// All ranks' texts, by rank, on rank 0; empty on other ranks.Texts of any length and bytes. Collective.
 ///   Cost  one all_gather of i64 [1], and one message from each other rank whose text is not empty.
 std::vector<std::string> gather_strings(Communicator& comm, const std::string& text);
 template <class T>
@@ -29,7 +28,7 @@ std::vector<T> values_of_bytes(std::string_view bytes) {
   return values;
 }
 
-/// Values of all ranks, by rank, on rank 0; the number of values may differ between ranks. Collective.
+/// The values of all ranks, by rank, on rank 0; ranks may have different numbers of values. Collective.
 template <class T>
 std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<T>& mine) {
   std::vector<std::vector<T>> all;
@@ -37,9 +36,8 @@ std::vector<std::vector<T>> gather_values(Communicator& comm, const std::vector<
     all.push_back(values_of_bytes<T>(of_rank));
   return all;
 }
-/// Every rank's value, by rank, on every rank. Collective.
-///   Cost  one all_gather of its bytes. No messages, which could be confused with those of other users of
-///         `comm`.
+/// The bytes of every rank, by rank, on every rank; all ranks pass equally many. Collective.
+///   Cost  one all_gather of the bytes. No messages, which other users of `comm` could take for theirs.
 std::string gather_bytes(Communicator& comm, const std::string& mine, const What& what);
 template <class T>
 std::vector<T> gather_on_all(Communicator& comm, const T& mine, const What& what) {
@@ -69,8 +67,7 @@ std::vector<std::vector<T>> all_gather_values(Communicator& comm, const std::vec
   }
   return all;
 }
-/// The texts of all ranks on every rank, as "rank 1: ...; rank 3: ..."; ranks with an empty text are left
-/// out. Collective.
+/// All ranks' texts on every rank, as "rank 1: ...; rank 3: ..."; empty ones are left out. Collective.
 std::string said_by_all(Communicator& comm, const std::string& mine);
 
 }  // namespace sc

@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// The destructor finishes all tasks that were given to it.
+/// Runs the tasks that it is given one after another, in its own thread. The destructor finishes them all.
 class Lane {
  public:
   void post(std::function<void()> work) {
@@ -36,7 +36,7 @@ class Lane {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> queue_;
-  // Declared last, so that the thread starts when the other members exist.
+  // The thread is declared last, so that it starts when the other members exist.
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
 };
 

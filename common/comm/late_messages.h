@@ -8,9 +8,8 @@
 
 namespace sc {
 
-/// Decorator of a CPU communicator: a message arrives `late` after the transport has delivered it. It
-/// simulates a link's latency, not its bandwidth: messages do not delay each other. Collectives are not
-/// delayed.
+/// Decorates a CPU communicator: a message arrives `late` after the transport has delivered it. It simulates
+/// a link's latency, not its bandwidth: messages do not delay each other. Collectives are not delayed.
 class LateMessages : public ForwardingCommunicator {
  public:
   LateMessages(std::unique_ptr<Communicator> inner, std::chrono::nanoseconds late);

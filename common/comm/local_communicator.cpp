@@ -14,13 +14,13 @@
 namespace sc {
 namespace {
 
-/// What one rank contributes to an operation. It stays alive if the rank drops its ticket.
+/// The tensors that one rank contributes to an operation. They stay alive if the rank drops its ticket.
 struct Part {
   at::Tensor in = {}, out = {};
   int color = 0;  // for a split
 };
 
-/// What all ranks must agree on.
+/// The part of a collective that must be the same on all ranks.
 struct Request {
   Operation op;
   int root = -1;
@@ -43,7 +43,7 @@ struct Collective {
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
 };
 
-/// One side of a message that waits for the other side.
+/// A send that waits for its receive, or a receive that waits for its send.
 struct Message {
   Operation op;
   Part part;
@@ -52,7 +52,7 @@ struct Message {
 
 }  // namespace
 
-/// The state of a group. The mutex guards all members; data are moved without holding it.
+/// The state of a group. The mutex guards all members; tensors are read and written without holding it.
 struct LocalGroup {
   explicit LocalGroup(int n) : world{n}, next(static_cast<std::size_t>(n), 0) {}
   const WorldSize world;
@@ -60,7 +60,7 @@ struct LocalGroup {
   bool aborted = false;
   std::vector<std::uint64_t> next;  // the number of each rank's next collective
   std::map<std::uint64_t, std::shared_ptr<Collective>> collectives;  // those that some ranks have not posted
-  // unmatched ones, by (from, to)
+  // The sends and receives that wait for their other side, by (from, to).
   std::map<std::pair<Rank, Rank>, std::deque<std::shared_ptr<Message>>> messages;
   std::vector<std::weak_ptr<LocalGroup>> children;
 };
@@ -170,8 +170,7 @@ Ticket LocalCommunicator::issue(const Operation& op, const at::Tensor& from, con
   return Ticket(std::make_unique<HostTicket>(std::move(end), drops_, from, to));
 }
 
-// The entry of this rank's next collective. The first rank to come makes it, the last one carries the
-// collective out.
+// The entry of this rank's next collective.The first rank makes it, the last one carries the collective out.
 std::shared_ptr<Collective> LocalCommunicator::post(const Request& request, Part mine) {
   const auto me = static_cast<std::size_t>(rank_);
   std::shared_ptr<Collective> c;

@@ -9,8 +9,7 @@ namespace sc {
 
 struct LocalGroup;
 
-/// The state shared by n ranks, whose threads get one communicator each. The state lives as long as any of
-/// them.
+/// The state shared by n ranks, whose threads get one communicator each; it lives as long as any of these.
 ///   Order   operations return at once; the last rank to post a collective carries it out, without holding a
 ///           lock, so that a later operation never waits for an earlier one. A world of one needs no thread.
 ///   Errors  ranks that disagree (kind, dtype, elements, root) all get the same InputError from wait(), which
@@ -19,7 +18,7 @@ struct LocalGroup;
 class LocalWorld {
  public:
   explicit LocalWorld(int n);
-  /// Not thread-safe. Asking twice for a rank gives two handles on the same rank.
+  /// A communicator for that rank; a second call gives a second handle on the same rank. Not thread-safe.
   [[nodiscard]] std::unique_ptr<Communicator> communicator(Rank rank);
 
  private:

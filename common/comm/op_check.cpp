@@ -31,7 +31,7 @@ Operation check_tensor(Member me, CommKind kind, const at::Tensor& t) {
   return {kind, dtype_of(t), Elements(t.numel()), me.world, 1, me.what.purpose, me.what.unit};
 }
 
-// Whether `shard` does not overlap `full`, or is exactly slice rank() of it.
+// Whether `shard` shares no memory with `full`, or is exactly this rank's slice of it.
 bool overlap_allowed(Member me, const at::Tensor& full, const at::Tensor& shard) {
   if (shard.numel() == 0) return true;
   const auto* f = static_cast<const char*>(full.const_data_ptr());

@@ -1,5 +1,4 @@
-// Sums in rank order: the only place where CPU transports add numbers of different ranks. No torch in the
-// interface.
+// Sums in rank order: where CPU transports add the ranks' numbers.No torch.
 #pragma once
 
 #include <cstdint>

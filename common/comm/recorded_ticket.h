@@ -9,8 +9,8 @@
 
 namespace sc {
 
-/// Tells the record when the operation is waited for. The watchdog's thread asks `inner` through the record,
-/// so the state is withdrawn from the record before it is destroyed, on the thread that owns the ticket.
+/// Reports to the record when an operation is waited for. The watchdog's thread asks `inner` through the
+/// record, so the ticket's own thread withdraws the state from the record before destroying it.
 class RecordedTicket : public TicketState {
  public:
   RecordedTicket(std::unique_ptr<TicketState> inner, std::shared_ptr<CommRecord> record, std::int64_t number)

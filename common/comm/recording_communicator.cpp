@@ -44,8 +44,7 @@ RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> owned
       members_(std::move(members)),
       group_(RankSet::of(members_)) {}
 
-// Numbers the group's collectives. The numbers agree between ranks, which issue the same collectives in the
-// same order.
+// The next collective's number, equal on all ranks because all issue the same collectives in one order.
 Meeting RecordingCommunicator::next_collective() { return {group_, {}, ++collectives_}; }
 
 void RecordingCommunicator::set_phase(std::string_view phase) { record_->set_phase(phase_from(phase)); }

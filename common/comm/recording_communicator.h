@@ -10,25 +10,22 @@
 
 namespace sc {
 
-/// Decorator of any communicator: enters every operation in a CommRecord, which splits share. Issues no
-/// operations of its own.
-///   Phases  "setup" at first; set_phase takes "setup", "train", "eval" or "check".
+/// Enters every operation in a CommRecord, which splits share. Issues no operations of its own.
+///   Phases  "setup" at first; set_phase takes "setup", "train", "eval" or "check", and throws
+///           std::invalid_argument for anything else.
 ///   Counts  an operation belongs to the phase and step in which it was issued; waiting time counts for the
 ///           phase and step in which the wait happens.
-///   Errors  set_phase throws std::invalid_argument for another phase.
 class RecordingCommunicator : public ForwardingCommunicator {
  public:
-  /// `inner` must outlive this object.
+  /// Decorates `inner`, which must outlive this object.
   explicit RecordingCommunicator(Communicator& inner, const RecordOptions& options = {});
   explicit RecordingCommunicator(std::unique_ptr<Communicator> owned, const RecordOptions& options = {});
 
   void set_phase(std::string_view phase);
   void set_step(std::int64_t step) { record_->set_step(step); }
   [[nodiscard]] CommPlan recorded(std::string_view phase, std::int64_t step) const;
-  /// The record, with everything else that is known of the operations.
   [[nodiscard]] CommRecord& record() { return *record_; }
   [[nodiscard]] const CommRecord& record() const { return *record_; }
-  /// The record, for others that record on this rank.
   [[nodiscard]] const std::shared_ptr<CommRecord>& shared_record() const { return record_; }
 
   void barrier() override;
@@ -42,7 +39,7 @@ class RecordingCommunicator : public ForwardingCommunicator {
                         std::vector<Rank> members);
   Meeting next_collective();
   [[nodiscard]] int stride() const { return group_.count > 0 ? group_.stride : 0; }
-  /// Runs `block` as an operation that is waited for at once.
+  /// Records `block`, which blocks until it is done, as an operation that is waited for at once.
   template <class Block>
   void record_blocking(Block&& block);
 
@@ -52,8 +49,8 @@ class RecordingCommunicator : public ForwardingCommunicator {
   std::int64_t collectives_ = 0;
 };
 
-/// Phase::train for "train", and so on.
-///   Errors  std::invalid_argument.
+/// The phase that a word names.
+///   Errors  std::invalid_argument for any other word.
 Phase phase_from(std::string_view name);
 
 }  // namespace sc

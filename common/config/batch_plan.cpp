@@ -9,7 +9,7 @@
 namespace sc {
 namespace {
 
-// The nearest values at or below `from` and above it that satisfy `works`, within [1, limit].
+// The nearest values at or below `from` and above it for which `works` is true, within [1, limit].
 template <class Works>
 std::vector<std::int64_t> nearest_two(std::int64_t from, std::int64_t limit, Works works) {
   std::vector<std::int64_t> found;

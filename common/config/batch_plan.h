@@ -1,5 +1,4 @@
-// How the rows of one optimizer step are shared out: global = micro x data-parallel ranks x accumulation. No
-// torch.
+// How ranks share the rows of a step: global = micro x data-parallel ranks x accumulation. No torch.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,6 @@
 
 namespace sc {
 
-/// The rows of one optimizer step, and how they are cut.
 struct BatchPlan {
   std::int64_t global = 1, micro = 1;
   std::int64_t data_parallel = 1;  // D: the size of the data axis
@@ -19,15 +17,15 @@ struct BatchPlan {
   std::string note;                // --plan only: what a real run would refuse; otherwise empty
 };
 
-/// The ranks that share the rows. With `plan_only` (--plan) nothing runs, and an accumulation that is not
-/// whole is rounded up.
+/// The ranks that share a step's rows. With `plan_only` (--plan) nothing is trained, and accumulation is
+/// rounded up to a whole number.
 struct BatchRanks {
   Mesh mesh;
   bool plan_only = false;
   std::string ranks_flag = "-n";  // the flag that changes the number of ranks
 };
 
-/// Works out the rows of a step.
+/// Works out how many micro-batches each rank gets in a step.
 ///   Errors  InputError(usage): the mesh does not divide the world, or accumulation is not whole. The second
 ///           prints the equation with its values and, as the fix, the nearest global batches, micro batches
 ///           and numbers of ranks that work.

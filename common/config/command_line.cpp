@@ -61,13 +61,13 @@ struct Contradiction {
   std::string where, what, fix;
 };
 
-/// Refuses the first contradiction that holds.
+/// Throws for the first contradiction whose condition holds.
 void refuse_one_of(std::initializer_list<Contradiction> contradictions) {
   for (const auto& [holds, where, what, fix] : contradictions)
     if (holds) refuse(where, what, fix);
 }
 
-// Refuses checkpoint flags that have no effect because nothing is saved or resumed.
+// Refuses checkpoint flags of a run that saves or resumes nothing, because they would have no effect.
 void refuse_idle_checkpoint_flags(const std::vector<Given>& given, const CheckpointFlags& checkpoints) {
   const bool saves = checkpoints.every > 0, resumes = !checkpoints.resume.empty();
   for (const auto& [name, value] : given)

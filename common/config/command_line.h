@@ -17,7 +17,7 @@ namespace sc {
 
 struct CommandLine;
 
-/// One flag. A flag with a `key` is short for --set key=value.
+/// One flag of a program. A flag with a `key` is short for --set key=value.
 struct Flag {
   using Apply = std::function<void(const Given&, CommandLine&)>;
   std::string name;      // "virtual-ranks", without dashes
@@ -28,7 +28,6 @@ struct Flag {
   bool of_a_run = false;  // refused with --plan, where it has no effect
 };
 
-/// What --help says about a program, and the flags that only this program has.
 struct Program {
   std::string name;                                 // the lesson's folder
   std::string question;                             // the lesson's question, one sentence for --help
@@ -39,12 +38,11 @@ struct Program {
   std::string ranks_flag = "-n";   // the flag that changes the number of ranks that share a step
 };
 
-/// The kernels used on a GPU: ATen alone, or our own where they are faster.
+/// The kernels of a GPU: ATen's alone, our own where they are faster, or only deterministic ones.
 enum class OpsChoice { aten, fused, deterministic };
-/// What carries messages and sums of activations between GPUs of one host.
+/// What carries messages and sums of activations between GPUs of one host: copy engines or NCCL.
 enum class Transport { copies, nccl };
 
-/// What a run saves while it trains, and the checkpoint that it resumes from.
 struct CheckpointFlags {
   std::int64_t every = 0;  // steps between two saves; 0: none
   std::int64_t keep = 2;   // newest checkpoints kept
@@ -55,18 +53,17 @@ struct CheckpointFlags {
   std::int64_t crash_at = 0;  // test hook: rank 0 is killed at this file operation of its saves; 0: never
 };
 
-/// What a run evaluates besides the tail of its data, and the text that it generates.
 struct EvaluationFlags {
   std::int64_t every = 0;  // steps between two evaluations; 0: at the end only
-  // Files; an empty `validation` means the tail of the training data, an empty `test` means none.
+  // Text files; without `validation` the training data's tail is evaluated, without `test` nothing.
   std::string validation, test;
   std::optional<std::int64_t> sample;  // tokens to generate after training; 0: none; unset: the run decides
   std::optional<std::string> prompt;   // beginning of the sample; unset: that of the validation text
   std::optional<double> temperature;   // of the sample; unset: 1
 };
 
-/// The parsed command line: syntax is checked here, keys and files by resolve(). A member whose flag is
-/// missing keeps its default.
+/// The parsed command line. Only its syntax has been checked; resolve() checks keys and files. A member whose
+/// flag was not given keeps its default.
 struct CommandLine {
   ConfigSources sources;  // --workload, --strategy, --set, and flags that stand for a key
   DeviceChoice device = DeviceChoice::automatic;
@@ -99,7 +96,7 @@ struct CommandLine {
   bool help = false, version = false;
 };
 
-/// Parses argv.
+/// Parses and checks a lesson's command line.
 ///   Errors  InputError(usage): an unknown flag (with the nearest known one), a missing, surplus or malformed
 ///           argument, a flag given twice with different values.
 CommandLine parse_command_line(int argc, const char* const* argv, const Program& program);

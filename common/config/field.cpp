@@ -21,7 +21,7 @@ std::optional<N> whole_text(std::string_view text) {
   return number;
 }
 
-// The value as the user wrote it, for messages about a wrong type: text with quotes, everything else without.
+// A value as the user wrote it, for messages about a wrong type: text in quotes, everything else without.
 std::string spelled(const Value& value) {
   const bool quoted = value.form == Value::Form::text || value.form == Value::Form::flag;
   return quoted ? "\"" + value.text + "\"" : value.text;
@@ -32,7 +32,7 @@ bool may_be_number(const Value& value) {
          value.form == Value::Form::flag;
 }
 
-// Accepts every spelling of a 64-bit whole number, also 2e8; refuses 2.5 and 1e300.
+// Reads a 64-bit whole number in any spelling, such as 2e8; refuses 2.5 and 1e300.
 std::optional<std::int64_t> whole_number(const std::string& text) {
   if (const auto exact = whole_text<std::int64_t>(text)) return exact;
   const auto number = whole_text<double>(text);
@@ -132,8 +132,8 @@ Codec<std::string> text() {
               [](const Value& value) {
                 if (value.form != Value::Form::text && value.form != Value::Form::flag)
                   throw FieldError(value.text + " is not text: it needs quotes");
-                // A line break in a value would look like a second line of the canonical text, so that two
-                // different configurations had one hash.
+                // A line break would look like a second line of the canonical text, so that two different
+                // configurations could have one hash.
                 if (std::ranges::any_of(value.text, [](unsigned char c) { return c < ' '; }))
                   throw FieldError("control characters are not allowed");
                 if (value.text.empty()) throw FieldError("it is empty");

@@ -15,22 +15,20 @@
 
 namespace sc {
 
-/// A value as it was written, before a field has parsed it. `flag` is the text after `--set key=`, which has
-/// no JSON type.
+/// A value before a field parses it. Text after `--set key=` has no JSON type, so its form is `flag`.
 struct Value {
   enum class Form { integer, real, boolean, text, flag };
   Form form = Form::flag;
   std::string text;
 };
 
-/// What is wrong with a value; FieldSet::set adds the key, the place and the fix.
+/// Thrown for a value that a field does not accept; FieldSet::set adds the key, the place and the fix.
 class FieldError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Reads and writes one type of field. `parse` throws FieldError; `format(parse(x))` is the canonical
-/// spelling of x.
+/// Reads and writes fields of type V. `parse` throws FieldError; `format(parse(x))` spells x canonically.
 template <class V>
 struct Codec {
   std::string type;   // "integer", "real", "switch", "choice", "text", "size"
@@ -40,38 +38,38 @@ struct Codec {
   std::function<std::string(const V&)> format;
 };
 
-/// A whole number in any spelling, also 2e8. `high` at the type's maximum means no upper bound.
+/// A whole number in any spelling, such as 2e8. `high` at the type's maximum means no upper bound.
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high = std::numeric_limits<std::int64_t>::max());
-/// A seed: any 64-bit pattern.
+/// A random seed: any 64-bit pattern.
 Codec<std::uint64_t> seed();
 
-/// Bounds of a real field; an open bound is excluded.
+/// The bounds of a real field; a bound that is `open` is itself excluded.
 struct RealRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool open_low = false, open_high = false;
 };
-/// A finite number, written back with the fewest digits that read as the same double.
+/// A finite real number, written back with the fewest digits that read as the same double.
 Codec<double> real(RealRange range);
-/// A switch: on | off, true | false (in JSON also without quotes).
+/// A switch, written on | off or true | false (in JSON also without quotes).
 Codec<bool> on_off();
-/// A name or a path: text that is not empty.
+/// Text that is not empty, for a name or a path.
 Codec<std::string> text();
 /// One of several words, kept as text.
 Codec<std::string> one_of(const std::vector<std::string>& words);
-/// A number of bytes, in the spellings that parse_bytes() takes.
+/// A number of bytes, in any spelling that parse_bytes() takes.
 Codec<Bytes> size();
 
-/// Parses "6GB" (1e9 each), "512MiB" (2^20 each), "1e9" or "4096" (bytes). Units: B, kB, MB, GB, TB, KiB,
-/// MiB, GiB, TiB.
+/// Reads a size: "6GB" (1e9 bytes each), "512MiB" (2^20 each), "1e9" or "4096" (bytes). Units: B, kB, MB, GB,
+/// TB, KiB, MiB, GiB, TiB.
 ///   Errors  FieldError for a fraction of a byte, a negative or an empty size.
 Bytes parse_bytes(std::string_view text);
 
 /// The index of `value` in `words`.
-///   Errors  FieldError with the words and the nearest one.
+///   Errors  FieldError that lists the words and suggests the nearest.
 std::size_t index_of_word(const Value& value, const std::vector<std::string>& words);
 
-/// One of an enumeration's values, spelled as in `names`.
+/// A value of an enumeration, spelled as in `names`.
 template <class E>
 Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
   std::vector<std::string> words;
@@ -89,8 +87,8 @@ Codec<E> choice(std::vector<std::pair<std::string, E>> names) {
               }};
 }
 
-/// A word or a whole number, e.g. `bucket: tensor | unit | model | <elements>`. `number` makes a V of a count
-/// that is at least `low`; `count` gives the count back for a V that is none of `names`. V needs operator==.
+/// A word or a whole number, as in `bucket: tensor | unit | model | <elements>`. `number` makes a V of a
+/// count of at least `low`; `count` gives the count back for a V that is none of `names`. V needs operator==.
 template <class V, class Number, class Count>
 Codec<V> choice_or_integer(std::vector<std::pair<std::string, V>> names, std::int64_t low, Number number,
                            Count count) {

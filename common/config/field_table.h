@@ -23,29 +23,28 @@
 
 namespace sc {
 
-/// Where each key's value came from: "configs/tiny.json:4:15" or "--set batch.micro=2". A key without an
-/// entry has its default.
+/// Where each key's value came from: "configs/tiny.json:4:15" or "--set batch.micro=2". Defaults are absent.
 using Origins = std::map<std::string, std::string>;
 
-/// The hand-written part of a field; the codec supplies its type and range.
+/// What a person writes about a field; its codec supplies type and range.
 struct FieldText {
   std::string path;  // "model.layers" is the key `layers` in the JSON object `model`
   std::string unit;  // e.g. "tokens"; empty if there is none
   std::string doc;   // one line for --explain and docs/config.md
 };
 
-/// One field, bound to one object, with its type erased.
+/// One field, bound to one object. The type of its member is erased.
 struct Field {
   std::string path, type, unit, default_text, range, doc;
   std::vector<std::string> choices;
   std::function<void(const Value&)> set;  // throws FieldError
   std::function<std::string()> get;       // canonical spelling
 
-  /// The allowed values for messages: "1 .. 64", or the choices.
+  /// The allowed values as messages show them: "1 .. 64", or the choices.
   [[nodiscard]] std::string allowed() const;
 };
 
-/// The fields of one object, which must outlive it. Keys are unique.
+/// The fields of one object, which must outlive this set. Keys are unique.
 class FieldSet {
  public:
   FieldSet() = default;
@@ -53,7 +52,7 @@ class FieldSet {
 
   [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
   [[nodiscard]] const Field* find(std::string_view path) const;
-  /// True if `path` names a group: "model" is the group of "model.layers".
+  /// Whether `path` names a group of fields, as "model" does for "model.layers".
   [[nodiscard]] bool has_group(std::string_view path) const;
   [[nodiscard]] std::vector<std::string> paths() const;
 
@@ -61,21 +60,20 @@ class FieldSet {
   ///   Errors  InputError(usage) at `where`, with the allowed values as the fix.
   void set(std::string_view path, const Value& value, const std::string& where) const;
 
-  /// The lines "path=value" of all fields, sorted by path. Equal texts mean equal configurations.
+  /// All fields as lines "path=value", sorted by path. Equal texts mean equal configurations.
   [[nodiscard]] std::string canonical_text() const;
-  /// SHA-256 of canonical_text().
   [[nodiscard]] std::string hash() const;
 
  private:
   std::vector<Field> fields_;
 };
 
-/// The key in `sets` that a mistyped key probably means: close in spelling, or with the same last part
-/// ("micro" for "batch.micro"). "" if there is none.
+/// The known key that a mistyped one probably means: close in spelling, or with the same last part ("micro"
+/// for "batch.micro"). "" if there is none.
 std::string nearest_key(std::string_view key, const std::vector<const FieldSet*>& sets);
 
-/// The answer to --explain: type, unit, default, allowed values, meaning, present value and its origin. `key`
-/// may be "all", which lists every field.
+/// The text that answers --explain: type, unit, default, allowed values, meaning, present value and its
+/// origin. The key "all" lists every field.
 ///   Errors  InputError(usage) with the nearest key, if there is no such field or group.
 std::string explain(std::string_view key, const std::vector<const FieldSet*>& sets, const Origins& origins);
 
@@ -90,11 +88,11 @@ auto& member_of(Object& object, First first, Rest... rest) {
     return member_of(member, rest...);
 }
 
-/// The fields of a struct T, not yet bound to an object; defaults are those of T{}.
+/// The fields of a struct T, not yet bound to an object. Defaults are the values of T{}.
 template <class T>
 class FieldTable {
  public:
-  /// Adds a field. `way` is the chain of member pointers from a T to the member of type V (see member_of).
+  /// Adds a field. `way` leads from a T to the member of type V by member pointers (see member_of).
   template <class V, class... Way>
   FieldTable& add(const FieldText& text, Codec<V> codec, Way... way) {
     const auto place = [=](T & object) -> auto& { return member_of(object, way...); };

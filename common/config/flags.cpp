@@ -35,8 +35,7 @@ std::string key_lines(const FieldSet& strategy) {
   return rows.empty() ? "  none\n" : table(rows);
 }
 
-/// Stores a flag's value in a member of the command line; `way` is the chain of member pointers to it
-/// (member_of).
+/// Stores a flag's value in the command line's member to which the member pointers `way` lead (member_of).
 template <class... Way>
 Flag::Apply word(Way... way) {
   return [=](const Given& given, CommandLine& line) { member_of(line, way...) = given.value; };

@@ -7,7 +7,6 @@
 
 namespace sc {
 
-/// The common flags, followed by the program's own.
 std::vector<Flag> all_flags(const Program& program);
 
 }  // namespace sc

@@ -19,8 +19,8 @@
 namespace sc {
 namespace {
 
-// The largest file in configs/ has 1.1 kB. Paths are bounded, because messages hold the path of every key,
-// and 64 levels of long names would take memory quadratic in the file's size.
+// The largest file in configs/ has 1.1 kB. Paths are bounded because messages hold the path of every key:
+// with 64 levels of long names they would take memory quadratic in the file's size.
 constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 10U};
 constexpr std::size_t kMostPath = 200;
 
@@ -28,7 +28,7 @@ constexpr std::string_view kBlank = " \t\r\n";
 constexpr const char* kJsonRules =
     "JSON: one object, double quotes round keys and texts, a comma between entries, no comments";
 
-/// One token of the file, valid or not: quoted text, a number, a word, or a punctuation mark.
+/// One token of a JSON file, valid or not: quoted text, a number, a word, or a punctuation mark.
 struct Token {
   std::size_t begin = 0, end = 0;  // `end` is npos for text without a closing quote
   bool is_scalar = false;          // not one of {}[],:
@@ -52,10 +52,10 @@ std::vector<Token> tokens_of(std::string_view text) {
   return tokens;
 }
 
-/// "file:line:column". Columns count characters, so UTF-8 continuation bytes take none.
+/// A place as "file:line:column". Columns count characters, so UTF-8 continuation bytes take none.
 std::string place_of(std::string_view text, std::size_t offset, const std::string& name) {
   const std::string_view before = text.substr(0, offset);
-  // rfind gives npos on the first line, and npos + 1 is 0
+  // On the first line rfind gives npos, and npos + 1 is 0.
   const std::string_view line = before.substr(before.rfind('\n') + 1);
   const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   return fmt::format("{}:{}:{}", name, 1 + std::ranges::count(before, '\n'),
@@ -66,8 +66,8 @@ bool says(const std::string& message, std::string_view words) {
   return message.find(words) != std::string::npos;
 }
 
-/// A syntax error's description and fix. `in_string`: the parser stopped inside the text that `refused`
-/// begins.
+/// What a syntax error is, and its fix. With `in_string`, the parser stopped inside the text that begins at
+/// `refused`.
 std::pair<std::string, std::string> explain_syntax(std::string_view text, std::size_t refused, bool in_string,
                                                    const std::string& message) {
   const char token = refused < text.size() ? text[refused] : '\0';
@@ -86,8 +86,8 @@ std::pair<std::string, std::string> explain_syntax(std::string_view text, std::s
   return {"not JSON: " + json_words(message), kJsonRules};
 }
 
-/// Receives the parser's events and throws the first thing that a configuration cannot hold. The parser
-/// reports no places, so they come from the tokens, whose scalars are in the same order as the parser's.
+/// Receives the parser's events and throws at the first thing that a configuration cannot hold. The parser
+/// reports no places, so they come from the tokens, whose scalars have the parser's order.
 class Reader {
  public:
   Reader(std::string_view text, const std::string& name)
@@ -146,7 +146,7 @@ class Reader {
     entries_.push_back({path(), as_written(token, value), key_where_, place_of(text_, token.begin, name_)});
   }
 
-  // Keeps a number as text, so that an integer of 70 bits reaches the field unrounded and is refused there.
+  // A number stays text, so that an integer of 70 bits reaches the field unrounded and is refused there.
   [[nodiscard]] Value as_written(const Token& token, const json& value) const {
     if (value.is_string()) return {Value::Form::text, value.get<std::string>()};
     const std::string word(text_.substr(token.begin, token.end - token.begin));
@@ -155,7 +155,7 @@ class Reader {
     return {whole ? Value::Form::integer : Value::Form::real, word};
   }
 
-  // The parser stops one character past a number or a word.
+  // Reports a syntax error at the token where the parser stopped: one character past a number or word.
   [[noreturn]] void refuse_syntax(std::size_t read, const std::string& message) const {
     const auto newest = [read](const std::vector<Token>& tokens) {
       const auto after =
@@ -190,7 +190,7 @@ class Reader {
   std::map<std::string, std::string> seen_;
 };
 
-// The JSON files in the folder of `path`, with its spelling of that folder, for "did you mean".
+// The JSON files in the folder of `path`, spelled with that folder as `path` spells it, for "did you mean".
 std::vector<std::string> files_beside(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::vector<std::string> names;
@@ -218,12 +218,12 @@ std::string read_config_file(const std::string& path, const std::string& asked_b
   std::ifstream file;  // not opened unless regular: opening a pipe would wait for its writer
   if (std::filesystem::is_regular_file(path, absent)) file.open(path, std::ios::binary);
   const bool readable = file.is_open();
-  // one byte more than allowed, so that read_json() refuses a larger file
+  // Reads one byte more than allowed, so that read_json() refuses a larger file.
   std::string content(readable ? kLimits.bytes + 1 : 0, '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
   content.resize(static_cast<std::size_t>(file.gcount()));
   if (!readable || file.bad()) {
-    // --strategy zero2 finds lessons/03_zero2/config.json
+    // Somebody who types --strategy zero2 is told of lessons/03_zero2/config.json.
     const std::string ours = ours_for(path), near = nearest(path, files_beside(path));
     throw InputError(
         ExitCode::usage, asked_by, path + " cannot be read",

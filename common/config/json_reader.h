@@ -17,14 +17,14 @@ struct JsonEntry {
   std::string value_where;
 };
 
-/// The scalars of `text`, in their order. Messages call the file `name`.
+/// All scalars of `text`, in their order. Messages call the file `name`.
 ///   Errors  InputError(usage) at name:line:col for anything but one JSON object of scalars and objects, for
 ///           a key given twice (in one object, or by two spellings of one path), and for a text out of bounds
 ///           (common/input/json_text.h; 64 KiB, paths of 200 bytes).
 std::vector<JsonEntry> read_json(std::string_view text, const std::string& name);
 
-/// The whole file, or for a file that is too large just enough that read_json() refuses it.
-///   Errors  InputError(usage) at `asked_by` ("--workload x.json") if it cannot be read.
+/// Reads a configuration file; of one that is too large only so much that read_json() refuses it.
+///   Errors  InputError(usage) at `asked_by` (such as "--workload x.json") if the file cannot be read.
 std::string read_config_file(const std::string& path, const std::string& asked_by);
 
 }  // namespace sc

@@ -29,7 +29,7 @@ constexpr const char* kTensor =
 constexpr const char* kHosts = "mpirun or Slurm finds the hosts, and no address is needed: docs/cluster.md";
 constexpr const char* kDeepSpeed =
     "a strategy is a lesson; docs/coverage.md has DeepSpeed's keys, one by one";
-// Names from other programs, written with dashes whatever their own spelling is.
+// Flags and keys of other programs, all written with dashes, and what to use here instead.
 constexpr auto kNames = std::to_array<Name>({
     {"lr", "--set optim.lr=0.001"},
     {"learning-rate", "--set optim.lr=0.001"},
@@ -119,7 +119,7 @@ constexpr auto kOtherLessons = std::to_array<Name>({
      "in lesson 04 --set prefetch=0 gathers no unit ahead; lessons 01, 02, 03 and 05 have overlap=off"},
 });
 
-// Keys that Stagecraft had in older versions.
+// Keys of older versions of Stagecraft, and what to use instead.
 constexpr auto kOlder = std::to_array<Name>({
     {"data.validation_batches",
      "data.validation_rows: the old number times batch.micro, so that batch.micro no longer changes the "
@@ -127,7 +127,7 @@ constexpr auto kOlder = std::to_array<Name>({
     {"clip_norm", "leave it out: a norm that an update does not wait for is the only one that clips it"},
 });
 
-// The number that `text` is, or 0 if it is not a whole number from 1 to `most`.
+// The number that `text` spells, or 0 if that is no whole number from 1 to `most`.
 std::int64_t count_of(std::string_view text, std::int64_t most) {
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -149,7 +149,7 @@ std::map<std::string, std::string> in_todays_keys(std::map<std::string, std::str
   constexpr std::int64_t kMost = 1 << 24;  // limit for each factor, so that the product fits
   const std::int64_t b = count_of(batches->second, kMost), m = count_of(micro->second, kMost);
   if (workload.emplace("data.validation_rows", b * m > 0 ? std::to_string(b * m) : batches->second).second)
-    // with both keys present, the file is not ours and is refused later
+    // A file with the old key and the new one is not ours, and is refused later.
     workload.erase("data.validation_batches");
   return workload;
 }

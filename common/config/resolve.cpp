@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-// The fields that one file may set, and the fields that belong in the other file.
+// The fields that one file may set, and those that belong in the other: a workload's and a strategy's.
 struct Scope {
   const FieldSet& own;
   const FieldSet& other;
@@ -39,7 +39,7 @@ struct Scope {
       "--explain all lists every key; docs/config.md describes them");
 }
 
-// Translates a workload file of the time when evaluations were counted in batches, and says so in `note`.
+// Translates a workload file from the time when evaluations were counted in batches, and says so in `note`.
 std::vector<JsonEntry> with_older_keys(std::vector<JsonEntry> entries, std::string& note) {
   std::map<std::string, std::string> values;
   for (const JsonEntry& entry : entries) values.emplace(entry.path, entry.value.text);
@@ -71,7 +71,7 @@ void apply_file(const std::string& path, const std::string& asked_by, const Scop
   }
 }
 
-// Refuses two settings of one key with different values: which one was meant cannot be known.
+// Refuses two settings of one key with different values, because nobody can know which was meant.
 void refuse_contradictions(const std::vector<Setting>& settings) {
   std::map<std::string, const Setting*> first;
   for (const Setting& setting : settings) {

@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// One `--set key=value`, or a flag that stands for one (--steps 5 is steps=5). `where` is the flag as typed.
+/// One --set key=value, or a flag that stands for one: --steps 5 is steps=5. `where` is the flag as typed.
 struct Setting {
   std::string key, value, where;
 };
@@ -26,8 +26,8 @@ struct ResolvedConfig {
   std::string note = {};  // a hint for the file's owner: a key that has another name now
 };
 
-/// Merges the sources; the later one wins: defaults, workload file, strategy file, --set. `strategy` holds
-/// the lesson's own keys and writes to the options that it is bound to.
+/// Merges defaults, workload file, strategy file and --set; of two values of a key the later one wins.
+/// `strategy` holds the lesson's own keys and writes to the options that it is bound to.
 ///   Errors  InputError(usage) with the place: whatever read_json refuses; an unknown key (with the nearest
 ///           known one); a value out of range; a strategy's key in a workload file, or the reverse; two
 ///           settings of one key with different values.
@@ -36,7 +36,7 @@ ResolvedConfig resolve(const ConfigSources& sources, const FieldSet& strategy);
 /// Reads a workload file without a strategy or flags.
 Workload load_workload(const std::string& path);
 
-/// The origin of the key's value, or "the default of <key>".
+/// Where a key's value came from; "the default of <key>" if it was not set.
 std::string origin_of(const Origins& origins, const std::string& key);
 
 /// The origin to name when several keys contradict each other: a flag if there is one, otherwise a file.

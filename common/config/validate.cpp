@@ -48,8 +48,8 @@ void check_model(const ResolvedConfig& config) {
         fmt::format("--set model.vocab={}{}", tokens, m.vocab >= 257 ? " or --set data.tokenizer=byte" : ""));
 }
 
-// Refuses sizes whose byte counts would overflow 64 bits: activations, and the parameters' state. Computed in
-// floating point, which does not overflow.
+// Refuses sizes of activations or of the parameters' state whose byte counts would overflow 64 bits. Computes
+// in floating point, which does not overflow.
 void check_size(const ResolvedConfig& config) {
   const auto f = [](std::int64_t x) { return static_cast<double>(x); };
   const Workload& w = config.workload;

@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// GPT-2's shape. The defaults, for keys that a workload file leaves out, are those of
+/// GPT-2's shape. A workload file may leave keys out; their defaults are those of
 /// tests/workloads/four_blocks.json.
 struct GptConfig {
   std::int64_t layers = 4;     // transformer blocks, L
@@ -19,10 +19,10 @@ struct GptConfig {
   std::int64_t vocab = 257;    // number of different tokens; logits of padding columns are masked
   bool tied = true;            // the head uses the token embedding's matrix
 
-  /// Rows of wte and of the head: vocab rounded up to a multiple of 128.
+  /// Rows of the token embedding and of the head: the vocabulary rounded up to a multiple of 128.
   [[nodiscard]] std::int64_t vocab_padded() const { return round_up(vocab, 128); }
   [[nodiscard]] std::int64_t head_dim() const { return width / heads; }
-  /// Units of the flat-vector model: the embeddings, each block, and the final norm (with an untied head).
+  /// The number of units: the embeddings, each block, and the final norm (with an untied head).
   [[nodiscard]] std::int64_t num_units() const { return layers + 2; }
   bool operator==(const GptConfig&) const = default;
 };
@@ -57,7 +57,7 @@ struct OptimConfig {
   OnNonFinite nonfinite = OnNonFinite::stop;  // what to do if a step's loss or gradient is not finite
 };
 
-// Follow the dtype that comes before (gradients: precision.dtype; sums: the gradients' dtype), or use fp32.
+// Whether a dtype is fp32 or follows another: the gradients' the parameters', the sums' the gradients'.
 enum class DTypeRule { same, fp32 };
 
 struct PrecisionConfig {

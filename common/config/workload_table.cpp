@@ -9,7 +9,7 @@
 namespace sc {
 namespace {
 
-// Bounds of single keys; validate() checks their products.
+// The largest values of single keys; validate() bounds their products.
 constexpr std::int64_t kMaxRows = 1 << 24;
 constexpr std::int64_t kMaxTokens = 1 << 20;
 
@@ -141,7 +141,7 @@ Workload workload_of_texts(const std::map<std::string, std::string>& written, co
 void resolve_dtypes(PrecisionConfig& precision) {
   precision.grad_dtype = precision.grad_rule == DTypeRule::fp32 ? DType::f32 : precision.dtype;
   precision.reduce_dtype = precision.reduce_rule == DTypeRule::fp32 ? DType::f32 : precision.grad_dtype;
-  // Both rules give the same dtype here, so both must become one configuration with one hash.
+  // In fp32 both rules give one dtype, so both must become one configuration with one hash.
   if (precision.dtype == DType::f32) precision.grad_rule = DTypeRule::same;
   if (precision.grad_dtype == DType::f32) precision.reduce_rule = DTypeRule::same;
 }

@@ -11,18 +11,17 @@ namespace sc {
 
 FieldTable<Workload> workload_fields();
 
-/// The lines "path=value" of all fields, sorted: stored in records and covered by the hash.
+/// All fields of a workload as lines "path=value", sorted: what records store and the hash covers.
 std::string workload_text(const Workload& workload);
-/// SHA-256 of workload_text().
 std::string workload_hash(const Workload& workload);
 
-/// The workload that a record or a checkpoint stores as texts, also with older keys. Missing fields get their
-/// defaults; unknown names are ignored.
+/// Reads back the workload that a record or a checkpoint stores as texts, with older keys too. Missing fields
+/// get their defaults; unknown names are ignored.
 ///   Errors  InputError (exit 65) with `where` and the key of an impossible value.
 Workload workload_of_texts(const std::map<std::string, std::string>& written, const std::string& where);
 
-/// Derives the dtypes that follow others (`grad_dtype: same`). resolve() calls it; code that changes a dtype
-/// by hand must call it too.
+/// Derives the dtypes that follow others (`grad_dtype: same`). resolve() calls this; code that changes a
+/// dtype by hand must do so too.
 void resolve_dtypes(PrecisionConfig& precision);
 
 }  // namespace sc

@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// What a training step's loss is multiplied by besides 1 / its targets.
+/// What the loss of a training step is multiplied by, besides one over its number of targets.
 struct LossFactor {
   double factor = 1;           // NaN: every gradient shall be NaN, as --inject may ask for
   at::Tensor loss_scale = {};  // [] fp32: fp16's (loss_scale.h); undefined: there is none

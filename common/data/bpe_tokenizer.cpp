@@ -23,12 +23,12 @@ constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 constexpr unsigned kIdBits = 16;
 constexpr const char* kFetch = "git checkout -- common/data/bpe, or common/data/prepare/fetch_bpe.sh";
 
-/// GPT-2 writes bytes as printable characters: these as themselves, the others as U+0100, U+0101, ...
+/// Whether GPT-2 writes a byte as the character of that number; it writes the others as U+0100, U+0101.
 constexpr bool prints_as_itself(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/// Maps a code point of vocab.bpe to its byte, or -1. This order is also GPT-2's order of the bytes' ids.
+/// The byte that each code point of vocab.bpe stands for, or -1. Bytes have their ids in that order.
 std::vector<int> bytes_of_symbols() {
   std::vector<int> byte_of(kSymbolsEnd, -1);
   int next = kBytes;
@@ -36,7 +36,7 @@ std::vector<int> bytes_of_symbols() {
   return byte_of;
 }
 
-/// The bytes that a symbol of vocab.bpe stands for; empty if it is not a symbol.
+/// The bytes that a symbol of vocab.bpe stands for; empty if it is no symbol.
 std::string bytes_of(std::string_view symbol, const std::vector<int>& byte_of) {
   std::string bytes;
   while (!symbol.empty()) {
@@ -56,15 +56,15 @@ constexpr std::uint32_t key_of(TokenId left, TokenId right) { return std::uint32
 
 }  // namespace
 
-/// A piece while it is merged: a linked list of tokens, and the merges that neighbours offer. An offer may
-/// outlive its tokens, so it is checked when its turn comes.
+/// A piece of text while its tokens are merged: a linked list of tokens, and the merges that neighbours
+/// offer. An offer may outlive its tokens, so it is checked when its turn comes.
 struct BpeTokenizer::Scratch {
   struct Node {
     TokenId id;
     bool alive;
     std::size_t previous, next;  // kNone at the ends
   };
-  /// The merged id in the upper 16 bits (a lower id was learnt earlier), the left node in the others.
+  /// A merge: its new id in the upper 16 bits (a lower id was learnt earlier), the left node in the lower 48.
   using Offer = std::uint64_t;
   static constexpr unsigned kNodeBits = 48;
   std::vector<Node> nodes;
@@ -123,8 +123,8 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text) const {
     const std::string_view piece = text.substr(0, first_piece(text));
     text.remove_prefix(piece.size());
     key.assign(piece);
-    // A shortcut, because most pieces are one token. A test checks that merging gives the same for every
-    // token.
+    // Most pieces are one token, so the whole piece is looked up first. A test checks that merging gives the
+    // same for every token.
     if (const auto whole = id_of_.find(key); whole != id_of_.end()) {
       ids.push_back(whole->second);
     } else {

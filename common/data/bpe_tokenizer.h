@@ -3,14 +3,12 @@
 // Ids 0 .. 255 are the bytes in GPT-2's order, the merges follow in the order in which they were learnt, the
 // last id (50256) ends a text. Text is cut into pieces (bpe/split.h). Within a piece, the two neighbours
 // whose merge was learnt first become one token, the leftmost if several are equal, until no two neighbours
-// merge. The ids equal tiktoken's for every UTF-8 text (tests/data/bpe_golden_test.cpp). Text that is not
-// UTF-8 is encoded too: the pattern sees each wrong byte as a character that is neither letter, number nor
-// white space, and merges see bytes. tiktoken has no such function; its private _encode_bytes(), which it
-// calls "our best guess", splits no more from the first wrong byte on, but merges all that follows, and the
-// last piece before it, as one piece ("\xFF's" there is 187 338, here 187 6 82). A wrong byte here changes no
-// piece that it is not in or beside. decode() gives every text back byte for byte.
-// "<|endoftext|>" within a text is ordinary text, as in tiktoken's encode_ordinary().
-// Source: Sennrich et al., arXiv:1508.07909; github.com/openai/gpt-2, src/encoder.py.
+// merge. The ids equal tiktoken's for every UTF-8 text (tests/data/bpe_golden_test.cpp). decode() gives every
+// text back byte for byte. Text that is not UTF-8 is encoded too: cutting sees each wrong byte as a character
+// that is neither letter, number nor white space, and merges see bytes, so that a wrong byte changes only its
+// own piece and the pieces next to it. tiktoken's public functions refuse such text; its private
+// _encode_bytes() merges everything from the piece before the first wrong byte on as one piece ("\xFF's" is
+// 187 338 there, 187 6 82 here).
 #pragma once
 
 #include <unordered_map>
@@ -32,9 +30,8 @@ class BpeTokenizer final : public Tokenizer {
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] std::int64_t vocab() const override { return static_cast<std::int64_t>(tokens_.size()) + 1; }
   [[nodiscard]] TokenId end_of_text() const override { return static_cast<TokenId>(tokens_.size()); }
-  /// Encodes a text.
-  ///   Threads  any number at once.
-  ///   Cost     time proportional to the text, times the logarithm of its longest piece's length.
+  /// Encodes a text in time proportional to its length, times the logarithm of its longest piece's. Any
+  /// number of threads may do so at once.
   [[nodiscard]] std::vector<TokenId> encode(std::string_view text) const override;
   [[nodiscard]] std::string decode(std::span<const TokenId> ids) const override;
   /// The ids of one piece by merging alone, without encode()'s shortcut for pieces that are one token.
@@ -54,12 +51,12 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<TokenId> byte_id_;                            // [256]
 };
 
-/// The merges of GPT-2's release, in the source tree (bpe/SOURCE.md).
+/// The path of the merges of GPT-2's release in the source tree (bpe/SOURCE.md).
 Path gpt2_merges();
 inline constexpr std::string_view kGpt2MergesSha256 =
     "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5";
 
-/// GPT-2's tokenizer with 50257 ids, from a file with its merges.
+/// GPT-2's tokenizer with 50257 ids, made from a file of its merges.
 ///   Errors  InputError: exit 69 if the file is absent, 65 if its hash is not kGpt2MergesSha256.
 std::unique_ptr<BpeTokenizer> gpt2_tokenizer(const Path& merges = gpt2_merges());
 

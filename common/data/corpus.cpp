@@ -13,7 +13,7 @@ namespace {
 constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, with gzip's header and trailer
 constexpr std::size_t kChunk = std::size_t{1} << 18;
 
-/// Ends a zlib stream on every path.
+/// Frees zlib's memory on every way out.
 struct Inflater {
   z_stream stream{};
   bool open = inflateInit2(&stream, kGzipWindow) == Z_OK;

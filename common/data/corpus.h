@@ -8,7 +8,6 @@
 
 namespace sc {
 
-/// The packed corpus in the source tree.
 Path austen_archive();
 inline constexpr std::string_view kAustenSha256 =
     "f2516f2139e3cecf49657122fed58ac46313f1fdff32a26fc66789293e92d573";
@@ -17,8 +16,8 @@ inline constexpr std::string_view kAustenSha256 =
 ///   Errors  InputError (exit 65): not gzip, cut off, or damaged.
 std::string unpack_gzip(std::string_view packed, const Path& path);
 
-/// The unpacked text as a file in `cache`. It is written on first use, completely or not at all, by any
-/// number of processes at the same time, and again if the file's hash is not kAustenSha256.
+/// Unpacks the corpus to a file in `cache` and returns its path. The file is written on first use, completely
+/// or not at all, by any number of processes at the same time, and again if its hash is not kAustenSha256.
 ///   Errors  InputError: exit 65 if the archive is damaged, exit 73 if `cache` cannot be written.
 Path austen_text(FileOps& ops, const Path& cache);
 

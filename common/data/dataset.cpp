@@ -26,7 +26,7 @@ std::vector<TokenId> encode_documents(std::string_view text, const Tokenizer& to
   return tokens;
 }
 
-// Refuses a file pattern: only a shell expands patterns, and a run has one file.
+// Refuses a file pattern such as "*.txt": only a shell expands patterns, and a run has one file.
 void refuse_pattern(FileOps& ops, const Path& source) {
   if (ops.kind(source) != PathKind::absent || source.string().find_first_of("*?[") == std::string::npos)
     return;
@@ -39,7 +39,7 @@ bool is_token_file(const MappedFile& file) {
   return file.path().extension() == ".bin" || looks_like_token_file(file.text());
 }
 
-/// Opens the token file of a source, and makes it if necessary.
+/// Opens the token file of a source; makes it first if the source is text.
 TokenFile open_tokens(FileOps& ops, const std::string& named, const Workload& workload,
                       const Path& cache) try {
   const DataConfig& data = workload.data;
@@ -65,7 +65,7 @@ bool is_sound(FileOps& ops, const Path& cached, std::string_view tokenizer) {
   }
 }
 
-// Remarks about a text for the user; none for a token file.
+// Remarks for the user about a text; none for a token file.
 std::vector<std::string> notes_of(const std::string& named) {
   if (named == "austen") return {};
   const MappedFile file(named);
@@ -107,7 +107,7 @@ void check_training(const Rows& rows, const std::string& source) {
       packed ? "give a longer text or a smaller batch.sequence" : "give a text with at least one paragraph");
 }
 
-// `all_tokens`: of which the validation part is the tail, or 0 if it is a file of its own.
+// Checks that validation has enough rows: the tail of `all_tokens` tokens, or (0) a file of its own.
 void check_validation(const Rows& rows, const Workload& workload, std::int64_t all_tokens,
                       const std::string& source) {
   const DataConfig& data = workload.data;
@@ -151,7 +151,7 @@ Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, P
   const std::string_view content = without_bom(file.text());
   constexpr std::size_t kKeyDigits = 16;
   const bool stream = packing == Packing::pack;
-  // The version of encode() and paragraphs(): increase it when they make other tokens of a text.
+  // The last number is the version of encode() and paragraphs(); raise it when they make other tokens.
   Path path = cache / fmt::format("{}-{}-{}-2.bin", hex_sha256(content).substr(0, kKeyDigits),
                                   tokenizer.name(), stream ? "stream" : "documents");
   if (is_sound(ops, path, tokenizer.name())) return path;
@@ -177,7 +177,7 @@ Dataset Dataset::open(FileOps& ops, const Workload& workload, const Path& cache,
   data.notes_ = notes_of(workload.data.source);
   if (!validation.empty() && validation != workload.data.source)
     std::ranges::copy(notes_of(validation), std::back_inserter(data.notes_));
-  // Less than a hundredth unread is only the end of a long text, and no reason to warn.
+  // Up to a hundredth unread is only the end of a long text, and no reason to warn.
   const Rows& rows = data.train();
   if (rows.unread() > rows.num_tokens() / 100) data.notes_.push_back(unread_note(rows));
   if (const std::int64_t all = workload.batch.global; rows.count() < all)

@@ -14,53 +14,54 @@
 
 namespace sc {
 
-/// The documents of a plain text are its paragraphs: longest runs of lines that are not blank (blanks, tabs,
-/// carriage returns). Each comes without the newline after its last line.
+/// The paragraphs of a plain text, which are its documents: longest runs of lines that hold more than blanks,
+/// tabs and carriage returns, each run without its last newline.
 std::vector<std::string_view> paragraphs(std::string_view text);
 
-/// The token file of a text file, made on first use and again if it does not match its sidecar: <cache>/<16
-/// digits of the text's sha256>-<tokenizer>-<form>-<version>.bin. It is written completely or not at all. Any
-/// number of processes may ask at the same time; each may do the work, with equal results. Form "stream" is
-/// the whole text (pack); "documents" is every paragraph followed by end-of-text (pad_*).
+/// The path of the token file of a text, <cache>/<16 digits of the text's
+/// sha256>-<tokenizer>-<form>-<version>.bin, which is made on first use and again if it does not match its
+/// sidecar. It is written completely or not at all. Any number of processes may ask at the same time; each
+/// may do the work, with equal results. Form "stream" is the whole text (pack); "documents" is every
+/// paragraph followed by end-of-text (pad_*).
 ///   Errors  InputError: exit 65 for a text that is empty, unreadable or holds a zero byte; exit 73 if
 ///           `cache` cannot be written.
 Path tokenize_once(FileOps& ops, const Path& text, const Tokenizer& tokenizer, Packing packing,
                    const Path& cache);
 
-/// Everything but the file's content that the order of training rows depends on: two runs with equal RowOrder
-/// have the same row at each position.
+/// All that the order of training rows depends on, but for the tokens: two runs with equal RowOrder have the
+/// same row at each position.
 struct RowOrder {
   RowFormat format;
   std::int64_t tokens = 0;  // trained on: the file's first ones
   std::uint64_t seed = 0;   // of the epochs' permutations
   bool operator==(const RowOrder&) const = default;
 };
-/// `all` is the number of tokens in the file.
+/// The order of the rows of a file with `all` tokens.
 RowOrder row_order(const Workload& workload, std::int64_t all);
 
-/// The memory-mapped data of a run. Movable; rows stay valid.
+/// The memory-mapped data of a run. Movable; views of rows stay valid.
 class Dataset {
  public:
   /// Opens `workload.data.source`: "austen", a token file (recognised by its content or the suffix .bin) or a
   /// text file. The validation part is the tail of the tokens, validation_fraction of them rounded down; rows
   /// never cross the border.
+  ///   validation   a file of the same kinds, used as the validation part; then the tail is neither trained
+  ///                on nor read. Empty: the tail is used.
   ///   Errors  InputError: exit 65 with have, need and fix if a token is not below model.vocab, if there is
   ///           no training row, or if validation has fewer than validation_rows; those of tokenize_once,
   ///           TokenFile and check_sidecar(); exit 64 for a tokenizer that cannot read text.
-  ///   validation   a file of the same kinds, used as the validation part; then the tail is neither trained
-  ///                on nor read. Empty: the tail is used.
   static Dataset open(FileOps& ops, const Workload& workload, const Path& cache,
                       const std::string& validation = "");
 
   [[nodiscard]] const Rows& train() const { return train_; }
-  /// Empty if validation_fraction is 0.
+  /// The rows of the validation part; none if validation_fraction is 0.
   [[nodiscard]] const Rows& validation() const { return validation_; }
-  /// The number of tokens in the token file, whatever they are used for.
+  /// The number of tokens in the token file, those of the validation part included.
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(file_.tokens().size()); }
   [[nodiscard]] const Path& tokens_path() const { return file_.path(); }
-  /// Remarks about the texts and their rows for the user; some may be empty.
+  /// Remarks for the user about the texts and their rows; some may be empty.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
-  /// The token file of the validation text, if that is a file of its own.
+  /// The token file of the validation text, if validation is not the tail of the training data.
   [[nodiscard]] std::optional<Path> validation_path() const {
     return validation_file_ ? std::optional(validation_file_->path()) : std::nullopt;
   }
@@ -75,7 +76,7 @@ class Dataset {
   std::vector<std::string> notes_;
 };
 
-/// A whole file as rows, to be evaluated.
+/// The rows of a whole file, for an evaluation of its own.
 class TestSet {
  public:
   /// Opens `source` like Dataset::open().

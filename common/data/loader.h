@@ -13,8 +13,7 @@
 
 namespace sc {
 
-/// This rank's place among the ranks that share a step's micro-batches. All stages of one pipeline have the
-/// same `rank`.
+/// This rank's place among the ranks that share a step's micro-batches. All stages of a pipeline share it.
 struct DataShare {
   std::int64_t rank = 0, ranks = 1;
 };
@@ -29,36 +28,34 @@ struct DataShare {
 ///             either. A strategy that needs micro-batches for longer (asynchronous pipelines) copies them.
 class Loader {
  public:
-  /// `sampler` and `ledger` must outlive this object.
+  /// Loads what `sampler` chooses. `sampler` and `ledger` must outlive this object.
   Loader(const Sampler& sampler, Ledger& ledger, DataShare share);
 
-  /// This rank's micro-batches of a step, in ascending order: [rank x A, (rank + 1) x A) with A =
-  /// accumulation. Their losses are multiplied by `factor`, too.
+  /// This rank's micro-batches of a step, [rank A, (rank + 1) A) of all with A = accumulation, in ascending
+  /// order. Each batch's `scale` includes `factor`.
   std::span<const Batch> train(std::int64_t step, const LossFactor& factor = {});
-  /// Gathers a step's tokens in host memory ahead of train(step), while a GPU is busy. Nothing to do on a
-  /// CPU.
+  /// Gathers a step's tokens in host memory ahead of train(step), while a GPU is busy. Does nothing on a CPU.
   void prefetch(std::int64_t step);
-  /// This rank's share of the evaluation. All ranks get the same number of micro-batches; surplus ones have
-  /// no targets. Empty without a validation part.
+  /// This rank's share of the evaluation. All ranks get the same number of micro-batches, the last of which
+  /// may have no targets. Empty without a validation part.
   std::span<const Batch> validation();
-  /// This rank's share of part `round` (0, 1, ...) of `rows`, with as many micro-batches as there are
-  /// buffers; surplus ones have no targets. Empty on all ranks after the last part. The caller must have
+  /// This rank's share of part `round` (0, 1, ...) of `rows`. All ranks get as many micro-batches as there
+  /// are buffers, the last of which may have no targets; none after the last part. The caller must have
   /// waited for the part before.
   std::span<const Batch> rows(const Rows& rows, std::int64_t round);
 
  private:
-  /// The buffers that the host writes, [M, B, T] each.
+  /// The tensors that the host writes, [M, B, T] each.
   struct HostSide {
     at::Tensor tokens, targets;
   };
-  /// The buffers for a step; on a GPU they depend on the step's parity, on a CPU they are the batches
-  /// themselves.
+  /// Where the host puts a step's tokens: on a GPUtwo staging buffers in turn, on a CPU the batches.
   [[nodiscard]] HostSide host_side(std::int64_t step) const;
-  /// Calls `write(m, tokens, targets)` for each of the first `count` slots.
+  /// Calls `write(m, tokens, targets)` for the first `count` micro-batch slots.
   template <class Write>
   static void fill(const HostSide& host, std::int64_t count, Write write);
   void fill_train(std::int64_t step);
-  /// Copies the first `count` slots to the device, unless they are there already.
+  /// Copies the first `count` micro-batch slots to the device; on a CPU there is nothing to copy.
   void send(std::int64_t step, std::int64_t count);
 
   const Sampler& sampler_;

@@ -7,7 +7,7 @@ namespace sc {
 void plan_loader(const BatchConfig& batch, std::int64_t evaluated, std::int64_t ranks, DeviceKind device,
                  MemoryPlan& plan) {
   const auto of_rank = [&](std::int64_t all) { return micro_batch_run(all, 0, ranks).size; };
-  // The micro-batches that a rank holds at once: those of a step or of an evaluation, whichever are more.
+  // A rank holds the micro-batches of a step or of an evaluation at once, so the larger number counts.
   const std::int64_t step = of_rank(batch.global / batch.micro), evaluation = of_rank(evaluated);
   const Formula micro_batches = step >= evaluation ? Formula("M", step) : Formula("M_eval", evaluation),
                 tokens = micro_batches * Formula("B", batch.micro) * Formula("T", batch.sequence);

@@ -7,10 +7,9 @@
 
 namespace sc {
 
-/// Adds "tokens", "targets" and "scale" to the plan, 16 M B T + 4 bytes on a CPU, under their names in the
-/// ledger.
+/// Adds the Loader's "tokens", "targets" and "scale" to the plan, 16 M B T + 4 bytes on a CPU.
 ///   evaluated  micro-batches of an evaluation, summed over ranks
-///   ranks      that share a step's micro-batches
+///   ranks      how many share a step's micro-batches
 void plan_loader(const BatchConfig& batch, std::int64_t evaluated, std::int64_t ranks, DeviceKind device,
                  MemoryPlan& plan);
 

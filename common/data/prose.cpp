@@ -20,7 +20,6 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// Whether the whole line is one JSON object.
 bool is_object(std::string_view line) {
   constexpr JsonLimits kLimits{.bytes = std::size_t{16} << 20U};
   if (!line.starts_with('{') || !line.ends_with('}')) return false;
@@ -31,7 +30,7 @@ bool is_object(std::string_view line) {
   }
 }
 
-// Whether a JSON object begins here, complete or not: {"name":
+// Whether a text begins like a JSON object, complete or cut off: {"name":
 bool opens_an_object(std::string_view text) {
   if (!text.starts_with('{')) return false;
   const std::string_view rest = trimmed(text.substr(1));
@@ -41,7 +40,7 @@ bool opens_an_object(std::string_view text) {
   return end < rest.size() && trimmed(rest.substr(end + 1)).starts_with(':');
 }
 
-// Whether the whole text is one JSON array; "[Illustration]" is not.
+// Whether the whole text is one JSON array, which "[Illustration]" is not.
 bool is_array(std::string_view text) {
   if (!text.starts_with('[') || !text.ends_with(']')) return false;
   const std::string_view rest = trimmed(text.substr(1));
@@ -49,8 +48,7 @@ bool is_array(std::string_view text) {
          text.find_first_not_of("0123456789+-.,eE[] \t\r\n") == std::string_view::npos;
 }
 
-// Whether a text begins with a tag, a declaration or a comment of markup. "<unk>" and "<|endoftext|>" are
-// ordinary words.
+// Whether a text begins with a tag, a declaration or a comment of HTML or XML("<unk>" is none).
 bool is_marked_up(std::string_view begin) {
   if (!begin.starts_with('<') || begin.size() < 2) return false;
   if (begin[1] == '?' || begin[1] == '!') return true;

@@ -25,7 +25,7 @@ void Rows::find_documents() {
 
 std::int64_t Rows::targets(RowIndex row) const {
   if (format_.packing != Packing::pad_masked) return format_.sequence;
-  // A document of n tokens has n targets: its tokens except the first, and the end of text.
+  // A document of n tokens has n targets: its tokens but for the first, and the end of text.
   return std::min(documents_[static_cast<std::size_t>(row)].length, format_.sequence);
 }
 

@@ -21,7 +21,7 @@
 
 namespace sc {
 
-/// A row's number within its part (training or validation) of the data.
+/// The number of a row within its part of the data (training or validation).
 using RowIndex = std::int64_t;
 inline constexpr std::int64_t kNoTarget = -1;
 
@@ -35,17 +35,16 @@ struct RowFormat {
 class Rows {
  public:
   Rows() = default;  // has no rows
-  /// `tokens` must outlive this object.
+  /// Cuts `tokens`, which must outlive this object, into rows.
   Rows(std::span<const TokenId> tokens, const RowFormat& format);
 
   [[nodiscard]] RowIndex count() const { return count_; }
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// The number of tokens that belong to no row: the ends of documents that were cut, or with pack those
-  /// after the last row.
+  /// How many tokens are in no row: ends of cut documents, or with pack those after the last row.
   [[nodiscard]] std::int64_t unread() const { return unread_; }
   /// The number of a row's targets that are not kNoTarget; at most T.
   [[nodiscard]] std::int64_t targets(RowIndex row) const;
-  /// Writes the row to `tokens` and `targets`, [T] each.
+  /// Writes one row to `tokens` and `targets`, [T] each.
   void fill(RowIndex row, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
   [[nodiscard]] const RowFormat& format() const { return format_; }
 

@@ -87,7 +87,7 @@ double Sampler::steps_per_epoch() const {
 }
 
 RowIndex Sampler::validation_row(std::int64_t k) const {
-  // Dataset checks that there are at least validation_rows_ rows, so that no row comes twice.
+  // Dataset has checked that there are at least validation_rows_ rows, so no row comes twice.
   return k * validation_.count() / validation_rows_;
 }
 

@@ -1,5 +1,4 @@
-// Which rows a step trains on. This depends on the workload alone, so it is the same for any number of ranks.
-// No torch.
+// Which rows a step trains on: a function of the workload alone, the same on any number of ranks. No torch.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +24,12 @@ class Permutation {
   int half_bits_ = 1;
 };
 
-/// Where a run begins: step `step` takes the rows from position `row` on.
+/// The row at which a run begins: step `step` takes the rows from position `row` of the training sequence on.
 struct RowStart {
   std::int64_t step = 0, row = 0;
 };
 
-/// The rows of every training step and of the evaluation.
+/// Chooses the rows of every training step and of the evaluation.
 ///   Training    Rows form an endless sequence: all rows in the order of epoch 0, all rows in the order of
 ///               epoch 1, ... (a different permutation each). A step takes the next `global` rows;
 ///               micro-batch j takes `micro` of them, from j x micro on. So every row comes once per epoch,
@@ -40,39 +39,37 @@ struct RowStart {
 ///               They are grouped in micro-batches; the last one may have rows without targets.
 class Sampler {
  public:
-  /// `data` must outlive this object.
+  /// Chooses from `data`, which must outlive this object.
   ///   Errors  InputError (exit 64) if batch.global is not a multiple of batch.micro.
   Sampler(const Dataset& data, const Workload& workload, RowStart start = {});
 
-  /// Micro-batches of one step, summed over ranks.
+  /// The number of micro-batches of one step, summed over ranks.
   [[nodiscard]] std::int64_t micro_batches() const { return batch_.global / batch_.micro; }
-  /// The position in the sequence at which step s begins: the number of rows done before it.
+  /// The position in the training sequence at which step s begins: the number of rows trained on before it.
   [[nodiscard]] std::int64_t position(std::int64_t step) const {
     return start_.row + (step - start_.step) * batch_.global;
   }
-  /// The `micro` rows of micro-batch j of step s.
+  /// The `micro` rows of micro-batch j of a step.
   [[nodiscard]] std::vector<RowIndex> rows(std::int64_t step, std::int64_t j) const;
-  /// Writes that micro-batch to `tokens` and `targets`, [micro x T] each.
+  /// Writes micro-batch j of a step to `tokens` and `targets`, [micro x T] each.
   void fill(std::int64_t step, std::int64_t j, std::span<std::int64_t> tokens,
             std::span<std::int64_t> targets) const;
-  /// The number of targets >= 0 in the global batch, by which the step's loss is divided.
+  /// The number of targets >= 0 in a step's global batch, by which its loss is divided.
   [[nodiscard]] std::int64_t step_targets(std::int64_t step) const;
-  /// The number of steps in one pass over the training rows.
   [[nodiscard]] double steps_per_epoch() const;
 
-  /// Rows of one evaluation, summed over ranks; 0 without a validation part.
+  /// The number of rows of one evaluation, summed over ranks; 0 without a validation part.
   [[nodiscard]] std::int64_t validation_rows() const {
     return validation_.count() > 0 ? validation_rows_ : 0;
   }
-  /// The number of micro-batches of one evaluation.
   [[nodiscard]] std::int64_t validation_micro_batches() const {
     return ceil_div(validation_rows(), batch_.micro);
   }
-  /// validation_micro_batches(), also without a validation part.
+  /// What validation_micro_batches() is with a validation part, there or not; it sizes buffers.
   [[nodiscard]] std::int64_t evaluated_at_once() const { return ceil_div(validation_rows_, batch_.micro); }
   /// The row of the validation part that is row k of the evaluation, 0 <= k < validation_rows().
   [[nodiscard]] RowIndex validation_row(std::int64_t k) const;
-  /// Writes micro-batch i of the evaluation. After the last row come tokens 0 without targets, so that ranks
+  /// Writes micro-batch i of the evaluation. Past the last row come tokens 0 without targets, so that ranks
   /// with a smaller share can take part in the same operations.
   void fill_validation(std::int64_t i, std::span<std::int64_t> tokens, std::span<std::int64_t> targets) const;
 

@@ -31,7 +31,7 @@ constexpr const char* kFormatFix =
   throw InputError(ExitCode::data, path.string(), what, fix);
 }
 
-// nanoGPT writes ids without a header.
+// The fix for a file without a header: if its size allows, it may hold ids as nanoGPT writes them.
 std::string fix_for_bare_ids(const MappedFile& file) {
   if (file.size().value() == 0 || file.size().value() % std::int64_t{sizeof(TokenId)} != 0) return kFormatFix;
   return fmt::format(
@@ -80,8 +80,8 @@ std::string sidecar_text(std::span<const TokenId> tokens, std::string_view token
 }
 
 bool looks_like_token_file(std::string_view content) {
-  // llm.c's magics are dates of 2024 (model 20240326, tokens 20240520 and 20240801). Their fourth byte is
-  // 0x01, which no text contains.
+  // llm.c's magic numbers are dates of 2024 (model 20240326, tokens 20240520 and 20240801). Their fourth byte
+  // is 0x01, which no text contains.
   constexpr std::int32_t kFirst = 20240101, kLast = 20241231;
   std::int32_t magic = 0;
   if (content.size() < sizeof(magic)) return false;
@@ -105,7 +105,7 @@ TokenFile::TokenFile(const Path& path) : file_(path) {
     refuse_tokens(path, fmt::format("the header counts {} tokens, {} bytes in all, but the file has {}",
                                     count, wanted, file_.size().value()));
   }
-  // The mapping starts at a page and the header has 1024 bytes, so the tokens are aligned.
+  // The mapping begins at a page and the header has 1024 bytes, so the tokens are aligned.
   tokens_ = {reinterpret_cast<const TokenId*>(file_.bytes().data() + kTokenFileHeaderBytes),
              static_cast<std::size_t>(count)};
 }

@@ -23,13 +23,13 @@ inline constexpr std::int64_t kTokenFileHeaderBytes = 1024;
 void write_token_file(FileOps& ops, const Path& path, std::span<const TokenId> tokens);
 
 Path sidecar_of(const Path& tokens);
-/// The keys of every sidecar: {"tokens": count, "tokens_xxh3": "16 digits", "tokenizer": "name"}.
+/// The JSON of a token file's sidecar: {"tokens": count, "tokens_xxh3": "16 digits", "tokenizer": "name"}.
 std::string sidecar_text(std::span<const TokenId> tokens, std::string_view tokenizer);
 
 /// Whether a file starts like one of llm.c's binary files, of any kind or version.
 bool looks_like_token_file(std::string_view content);
 
-/// A memory-mapped token file. Opening reads the header; the tokens are read when they are used.
+/// A memory-mapped token file. Opening reads the header; tokens are read from disk when they are used.
 class TokenFile {
  public:
   /// Opens a token file.
@@ -40,7 +40,7 @@ class TokenFile {
   /// Reads and checks every token.
   ///   Errors  InputError (exit 65) with the first position and value that is not below `vocab`.
   void check_tokens(std::int64_t vocab) const;
-  /// Compares the file with its sidecar, if there is one.
+  /// Compares the token file with its sidecar, if there is one.
   ///   Errors  InputError (exit 65): other tokens, or another tokenizer.
   void check_sidecar(FileOps& ops, std::string_view tokenizer) const;
 

@@ -10,25 +10,25 @@
 
 namespace sc {
 
-/// An id as token files hold it: vocabularies have at most 65,536 entries.
+/// The id of a token as token files hold it: vocabularies have at most 65,536 entries.
 using TokenId = std::uint16_t;
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// Part of the cache's file names: equal names mean equal ids for every text.
+  /// The tokenizer's name, part of the cache's file names: equal names mean equal ids for every text.
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Ids are 0 .. vocab() - 1.
+  /// The number of different ids, which are 0 .. vocab() - 1.
   [[nodiscard]] virtual std::int64_t vocab() const = 0;
   [[nodiscard]] virtual TokenId end_of_text() const = 0;
-  /// Never yields end_of_text(): the caller knows where documents end.
+  /// The ids of a text, without end_of_text(): the caller knows where documents end.
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text) const = 0;
-  /// The text of `ids`; end_of_text() yields nothing.
+  /// The text of `ids`, in which end_of_text() yields nothing.
   ///   Errors  std::out_of_range if an id is not below vocab().
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> ids) const = 0;
 };
 
-/// Ids 0..255 are the bytes of the text, 256 is the end of a text. Any file can be encoded.
+/// Ids 0 .. 255 are the bytes of the text, 256 is the end of a text. Any file can be encoded.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr TokenId kEndOfText = 256;
@@ -39,12 +39,11 @@ class ByteTokenizer final : public Tokenizer {
   [[nodiscard]] std::string decode(std::span<const TokenId> ids) const override;
 };
 
-/// The tokenizer that `data.tokenizer` names.
-///   Errors  InputError (exit 64) if this program does not have the tokenizer; token files made with it can
-///           still be read.
+/// Makes the tokenizer that `data.tokenizer` names.
+///   Errors  InputError (exit 64)if this program lacks the tokenizer; token files made with it are readable.
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name);
 
-/// The end-of-text id of the tokenizer with that name: 256 (byte), 50256 (gpt2).
+/// The end-of-text id of a tokenizer by its name: 256 (byte), 50256 (gpt2).
 TokenId end_of_text_of(std::string_view tokenizer);
 
 }  // namespace sc

@@ -38,8 +38,8 @@ DeviceMemory device_memory() {
   return {Bytes(static_cast<std::int64_t>(free)), Bytes(static_cast<std::int64_t>(total))};
 }
 
-// Checks the current device, because a list of architectures says what is wrong more clearly than CUDA's
-// errors.
+// Checks that the kernels were compiled for this GPU: the list of architectures says what is wrong more
+// clearly than CUDA's errors.
 void refuse_without_kernels(int index) {
   cudaDeviceProp properties{};
   SC_CHECK(cudaGetDeviceProperties(&properties, index));
@@ -122,7 +122,7 @@ class CudaGpu final : public Gpu {
   }
   const std::vector<AllocatorCheck::Part>& beside_allocator() const override { return beside_; }
 
-  // Thread-local capture, because the watchdog and NCCL's threads may query events at the same time.
+  // Captures in thread-local mode, because the watchdog and NCCL's threads may query events meanwhile.
   void capture(const std::function<void()>& step) override {
     graph_ = std::make_unique<at::cuda::CUDAGraph>();
     graph_->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);

@@ -24,7 +24,7 @@ struct GpuFacts {
   std::string cudnn, cublas;  // library versions
 };
 
-/// While it exists, the calling thread computes on this GPU, on a stream of its own.
+/// While it exists, the calling thread computes on one GPU, on a stream of its own.
 ///   Allocator  expandable segments (unless the user has set PYTORCH_CUDA_ALLOC_CONF): blocks are cut to 512
 ///              bytes, so that nothing is allocated beyond what was asked for.
 ///   Errors     DeviceError
@@ -38,40 +38,34 @@ class Gpu {
   [[nodiscard]] virtual at::Device device() const = 0;
   [[nodiscard]] virtual GpuFacts facts() const = 0;
 
-  /// The highest number of bytes handed out by LibTorch's allocator since reset_peak().
+  /// The most bytes that LibTorch's allocator has handed out at once since reset_peak().
   [[nodiscard]] virtual Bytes peak() const = 0;
   virtual void reset_peak() = 0;
-  /// The number of allocations by LibTorch's allocator since the process began.
   [[nodiscard]] virtual std::int64_t allocations() const = 0;
-  /// The parts of the allocator's bytes that are constants of the run: cuBLAS's workspaces, as large as
-  /// LibTorch is set to make them, each with its name.
+  /// The allocator's constant bytes by name: cuBLAS's workspaces, sized by LibTorch's settings.
   [[nodiscard]] virtual std::vector<AllocatorCheck::Part> constants() const = 0;
-  /// The part of the allocator's bytes that is scratch of our kernels (memory/stream_scratch.h), as it is
-  /// now.
+  /// The allocator's bytes that are now scratch of our kernels (memory/stream_scratch.h).
   [[nodiscard]] virtual Bytes scratch() const = 0;
   [[nodiscard]] virtual Bytes free() const = 0;
-  /// Records, under `name`, how much more of the device is in use than at the last call, beyond LibTorch's
-  /// allocator and `known` bytes (windows). This includes what other processes took or gave back in the
-  /// meantime. The first call records everything.
+  /// Records under `name` by how much device memory outside LibTorch's allocator and `known` bytes (windows)
+  /// has grown since the last call; the first call records all of it. Other processes' count too.
   virtual void note_beside_allocator(const std::string& name, Bytes known = Bytes(0)) = 0;
   [[nodiscard]] virtual const std::vector<AllocatorCheck::Part>& beside_allocator() const = 0;
 
-  /// Captures the work that `step` enqueues on the current stream instead of running it. Call it once.
+  /// Captures the work that `step` enqueues on the current stream, which then does not run. Call it once.
   virtual void capture(const std::function<void()>& step) = 0;
   [[nodiscard]] virtual bool captured() const = 0;
-  /// Nodes of the captured graph; empty if there is none.
+  /// The number of nodes of the captured graph by kind; nullopt if there is no graph.
   [[nodiscard]] virtual std::optional<GraphNodes> graph_nodes() const = 0;
   /// Destroys the graph. Communicators whose operations it holds must be destroyed after it.
   virtual void drop_graph() noexcept = 0;
-  /// Enqueues the captured work again.
   virtual void replay() = 0;
 };
 
-/// Takes the GPU with that number.
+/// Makes GPU number `index` this thread's.
 ///   Errors  InputError 69 without GPU code, or for a GPU that this build has no kernels for; DeviceError.
 std::unique_ptr<Gpu> take_gpu(int index);
 
-/// Whether this build has GPU code and this machine a usable GPU.
 bool gpu_available();
 
 }  // namespace sc

@@ -56,8 +56,7 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& le
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
-  // There is no formula for the workspace of cuDNN's deterministic backward, nor for GPUs on which it was
-  // never measured.
+  // cuDNN's deterministic backward has no formula for its workspace; nor was any GPU but Hopper measured.
   const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
   const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();
   check.parts.insert(check.parts.begin(),

@@ -28,7 +28,7 @@ std::string pci_bus_id() {
   return id.data();
 }
 
-// Milliseconds per call, measured over a row of calls that takes some 20 ms.
+// The milliseconds of one call, from a row of calls that takes some 20 ms.
 double milliseconds_alone(const std::function<void()>& call) {
   const auto time = [&](int calls) {
     at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
@@ -45,7 +45,7 @@ double milliseconds_alone(const std::function<void()>& call) {
   return time(static_cast<int>(std::ceil(kMilliseconds / about)));
 }
 
-// Empty if the GPU has no memory left for the operands.
+// The milliseconds of one matrix product alone; nullopt if the GPU has no memory left for its operands.
 std::optional<double> milliseconds_of(const ProductShape& p, at::ScalarType dtype) {
   try {
     const auto options = at::TensorOptions().device(at::kCUDA).dtype(dtype);
@@ -57,7 +57,7 @@ std::optional<double> milliseconds_of(const ProductShape& p, at::ScalarType dtyp
   }
 }
 
-// Bytes per second, reads and writes added.
+// The bytes per second of a copy within the GPU, reads and writes added; nullopt if it has no memory left.
 std::optional<double> rate_of_a_copy() {
   constexpr std::int64_t kBytes = std::int64_t{512} << 20;  // many times the cache
   try {
@@ -147,7 +147,7 @@ class EventProfile final : public GpuProfile {
     return static_cast<double>(events_[from].elapsed_time(events_[to]));
   }
 
-  // Measures each shape once. A row's bound is known if all of its shapes could be measured.
+  // Measures each shape of product once. A row's bound is known if all of its shapes could be measured.
   void measure_products(at::ScalarType dtype, Profile& profile) {
     std::map<ProductShape, std::optional<double>> alone;
     for (const auto& [op, shapes] : products_) {

@@ -14,17 +14,16 @@ namespace sc {
 ///   Cost  two events per operation; the times of neighbours overlap by one launch at most.
 class GpuProfile : public OpProfiler {
  public:
-  /// Operations between the two calls are timed, and so is the step, from one call to the other on the
-  /// current stream. Outside, begin() and end() do nothing. end_step() waits for the GPU.
+  /// Between begin_step() and end_step(), which waits for the GPU, operations are timed, and so is the step
+  /// on the current stream. Outside, begin() and end() do nothing.
   virtual void begin_step() = 0;
   virtual void end_step() = 0;
-  /// The profile, to which the caller adds communication. Bounds are measured during this call, on this GPU,
-  /// which nothing else should use: products in `dtype` on random numbers, some 20 ms for each shape. A bound
-  /// stays unknown if there is no memory for its operands.
+  /// The profile, to which the caller adds communication. This call measures bounds on this GPU, which
+  /// nothing else should use: products in `dtype` on random numbers, some 20 ms for each shape. A bound stays
+  /// unknown if there is no memory for its operands.
   [[nodiscard]] virtual Profile finish(c10::ScalarType dtype) = 0;
 };
 
-/// Profiles the current GPU.
 std::unique_ptr<GpuProfile> profile_gpu();
 
 }  // namespace sc

@@ -24,7 +24,7 @@ bool is_measured(CommKind kind) { return kind == CommKind::all_reduce || kind ==
 
 constexpr std::int64_t kAlignment = 512;  // in bytes
 
-/// The bytes needed by the largest operation of `plan`: its whole tensor, followed by this rank's part.
+/// The bytes that the largest operation of `plan` needs: its whole tensor, followed by this rank's part.
 std::int64_t room_of(const CommPlan& plan, std::int64_t world) {
   std::int64_t most = 0;
   for (const auto& [op, count] : plan.count) {
@@ -34,7 +34,7 @@ std::int64_t room_of(const CommPlan& plan, std::int64_t world) {
   return most;
 }
 
-/// Memory for the measurement on every rank, or on none if one rank has too little left.
+/// Memory of `bytes` on every rank, or on none if one rank has too little left.
 at::Tensor room_on_all(Communicator& comm, std::int64_t bytes) {
   const auto options = at::TensorOptions().device(at::kCUDA);
   at::Tensor room;
@@ -67,8 +67,7 @@ std::string word_of(const Operation& op) {
   return fmt::format("{}:{}:{} ", static_cast<int>(op.kind), static_cast<int>(op.dtype), op.elements.value());
 }
 
-// The operations of this rank's plan that every rank plans and takes part in; for any other the ranks would
-// wait for ever.
+// The operations that this rank plans and all others too; any other would wait for ever.
 CommPlan shared_by_all(Communicator& comm, const CommPlan& plan) {
   std::string mine;
   for (const auto& [op, count] : plan.count)

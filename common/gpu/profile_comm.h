@@ -11,19 +11,18 @@
 
 namespace sc {
 
-/// Times by kind of operation, of training steps from `first_step` on. Operations whose begin or end is
-/// unknown are left out.
+/// The times of training steps from `first_step` on, by kind of operation. Operations whose begin or end was
+/// not measured are left out.
 std::vector<ProfileCommRow> communication_rows(std::span<const OpSpan> operations, std::int64_t first_step);
 
-/// Fills in `alone` for all-reduces and reduce-scatters: each operation of `plan`, the plan of one step, is
+/// Sets `alone` of all-reduces and reduce-scatters: each operation of `plan`, the plan of one step, is
 /// repeated on zeros with nothing else running, unless a rank has no memory left for it. All-gathers are left
 /// out, because a lesson's lie between windows (Communicator::window), and others would be different
 /// operations. Collective; on the current GPU.
 void measure_alone(Communicator& comm, const CommPlan& plan, Profile& profile);
 
-/// Fills in everything about communication: waits of the profiled steps (`steps` after the warm-up), and the
-/// rows above with the times alone. Does nothing in a world of one. Collective; call it when nothing else
-/// runs any more.
+/// Adds to the profile all that concerns communication: waits of `steps`, the profiled ones,
+/// communication_rows() and measure_alone(). Nothing in a world of one. Collective; no other work may run.
 void add_communication(std::span<const StepRecord> steps, const CommPlan& plan, RecordingCommunicator& comm,
                        Profile& profile);
 

@@ -47,7 +47,7 @@ std::vector<JsonNode> JsonNode::elements() const {
 }
 
 std::int64_t JsonNode::integer(std::int64_t least, std::int64_t most) const {
-  // A number that does not fit into 64 bits becomes `least - 1`, which is refused below.
+  // A number beyond 64 bits becomes `least - 1`, which is refused for being too small.
   const std::int64_t found = value_->is_number_integer() ? value_->get<std::int64_t>() : least - 1;
   if (found < least || found > most)
     must_be("a whole number from " + std::to_string(least) + " to " + std::to_string(most));

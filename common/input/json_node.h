@@ -18,16 +18,14 @@
 namespace sc {
 
 /// One JSON value with its path for messages. The parsed text must outlive it.
-///   Errors  what `refuse` throws, called for example with: "ranks[1].cores" must be a whole number, not
-///           "two"
+///   Errors  what `refuse` throws for, e.g., "ranks[1].cores" must be a whole number, not "two"
 class JsonNode {
  public:
-  /// Throws the reader's own error for a bad file: the file's name, `what`, and the fix.
+  /// A function that throws the reader's own error for a bad file: the file's name, `what`, and the fix.
   using Refuse = std::function<void(const std::string& what)>;
   /// The largest count accepted anywhere: sums of a few such numbers still fit into 64 bits.
   static constexpr std::int64_t kMost = std::int64_t{1} << 60;
 
-  /// `name` is the value's path in messages, "" for the whole file.
   JsonNode(const nlohmann::json& value, const Refuse& refuse, std::string name = "")
       : value_(&value), refuse_(&refuse), name_(std::move(name)) {}
 
@@ -43,7 +41,7 @@ class JsonNode {
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::map<std::string, std::string> texts() const;
-  /// Refuses an object that has other keys than these.
+  /// Refuses an object that has other keys than `known`.
   void only(std::initializer_list<std::string_view> known) const;
 
   [[nodiscard]] const nlohmann::json& value() const { return *value_; }
@@ -58,8 +56,8 @@ class JsonNode {
   std::string name_;
 };
 
-/// Parses `text` and returns of(its value).
-///   line    the line of the file that `text` is, or 0 if `text` is the whole file
+/// Parses `text` and returns what `of` makes of it.
+///   line    the number of the line in `file` that `text` is; 0 if `text` is the whole file
 ///   Errors  Error(code, file and place, what is wrong, fix): not JSON, out of bounds, or refused by `of`
 template <class Error, class Code, class Of>
 // NOLINTNEXTLINE(readability-function-size): each is another word of the message

@@ -12,8 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The error for a number too large for a double. The parser's message quotes its digits, whose length tells
-/// where the number ends.
+/// The error for a number too large for a double. It ends where the digits in the parser's message do.
 JsonError too_large_number(std::string_view text, std::size_t taken, const std::string& words) {
   const std::size_t begin = words.find('\''), end = words.rfind('\'');
   const std::string digits = begin < end ? words.substr(begin + 1, end - begin - 1) : "";

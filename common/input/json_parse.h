@@ -1,5 +1,4 @@
-// Parses untrusted JSON. nlohmann-json takes seconds to compile, so only .cpp files that read JSON include
-// this header.
+// Parses untrusted JSON. Only .cpp files include this: nlohmann-json takes seconds to compile.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +14,7 @@ namespace sc {
 ///           number too large for a double.
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
-/// The parser's error message without its prefix, its position and the file's bytes.
+/// The parser's error message without its prefix, its position and quotations from the file.
 std::string json_words(std::string message);
 
 }  // namespace sc

@@ -6,8 +6,8 @@ namespace sc {
 namespace {
 
 constexpr std::size_t kMostKey = 1000;  // in bytes; the longest key of this project has 80
-// Bytes that nlohmann-json allocates, rounded up, for: an element of a growing list; an empty list or object;
-// a key's tree node; a string besides its characters.
+// Bytes that nlohmann-json allocates, rounded up: for an element of a growing list; an empty list or object;
+// a key's tree node; a string without its characters.
 constexpr std::size_t kValue = 32, kContainer = 64, kKey = 96, kString = 48;
 
 }  // namespace
@@ -20,7 +20,6 @@ JsonError::JsonError(std::string_view text, std::size_t byte, const std::string&
   column_ = byte_ - (last == std::string_view::npos ? 0 : last + 1) + 1;
 }
 
-// Scans the tokens, as far as the bounds need it.
 void require_bounded(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) throw JsonError(text, 0, too_large(limits.bytes));
   std::size_t at = 0, memory = 0;

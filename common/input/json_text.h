@@ -8,17 +8,16 @@
 
 namespace sc {
 
-/// The largest depth of nested objects and lists. The deepest file of this project has 7.
+/// The deepest allowed nesting of objects and lists. The deepest file of this project has 7.
 inline constexpr int kMostJsonDepth = 64;
 
-/// The bounds for one kind of file, derived from its largest useful instance.
+/// The bounds for one kind of file, chosen by its largest useful instance.
 struct JsonLimits {
   std::size_t bytes;                           // size of the text
   std::size_t memory = std::size_t{32} << 20;  // its values in memory, estimated from above
 };
 
-/// What is wrong with a text, in words for a message, and where: as offset, and as line and column (1-based,
-/// in bytes).
+/// What is wrong with a text, in words, and where: offset, and line and column (1-based, in bytes).
 class JsonError : public std::runtime_error {
  public:
   JsonError(std::string_view text, std::size_t byte, const std::string& what);

@@ -5,7 +5,7 @@
 namespace sc {
 namespace {
 
-/// Control characters, and marks that break a line or turn the direction of writing.
+/// Whether a character controls a terminal, breaks a line or turns the direction of writing.
 constexpr bool steers(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
@@ -32,7 +32,7 @@ std::string escaped(std::string_view text, std::string_view allowed) {
   return out;
 }
 
-/// The first `most` bytes, or up to 3 less so that no UTF-8 character is cut.
+/// The first `most` bytes of a text, or up to 3 fewer so that no UTF-8 character is cut.
 std::string_view begin_of(std::string_view text, std::size_t most) {
   std::size_t end = most;
   while (end > 0 && end + 3 > most && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;

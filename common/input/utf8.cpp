@@ -8,8 +8,8 @@ namespace {
 constexpr unsigned kAsciiEnd = 0x80, kTailBits = 6, kTailMask = 0x3F;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // the replacement character, U+FFFD
 
-/// What a lead byte demands: the character's length in bytes (0: no character begins so), and the range of
-/// its second byte.
+/// What a UTF-8 lead byte demands: the character's length in bytes (0: no character begins so), and the range
+/// of its second byte.
 struct Lead {
   std::uint8_t length, second_min, second_max;
 };

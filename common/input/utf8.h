@@ -10,9 +10,9 @@ namespace sc {
 /// The first character of a text that is not empty.
 ///   complete    `code`, and the `length` of its bytes.
 ///   incomplete  all of the text (`length` bytes, at most 3) is the beginning of a character.
-///   wrong       no character; `length` bytes (at least 1) are the longest beginning of one.
-/// Overlong forms, surrogates and code points past U+10FFFF are wrong.
-/// Source: Unicode 16.0, table 3-7.
+///   wrong       no character; `length` bytes (at least 1) are the longest beginning of one. Overlong forms,
+///               surrogates and code points past U+10FFFF are wrong.
+///   Source      Unicode 16.0, table 3-7.
 struct Utf8Char {
   enum class State : std::uint8_t { complete, incomplete, wrong };
   State state;
@@ -22,13 +22,11 @@ struct Utf8Char {
 Utf8Char first_utf8(std::string_view text);
 
 /// Joins bytes that arrive in parts, such as tokens, into UTF-8 for a terminal. An incomplete character waits
-/// for its remaining bytes. Each longest beginning of a character that is never completed becomes one U+FFFD
-/// (Unicode 16.0, section 3.9).
+/// for its other bytes; if they never come, its longest beginning becomes one U+FFFD (Unicode 16.0, section
+/// 3.9).
 class Utf8Stream {
  public:
-  /// Returns the characters that are complete now, as UTF-8.
   [[nodiscard]] std::string push(std::string_view bytes);
-  /// Ends the stream: an incomplete character becomes U+FFFD.
   [[nodiscard]] std::string finish();
 
  private:

@@ -12,8 +12,7 @@
 namespace sc {
 namespace {
 
-// One per process and never destroyed: c10 keeps a pointer to it, and tensors freed at exit still call
-// `forget`.
+// One per process, never destroyed: c10 keeps a pointer to it, and tensors freed at exit still call `forget`.
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
@@ -21,8 +20,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr block = inner_->allocate(bytes);
     if (block.get() == nullptr || !counting_) return block;
-    // The default allocator's context is the data pointer itself and its deleter is one function, so our
-    // deleter can replace it.
+    // Our deleter can replace the default allocator's, always one function with the data as context.
     if (!block.compare_exchange_deleter(inner_->raw_deleter(), &CountingAllocator::forget)) {
       throw std::logic_error("AllocatorWitness: LibTorch's CPU allocator hands out an unknown deleter");
     }

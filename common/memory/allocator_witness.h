@@ -5,10 +5,10 @@
 
 namespace sc {
 
-/// Wraps LibTorch's CPU allocator from construction to destruction. The allocator belongs to the process (all
-/// threads), so a run on the CPU has one rank per process.
-///   Bytes of tensors alive before construction are not counted; those tensors may be freed at any time.
-///   A second witness at the same time is an error (std::logic_error).
+/// Counts the bytes from LibTorch's CPU allocator from construction to destruction. The allocator belongs to
+/// the process (all threads), so a run on the CPU has one rank per process. Tensors alive before construction
+/// are not counted and may be freed at any time.
+///   Errors  std::logic_error for a second witness at the same time
 class AllocatorWitness {
  public:
   AllocatorWitness();
@@ -17,7 +17,6 @@ class AllocatorWitness {
   AllocatorWitness& operator=(const AllocatorWitness&) = delete;
 
   [[nodiscard]] Bytes live() const;
-  /// The highest live() since construction or reset_peak().
   [[nodiscard]] Bytes peak() const;
   void reset_peak();
   [[nodiscard]] std::int64_t allocations() const;  // since construction

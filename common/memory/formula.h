@@ -1,5 +1,4 @@
-// The size of a buffer as a number and as the text a reader sees, and the meaning of the symbols in it. No
-// torch.
+// The size of a buffer as a number and as the text that a reader sees, and its symbols' legend. No torch.
 #pragma once
 
 #include <array>
@@ -19,7 +18,7 @@ struct FormulaSymbol {
 };
 
 inline constexpr std::array kFormulaSymbols = {
-    // Counts of elements. `unit` and `whole` refer to the unit in the buffer's name.
+    // Counts of elements. In a formula, `unit` and `whole` belong to the unit in the buffer's name.
     FormulaSymbol{"P", "of all units, padded for the ranks that share them; of tensor ranks this one's"},
     FormulaSymbol{"W", "of P, those that persist_below keeps whole on every rank"},
     FormulaSymbol{"unit", "of the unit, padded as in P; of blocks, the largest one's"},
@@ -29,7 +28,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"stage", "of all units of this stage, with its copy of the tied matrix"},
     FormulaSymbol{"bucket", "of the largest message of gradients"},
     FormulaSymbol{"piece", "of the largest piece of states that is updated at a time"},
-    // Symbols of the model and the batch.
+    // Sizes of the model and of a micro-batch.
     FormulaSymbol{"L", "blocks of the model"},
     FormulaSymbol{"d", "width"},
     FormulaSymbol{"H", "heads of attention"},
@@ -39,7 +38,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"M", "micro-batches of a rank in a step"},
     FormulaSymbol{"M_eval", "micro-batches of a rank in an evaluation, where those are more"},
     FormulaSymbol{"c", "context ranks, which share the tokens of a row"},
-    // Symbols of one tensor rank.
+    // Sizes of what one tensor rank holds.
     FormulaSymbol{"t", "tensor ranks"},
     FormulaSymbol{"n", "tokens of a micro-batch that are its own: B T/t, or with tokens=whole B T"},
     FormulaSymbol{"a", "elements of its heads of attention, a token"},
@@ -48,7 +47,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"chunk", "rows of logits at a time"},
     FormulaSymbol{"part", "what forward keeps of its part of a block for backward"},
     FormulaSymbol{"parts", "what as many tensor ranks together compute with, on one"},
-    // Numbers of ranks, and how far ranks are behind each other.
+    // Numbers of ranks, and how far apart ranks are in their work.
     FormulaSymbol{"N", "ranks; of a pipeline S R"},
     FormulaSymbol{"S", "stages of a pipeline"},
     FormulaSymbol{"R", "replicas of a stage, or of k ranks"},
@@ -63,7 +62,7 @@ inline constexpr std::array kFormulaSymbols = {
     FormulaSymbol{"head", "what the head is computed with: its input, its statistics, logits"},
     FormulaSymbol{"waiting", "what the weights' half of a block's backward waits with"},
     FormulaSymbol{"rounding", "up to whole blocks of 4096 bytes: of a piece, on the disk of all of them"},
-    // Symbols of a checkpoint that is written while training goes on.
+    // Sizes of a checkpoint's copy in memory, which is written while training goes on.
     FormulaSymbol{"copied",
                   "elements of each state that this rank writes: its own, or its part of equal ones"},
     FormulaSymbol{"pending", "bytes that a step has left for the next one"},
@@ -86,7 +85,7 @@ struct SymbolName {
 /// reads "4 (P - 2)/N". A product has no sign, except between two numbers: "2 x 4 B T d".
 class Formula {
  public:
-  /// The factor one: multiplying by it leaves the text unchanged.
+  /// The factor one, which multiplication leaves out of the text.
   Formula() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): allows 4 * Formula("P", n)
   Formula(std::int64_t number) : value_(number), text_(std::to_string(number)) {}
@@ -110,7 +109,7 @@ class Formula {
     const bool numbers = is_digit(left.back()) && is_digit(right.front());
     return {a.value_ * b.value_, left + (numbers ? " x " : " ") + right, Binds::product};
   }
-  /// Exact division.
+  /// Divides exactly.
   ///   Errors  std::logic_error if there is a remainder.
   friend Formula operator/(const Formula& a, const Formula& b) {
     Formula quotient(a.value_ / b.value_, a.within(Binds::product) + "/" + b.within(Binds::whole),
@@ -118,11 +117,11 @@ class Formula {
     if (a.value_ % b.value_ != 0) throw std::logic_error(quotient.text_ + " leaves a remainder");
     return quotient;
   }
-  /// A product that shows its sign: "buffers x piece".
+  /// A product whose text shows its sign: "buffers x piece".
   friend Formula times(const Formula& a, const Formula& b) {
     return {a.value_ * b.value_, a.within(Binds::product) + " x " + b.within(Binds::product), Binds::product};
   }
-  /// `n` times what the reader sees as one thing: "2 (4 B T d)". For n = 1 it is `each` itself.
+  /// `n` times something that reads as one thing: "2 (4 B T d)"; `each` itself for n = 1.
   friend Formula copies(std::int64_t n, const Formula& each) {
     if (n == 1) return each;
     return {n * each.value_, std::to_string(n) + " (" + each.text_ + ")", Binds::product};

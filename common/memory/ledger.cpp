@@ -38,7 +38,7 @@ DType from_aten(at::ScalarType type) {
                    "use f64, f32, bf16, f16, i64, i32 or u8");
 }
 
-// Shared with the tensors' deleters, which give bytes back here, so that it lives as long as any tensor does.
+// The state outlives the ledger while tensors do, because their deleters give bytes back here.
 struct Ledger::State {
   State(at::Device device_in, const Caps& caps_in) : device(device_in), caps(caps_in) {}
 
@@ -104,7 +104,7 @@ Ledger::~Ledger() = default;
 std::shared_ptr<void> Ledger::reserve(Purpose purpose, const std::string& name, Bytes bytes, Place place) {
   const BufferName buffer{purpose, place, name};
   state_->take(buffer, bytes);
-  // A pointer that is not null, so that the deleter is called; nobody dereferences it.
+  // The pointer only has to be non-null, so that its deleter is called; nobody dereferences it.
   return {state_.get(), [state = state_, buffer, bytes](void*) { state->give_back(buffer, bytes); }};
 }
 

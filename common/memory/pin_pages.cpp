@@ -14,7 +14,7 @@ void pin_pages(void* memory, std::size_t bytes) {
                     ::cudaGetErrorString(error));
 }
 
-// The error is ignored: at the end of a process the driver may be gone already, and nothing is left to undo.
+// An error is ignored: when the process ends the driver may be gone already, and nothing is left to undo.
 void unpin_pages(void* memory) noexcept { (void)::cudaHostUnregister(memory); }
 
 }  // namespace sc

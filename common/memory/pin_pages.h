@@ -1,12 +1,11 @@
-// Pins host memory, so that a GPU copies to and from it by itself. A build without GPU code has no such
-// memory.
+// Pins host memory, so that a GPU copies to and from it by itself. Absent from a build without GPU code.
 #pragma once
 
 #include <cstddef>
 
 namespace sc {
 
-/// Pins pages with the driver.
+/// Pins pages until unpin_pages().
 ///   Errors  DeviceError with CUDA's reason.
 void pin_pages(void* memory, std::size_t bytes);
 void unpin_pages(void* memory) noexcept;

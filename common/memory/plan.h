@@ -1,5 +1,4 @@
-// Memory predicted from formulas before anything is allocated. No torch, so that the cpu preset plans GPU
-// runs.
+// Memory predicted by formulas before anything is allocated. No torch, so that any build plans GPU runs.
 #pragma once
 
 #include <map>
@@ -16,7 +15,8 @@
 namespace sc {
 
 enum class DeviceKind { cpu, cuda };
-/// `deterministic` is `fused` with a fixed order of sums in attention's backward too.
+/// The arithmetic of a run; `deterministic` is `fused` with a fixed order of sums in attention's backward
+/// too.
 enum class OpsBackend { aten, fused, deterministic };
 enum class CommBackend { local, mpi, nccl, staged };
 constexpr std::string_view name_of(CommBackend backend) {
@@ -24,8 +24,7 @@ constexpr std::string_view name_of(CommBackend backend) {
   return kNames[static_cast<int>(backend)];
 }
 
-/// Everything a plan depends on. `rank` matters where ranks differ (pipeline stages, tensor ranks); the ranks
-/// along the data axis have equal plans.
+/// Everything a plan depends on. Plans differ between ranks only along the axes of stages and tensor ranks.
 struct RunShape {
   Workload workload;
   Mesh mesh;
@@ -38,11 +37,11 @@ struct RunShape {
   /// Positions at which rows begin, each of as many rows, in this order.
   std::vector<std::int64_t> starts = {0};
 
-  /// This rank's coordinate on the axis.
+  /// This rank's coordinate on an axis.
   [[nodiscard]] std::int64_t at(Axis axis) const { return mesh.at(axis, rank); }
 };
 
-/// Micro-batches of one rank in a step; rounded up in a plan for a world that does not divide them evenly.
+/// One rank's micro-batches in a step; rounded up in a plan for a world that does not divide them.
 inline std::int64_t micro_batches_of(const RunShape& shape) {
   return ceil_div(shape.workload.batch.global, shape.workload.batch.micro * shape.mesh.size(Axis::data));
 }
@@ -56,15 +55,15 @@ struct Buffer {
   DType dtype = DType::u8;  // with u8, elements are bytes
   Place place = Place::device;
   [[nodiscard]] Bytes bytes() const { return bytes_of(Elements(elements.value()), dtype); }
-  /// The formula of its bytes for the reader, e.g. "4 P".
+  /// The buffer's bytes as a formula for the reader, e.g. "4 P".
   [[nodiscard]] std::string formula() const {
     return dtype == DType::u8 ? elements.text() : (size_of(dtype) * elements).text();
   }
   bool operator==(const Buffer&) const = default;
 };
 
-/// The bytes of one rank at its peak, by purpose and place. Every buffer lives from construction to the end,
-/// so the peak is the sum.
+/// The bytes of one rank at its peak, by purpose and place: the sum of all buffers, which live through the
+/// run.
 class MemoryPlan {
  public:
   void add(Buffer buffer) { items_.push_back(std::move(buffer)); }
@@ -78,13 +77,12 @@ class MemoryPlan {
       if (item.purpose == purpose && item.place == place) sum += item.bytes();
     return sum;
   }
-  /// The bytes of each name, summed over its buffers.
+  /// The bytes of all buffers with one name, by name.
   [[nodiscard]] ByName by_name() const {
     ByName sums;
     for (const Buffer& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes();
     return sums;
   }
-  /// The bytes at one place, summed over purposes.
   [[nodiscard]] Bytes total(Place place = Place::device) const {
     Bytes sum;
     for (const Buffer& item : items_)
@@ -97,7 +95,7 @@ class MemoryPlan {
   std::vector<Buffer> items_;
 };
 
-/// The names whose bytes differ from the plan. A name that only one side has counts as 0 bytes on the other.
+/// The names whose bytes differ from the plan; one that only one side has counts as 0 bytes on the other.
 struct PlannedFound {
   Bytes planned, found;
 };

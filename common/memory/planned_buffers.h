@@ -1,5 +1,4 @@
-// Allocates the buffers that a plan declares, by name: purpose, size, dtype and place stand in the plan
-// alone.
+// Allocates the buffers that a plan declares, by name; purpose, size, dtype and place are the plan's.
 #pragma once
 
 #include <memory>
@@ -10,14 +9,13 @@
 
 namespace sc {
 
-/// Hands out each buffer of a plan once, zeroed. The ledger must outlive it.
+/// Hands out each buffer of a plan once, full of zeros. The ledger must outlive it.
 class PlannedBuffers {
  public:
   PlannedBuffers(Ledger& ledger, const MemoryPlan& plan) : ledger_(ledger), left_(plan.items()) {}
 
-  /// The next buffer of that name, flat. Undefined if the plan has none, or no more, of that name.
+  /// The next buffer of a name, as a flat tensor; undefined if the plan has no more of that name.
   at::Tensor zeros(const std::string& name, const MakeMemory& window = {});
-  /// All remaining buffers of that name.
   std::vector<at::Tensor> all_zeros(const std::string& name);
   /// Counts the planned bytes on disk until the returned pointers die.
   [[nodiscard]] std::vector<std::shared_ptr<void>> reserve_disk();

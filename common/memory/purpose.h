@@ -61,7 +61,7 @@ class ByPlace {
   std::array<std::array<T, kPurposes>, kPlaces> values_{};
 };
 
-/// The name of a buffer, or of several equal ones, in plan and ledger.
+/// What plan and ledger call a buffer, or several equal ones.
 struct BufferName {
   Purpose purpose{};
   Place place{};

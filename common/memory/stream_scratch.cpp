@@ -21,11 +21,10 @@ struct Scratch {
   at::Tensor counters;
 };
 
-// The only process-wide state in common/, because streams belong to the process too. Never destroyed: at exit
-// the allocator may be gone already.
+// Process-wide because streams are too. Never destroyed: at exit the allocator may be gone already.
 struct Registry {
   std::mutex mutex;
-  // keyed by device too: the default stream of every device is 0
+  // The key holds the device too, because the default stream of every device is 0.
   std::map<std::pair<int, cudaStream_t>, Scratch> streams;
 
   Scratch& current() {

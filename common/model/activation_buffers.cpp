@@ -4,7 +4,7 @@
 
 namespace sc {
 
-/// Takes tensors of one name from the ledger. On one device the whole workspace has one name.
+/// Takes tensors of one name from the ledger: the Maker of BlockList (block_list.h) that allocates.
 struct BufferMaker {
   using Tensor = at::Tensor;
   const RunShape& run;
@@ -31,12 +31,12 @@ struct BufferMaker {
     if (!window) return rows(s.N, s.d);
     return ledger.zeros({purpose, name, s.N * s.d, dtype()}, window).view({s.N, s.d});
   }
-  /// Ordinary rows if tokens are not split, since no other rank reads them then.
+  /// Rows that all tensor ranks reach; ordinary ones if tokens are not split, as no other rank reads them.
   [[nodiscard]] GatheredRows gathered_rows() const {
     const at::Tensor all = s.split() ? shared_rows() : rows(s.N, s.d);
     return {all, all.narrow(0, s.tokens.begin, s.n())};
   }
-  /// `count` consecutive tensors of the kind that lies between blocks.
+  /// `count` consecutive tensors of the shape that blocks pass on: [B, T, d], or [n, d] on a tensor rank.
   [[nodiscard]] at::Tensor chain(std::int64_t count) const {
     return part ? rows(count * s.n(), s.d).view({count, s.n(), s.d})
                 : rows(count * s.N, s.d).view({count, s.B, s.T, s.d});

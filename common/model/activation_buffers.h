@@ -13,18 +13,17 @@ namespace sc {
 struct BufferMaker;
 
 struct ActivationBuffers {
-  /// For one device. The plan's counterpart is plan_activation_buffers.
+  /// Allocates for one device; plan_activation_buffers is the plan.
   ActivationBuffers(const Gpt& gpt, Ledger& ledger, const BufferShape& shape);
   ActivationBuffers(const Gpt& gpt, Ledger& ledger);  // for the whole model
-  /// For a tensor rank, without sums; `pending` is 0. The plan's counterparts are plan_part_stage and
-  /// plan_part_buffers (all blocks).
+  /// Allocates for a tensor rank, without sums and with `pending` 0; plan_part_stage and plan_part_buffers
+  /// (all blocks) are the plans.
   ///   kept    rows gathered for the halves' norms are kept for backward
   ///   window  allocates what tensor ranks write to and read from each other; empty: the ledger does
   ActivationBuffers(const RunShape& run, const PartSizes& sizes, const BufferShape& shape, bool kept,
                     Ledger& ledger, const MakeMemory& window = {});
 
-  /// The output of block `unit`. For the unit before the first block it is that block's input (for unit 0 the
-  /// embedding's output), if every set has one.
+  /// The output of block `unit`; for the unit before the first block its input, if every set has one.
   [[nodiscard]] at::Tensor& x(int unit, int set = 0) {
     const auto s = static_cast<std::size_t>(set);
     return unit < shape.first ? inputs[s] : sets[s].x[static_cast<std::size_t>(unit - shape.first)];
@@ -39,7 +38,7 @@ struct ActivationBuffers {
   std::vector<ActivationSet> sets;
   Workspace ws;
   std::vector<BlockGrads> pending;  // separate from ws.grads, which the head also uses
-  // Shaped like inputs; with two in turn, the one of x(unit) is grad_x[unit % 2].
+  // Gradients of x, shaped like inputs; with two in turn, that of x(unit) is grad_x[unit % 2].
   std::vector<at::Tensor> grad_x;
   HeadResult result;  // views of `sums`: {loss sum, tokens}
   at::Tensor sums;    // [4] fp64, see common/optim/grad_norm.h
@@ -48,13 +47,13 @@ struct ActivationBuffers {
   ActivationBuffers(const BufferMaker& make, const BufferShape& shape, bool kept);
 };
 
-/// One micro-batch's buffers on a tensor rank that has all blocks.
+/// The buffers of one micro-batch on a tensor rank that has all blocks.
 struct PartBuffers : ActivationSet, Workspace {
   PartBuffers(const RunShape& run, const PartSizes& sizes, bool kept, Ledger& ledger,
               const MakeMemory& window = {});
 };
 
-/// Buffers for one block at a time on one device, named "saved" and "workspace".
+/// Buffers of one block at a time on one device, in the ledger as "saved" and "workspace".
 BlockSaved make_saved(const Gpt& gpt, Ledger& ledger);
 Workspace make_workspace(const Gpt& gpt, Ledger& ledger);
 

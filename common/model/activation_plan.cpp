@@ -12,7 +12,7 @@ namespace sc {
 namespace {
 
 // The buffers of one thread in ATen's CPU attention, which walks rows in pieces of q and columns in pieces of
-// kv. `reduced`: with a 16-bit dtype, bytes of scores stored once more in that dtype.
+// kv; `reduced` are the bytes of scores that a 16-bit dtype stores once more.
 // Source: ATen/native/cpu/FlashAttentionKernel.cpp.
 struct AttentionScratch {
   explicit AttentionScratch(const PartSizes& s) {
@@ -25,32 +25,31 @@ struct AttentionScratch {
   std::int64_t forward, backward;
 };
 
-// Attention and LayerNorm return new tensors, which are copied and dropped.
+// What a call allocates on the CPU, fp32: attention and LayerNorm return tensors, copied and dropped.
 std::int64_t cpu_scratch(const PartSizes& s, std::int64_t threads) {
   const AttentionScratch attention(s);
   const std::int64_t slab = s.slab();
   return std::max({slab + kFp32 * s.N * s.heads + threads * attention.forward,  // attention: out, lse
                    3 * slab + threads * attention.backward,                     // its backward: dq, dk, dv
                    slab + kFp32 * 2 * s.N,                                      // LayerNorm: y, mean, rstd
-                   // LayerNorm's backward: grad_x, two rows, and two per thread.
+                   // LayerNorm's backward returns grad_x and two rows, and adds with two rows per thread.
                    slab + kFp32 * 2 * s.d * (1 + threads)});
 }
 
 // An upper bound for what ATen widens to fp32 with 16-bit tensors: copies of a product's operands (fp32
-// gradients), of the real logits and their logarithms, of LayerNorm's inputs. oneDNN also packs up to 1.4 MB
-// per thread.
+// gradients), of the real logits and their logarithms, of LayerNorm's inputs. oneDNN packs 1.4 MB per thread.
 std::int64_t wide_copies(const PartSizes& s, const GptConfig& model, std::int64_t threads) {
   const std::int64_t block = kFp32 * s.N * 5 * s.d, head = kFp32 * s.chunk * (s.vocab.size() + s.d);
   const std::int64_t softmax = 2 * kFp32 * s.chunk * model.vocab + 16 * s.chunk;
   return std::max({block, head, softmax, 4 * s.slab() + 4 * kFp32 * (s.N + s.d)}) + threads * (2 << 20);
 }
 
-// The reference's attention: at most four [B, H, T, T] in fp32, the mask, and operands in fp32.
+// The bytes of the reference's attention: at most four [B, H, T, T] in fp32, the mask, and operands in fp32.
 std::int64_t written_out_attention(const PartSizes& s) {
   return kFp32 * 4 * s.B * s.heads * s.T * s.T + s.T * s.T + kFp32 * 8 * s.N * s.d;
 }
 
-/// A Maker for BlockList that allocates nothing, and counts the bytes.
+/// The Maker of BlockList (block_list.h) that counts bytes and allocates nothing.
 struct Nothing {};
 struct Counter {
   using Tensor = Nothing;
@@ -87,7 +86,7 @@ Bytes plan_stream_scratch_bytes(const RunShape& run) {
   return std::max(attention, kStreamScratch);
 }
 
-// True under the conditions of attention_uses_cudnn (ops_cuda.h), on a GPU that has the kernel.
+// This holds under the conditions of attention_uses_cudnn (ops_cuda.h), on a GPU that has cuDNN's kernel.
 bool op_scratch_is_exact(const RunShape& run) {
   const PartSizes s(run);
   const bool cudnn =
@@ -128,8 +127,8 @@ void plan_activation_buffers(const RunShape& run, const BufferShape& shape, Memo
 
 namespace {
 
-// Adds the buffers of a tensor rank, for each of `lanes` micro-batches.
-//   slabs, blocks  how many [n, d] tensors and how many blocks one micro-batch has
+// Adds the buffers of a tensor rank for `lanes` micro-batches, each with `slabs` [n, d] tensors and `blocks`
+// blocks.
 // NOLINTNEXTLINE(readability-function-size): eight facts
 void plan_parts(const RunShape& run, const PartSizes& s, const BufferShape& of, bool kept, std::int64_t lanes,
                 const Formula& slabs, const Formula& blocks, MemoryPlan& plan) {

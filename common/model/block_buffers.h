@@ -22,14 +22,13 @@ using BlockSaved = BlockSavedOf<at::Tensor>;
 using BlockGrads = BlockGradsOf<at::Tensor>;
 using Workspace = WorkspaceOf<at::Tensor>;
 
-/// One micro-batch's activations.
 struct ActivationSet {
   at::Tensor input;               // a handle of the first block's input
   std::vector<at::Tensor> x;      // every block's output: [B, T, d], or [n, d] on a tensor rank
   std::vector<BlockSaved> saved;  // of every block; empty ones if everything is recomputed
 };
 
-/// Sums over tokens. Every call adds to them; zero them once per step.
+/// Sums over tokens, to which every call of head() adds; they are zeroed once per step.
 struct HeadResult {
   at::Tensor loss_sum;  // [] fp64, in nats
   at::Tensor tokens;    // [] fp64, number of targets >= 0

@@ -13,23 +13,23 @@
 
 namespace sc {
 
-/// Rows of this rank's tokens (`own`) inside the rows of all tokens (`all`), which its matrices read:
+/// Rows of all tokens (`all`), which this rank's matrices read, and among them those of its own (`own`),
 /// gathered in place. If tokens are not split, both are the same.
 template <class T>
 struct GatheredRowsOf {
   T all, own;  // [N, d], [n, d]
 };
 
-/// The results of a norm. On a tensor rank `rows` are shared by all norms, unless a run keeps them: the next
-/// norm overwrites them, and backward recomputes them from the norm's input.
+/// The results of a norm. On a tensor rank all norms share `rows`, unless a run keeps them: the next norm
+/// overwrites them, and backward recomputes them from the norm's input.
 template <class T>
 struct BlockNormOf {
   GatheredRowsOf<T> rows;
   T mean, rstd;  // [n] fp32
 };
 
-/// What backward of a block needs from its forward. Allocated once; never aliases parameters. With
-/// activations=recompute only `x` is set. With recompute_gelu `gelu` is undefined, and the Workspace's is
+/// What a block's backward needs from its forward. Allocated once; never aliases parameters. With
+/// activations=recompute only `x` is set; with recompute_gelu `gelu` is undefined, and the Workspace's is
 /// used.
 template <class T>
 struct BlockSavedOf {
@@ -40,12 +40,12 @@ struct BlockSavedOf {
   T fc, gelu;       // [N, m] before and after GELU
   [[nodiscard]] BlockNormOf<T>& norm(Half half) { return norms[static_cast<std::size_t>(half)]; }
   [[nodiscard]] const BlockNormOf<T>& norm(Half half) const { return norms[static_cast<std::size_t>(half)]; }
-  /// The input of a half.
+  /// The input of one half of the block.
   [[nodiscard]] const T& in(Half half) const { return half == Half::attention ? x : mid; }
 };
 
-/// What a block's backward leaves for its weights' gradients. One is enough if backward_weights follows
-/// immediately; otherwise there is one for each block that waits for it.
+/// What backward_input leaves for backward_weights. One does if backward_weights follows immediately;
+/// otherwise each waiting block needs its own.
 template <class T>
 struct BlockGradsOf {
   T fc, qkv;      // [N, m], [N, 3 a] gradients of the first matrices' results
@@ -59,15 +59,14 @@ struct BlockGradsOf {
 /// Scratch for one block at a time, and for the head.
 template <class T>
 struct WorkspaceOf {
-  // With recompute, the one set that forward writes and backward refills; with recompute_gelu, its `gelu`
-  // alone.
+  // With recomputethe one set that forward writes and backward refills; with recompute_gelu only its `gelu`.
   BlockSavedOf<T> recomputed;
   BlockGradsOf<T> grads;
   T partial;  // [N, d] a temporary of backward; on a tensor rank the summand of a reduction
-  // The head's tensors; undefined if the head is computed elsewhere.
+  // The head's tensors, undefined if the head is computed on another rank.
   BlockNormOf<T> head;  // of ln_f
   T logits;             // [chunk, v]
-  // Tensors of tensor ranks only.
+  // Only tensor ranks have the tensors below.
   GatheredRowsOf<T> norms;                     // shared by all norms that are not kept
   std::array<GatheredRowsOf<T>, 2> gradients;  // gradients of rows: one is read, one is written
   T sum;                                       // [n, d]; `partial` itself if tokens are not split
@@ -84,7 +83,7 @@ struct BlockList {
   Activations mode;
   bool part;  // for a tensor rank
 
-  /// `norms` are the rows of every norm; null: each norm has its own.
+  /// The tensors of a block; `norms` are the rows that all norms share, or null if each norm has its own.
   [[nodiscard]] BlockSavedOf<T> block(const Maker& make, bool with_gelu,
                                       const GatheredRowsOf<T>* norms) const {
     BlockSavedOf<T> saved;
@@ -98,7 +97,7 @@ struct BlockList {
     if (with_gelu) saved.gelu = make.rows(s.N, s.hidden);
     return saved;
   }
-  /// What forward keeps for backward.
+  /// What forward keeps of a block for its backward.
   [[nodiscard]] BlockSavedOf<T> saved(const Maker& make, const GatheredRowsOf<T>* norms) const {
     if (mode == Activations::recompute) return {};
     return block(make, mode == Activations::keep, norms);
@@ -111,8 +110,7 @@ struct BlockList {
     if (!part) std::swap(grads.att, grads.mid);
     return grads;
   }
-  /// `norms` are the rows shared by all norms of a tensor rank, except those of blocks if `of_blocks` is
-  /// given.
+  /// One rank's scratch; all norms share the rows `norms`, but for those of blocks if `of_blocks` is given.
   [[nodiscard]] WorkspaceOf<T> workspace(const Maker& make, const GatheredRowsOf<T>& norms,
                                          const GatheredRowsOf<T>* of_blocks, bool head) const {
     WorkspaceOf<T> w;

@@ -23,9 +23,8 @@ enum BlockTensor : std::size_t {
 enum LastTensor : std::size_t { kLnfWeight, kLnfBias, kHeadWeight };
 enum FirstTensor : std::size_t { kWte, kWpe };
 
-/// A block is two halves of the same form: a norm, two matrices with attention or GELU between them, and the
-/// addition of the result to the half's input. Each tensor rank has rows of the first matrix and columns of
-/// the second.
+/// A block is two like halves: a norm, two matrices with attention or GELU between them, and the addition of
+/// the result to the half's input. Each tensor rank has rows of the first matrix and columns of the second.
 enum class Half : std::uint8_t { attention, mlp };
 
 struct HalfTensors {

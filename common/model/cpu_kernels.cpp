@@ -9,13 +9,13 @@ namespace sc {
 namespace {
 
 // 8 numbers at once: one register with AVX2 and later, which GCC splits into halves without it. Written by
-// hand, because only some versions of the compiler vectorise loops with comparisons. Helpers take references
-// and are inlined into each clone.
+// hand, because only some compiler versions vectorise loops with comparisons. Helpers take references and are
+// inlined into each clone.
 constexpr std::int64_t kLanes = 8;
 using Lanes = float __attribute__((vector_size(4 * kLanes)));
 using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
 
-// Loads `count` numbers, at most kLanes; the rest is 0.
+// Loads `count` numbers, at most kLanes, and sets the other lanes to 0.
 [[gnu::always_inline]] inline void load(const float* from, std::int64_t count, Lanes& v) {
   if (count < kLanes) v = Lanes{};
   std::memcpy(&v, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -24,7 +24,7 @@ using Bits = std::uint32_t __attribute__((vector_size(4 * kLanes)));
   std::memcpy(to, &v, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-// Calls f(first, count) over [0, n); the compiler knows the count in all calls except the last.
+// Calls f(first, count) over [0, n); count is the constant kLanes in all calls but the last.
 template <class F>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t n, const F& f) {
   const std::int64_t whole = n / kLanes * kLanes;
@@ -90,7 +90,7 @@ constexpr float kCube = 0.044715F;
 
 namespace {
 
-// The largest of row[0, n); a NaN may be skipped.
+// The largest of the n numbers in `row`; a NaN may be skipped.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] float row_max(std::int64_t n, const float* row) {
   float max = row[0];
   Lanes lanes = Lanes{} + max;
@@ -105,7 +105,7 @@ namespace {
   return max;
 }
 
-// The sum of exp(row - max); `keep(exponentials, count, first)` receives the exponentials.
+// The sum of exp(x - max) over a row of x; `keep(exponentials, count, first)` receives the exponentials.
 template <class Keep>
 [[gnu::always_inline]] inline double sum_of_exponentials(std::int64_t n, float max, const float* row,
                                                          const Keep& keep) {
@@ -128,7 +128,7 @@ template <class Keep>
   return sum;
 }
 
-// Replaces row by exp(row - max) and returns its sum.
+// Replaces every x of a row by exp(x - max) and returns their sum.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
   return sum_of_exponentials(
       n, max, row, [&](const Lanes& v, std::int64_t count, std::int64_t i) __attribute__((always_inline)) {
@@ -136,7 +136,6 @@ template <class Keep>
       });
 }
 
-// The sum of exp(row - max); the row is not changed.
 [[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
                                                                        const float* row) {
   return sum_of_exponentials(n, max, row,
@@ -157,8 +156,8 @@ struct RowSum {
   double sum = 0;
 };
 
-// Loops over rows that hold columns [first, first + logits.vocab) of the vocabulary. total(row, number)
-// returns the row's RowSum, and with a scale leaves exp(logit - max) in the row.
+// Sums the loss over rows, each with columns [first, first + logits.vocab) of the vocabulary. total(row,
+// number) returns the row's RowSum; with a scale it leaves exp(logit - max) in the row.
 template <class Total>
 CrossEntropySums over_rows(const LogitRows& logits, const RowTargets& wanted, const float* scale,
                            const Total& total) {
@@ -185,7 +184,7 @@ CrossEntropySums over_rows(const LogitRows& logits, const RowTargets& wanted, co
   return sums;
 }
 
-// The RowSum over all ranks, added in rank order.
+// A row's RowSum over all ranks, added in rank order.
 RowSum of_all(const SoftmaxParts& parts, std::int64_t rows, std::int64_t row) {
   const auto of = [&](std::int64_t rank) { return parts.statistics + 2 * (rank * rows + row); };
   float max = of(0)[0], sum = 0;

@@ -8,12 +8,11 @@
 
 namespace sc {
 
-/// y = gelu(x) in its tanh form. y may be x.
+/// y [n] = gelu(x [n]) in its tanh form. y may be x.
 void gelu_f32(std::int64_t n, const float* x, float* y);
-/// grad *= gelu'(x).
+/// Multiplies grad [n] by gelu'(x [n]), in place.
 void gelu_backward_f32(std::int64_t n, const float* x, float* grad);
 
-/// The sums of cross_entropy_f32 over its rows.
 struct CrossEntropySums {
   double loss = 0;          // in nats
   std::int64_t tokens = 0;  // number of targets >= 0
@@ -31,21 +30,20 @@ struct LogitRows {
 ///          onehot) * *scale, zero in the columns from `vocab` on and in rows whose target is < 0.
 CrossEntropySums cross_entropy_f32(const LogitRows& logits, const std::int64_t* targets, const float* scale);
 
-/// For a vocabulary shared by several ranks: the maximum and the sum of exp(logit - maximum) over this rank's
-/// columns of each row, as statistics [rows, 2]; -inf and 0 if `vocab` is 0. Logits are not changed.
+/// Where ranks share the vocabulary, each row's maximum and sum of exp(logit - maximum) over this rank's
+/// columns, as statistics [rows, 2]; -inf and 0 if it has no column. Logits are not changed.
 void softmax_part_f32(const LogitRows& logits, float* statistics);
 
-/// The targets by row, and the number of this rank's first column.
 struct RowTargets {
   const std::int64_t* targets = nullptr;
   std::int64_t first = 0;
 };
-/// statistics [ranks, rows, 2], as softmax_part_f32 leaves them on each rank.
+/// The statistics [ranks, rows, 2] of all ranks, as softmax_part_f32 leaves them on each.
 struct SoftmaxParts {
   std::int64_t ranks = 1;
   const float* statistics = nullptr;
 };
-/// cross_entropy_f32 over this rank's columns; a row counts on the rank that has its target.
+/// cross_entropy_f32 over this rank's columns of the vocabulary; a row counts where its target is.
 CrossEntropySums softmax_gradient_f32(const LogitRows& logits, const RowTargets& wanted,
                                       const SoftmaxParts& parts, const float* scale);
 

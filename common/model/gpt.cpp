@@ -51,8 +51,7 @@ at::Tensor& Gpt::gelu(BlockSaved& saved, Workspace& ws) const {
                                                                     : used(saved, ws).gelu;
 }
 
-// out = residual + in w^T + bias. On one device the product is complete, so that it can include the residual
-// sum.
+// out = residual + in w^T + bias. One device has the whole product, so the same call adds the residual.
 void Gpt::second_product(int unit, Half half, const UnitTensors& params, const at::Tensor& in,
                          const at::Tensor& residual, at::Tensor& out) const {
   const HalfTensors t = tensors_of(half);
@@ -60,7 +59,7 @@ void Gpt::second_product(int unit, Half half, const UnitTensors& params, const a
                         out);
 }
 
-// The block up to its last matrix: s.x -> norm -> s.qkv -> s.att -> s.mid -> norm -> s.fc -> gelu.
+// A block up to its last matrix: s.x -> norm -> s.qkv -> s.att -> s.mid -> norm -> s.fc -> gelu.
 void Gpt::forward_to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const {
   norm(unit, Half::attention, params, s);
   first_product(unit, Half::attention, params, s.norm(Half::attention).rows.all, s, gelu);
@@ -92,8 +91,8 @@ void Gpt::backward_input(int unit, const UnitTensors& params, BlockSaved& saved,
   at::Tensor grad_x = rows(grad_x_out);
   left.grad_y = rows(grad_y);
   left.att = ws.partial;
-  // The bias gradients of both second matrices are column sums of what the norm between the halves reads and
-  // writes.
+  // The norm between the halves sums the columns of what it reads and writes: both second matrices' bias
+  // gradients.
   LayerNormSums of_attention = norm_sums(Half::attention, left), of_mlp = norm_sums(Half::mlp, left);
   std::swap(of_mlp.grad_x, of_attention.residual);
 

@@ -13,12 +13,12 @@ namespace sc {
 
 class Gpt : public GptHalves {
  public:
-  /// Keeps no tensor; copies both arguments.
+  /// Copies both arguments and keeps no tensor.
   ///   Errors  InputError if there are no Ops for the run's backend and device, or T > context.
   Gpt(const RunShape& run, const ParamLayout& layout);
 
   void embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const;
-  /// y_out may not alias x. Sets saved.x = x.
+  /// Sets saved.x = x; y_out may not alias x.
   void forward_block(int unit, const UnitTensors& params, const at::Tensor& x, BlockSaved& saved,
                      Workspace& ws, at::Tensor& y_out) const;
   /// Computes the gradient of the block's input, and stores in `left` what the weights' gradients need. With
@@ -30,7 +30,6 @@ class Gpt : public GptHalves {
   /// Recomputes what backward_weights reads from ws (recompute, recompute_gelu), if something else has used
   /// ws since backward_input. Does nothing with activations=keep.
   void recompute(int unit, const UnitTensors& params, BlockSaved& saved, Workspace& ws) const;
-  /// Writes or adds to the gradient of every tensor of the unit.
   void backward_weights(int unit, BlockSaved& saved, Workspace& ws, const BlockGrads& left,
                         const UnitTensors& grads, Write write) const;
   /// The loss, and its gradients times `scale` ([] fp32: usually 1 / targets of the global batch).
@@ -49,7 +48,7 @@ class Gpt : public GptHalves {
   [[nodiscard]] const RunShape& shape() const { return shape_; }
 
  private:
-  /// Where a block's forward is saved, and where GELU's output is.
+  /// The tensors that hold a block's forward, and GELU's output: `saved`'s own or the Workspace's.
   [[nodiscard]] BlockSaved& used(BlockSaved& saved, Workspace& ws) const;
   [[nodiscard]] at::Tensor& gelu(BlockSaved& saved, Workspace& ws) const;
   void forward_to_gelu(int unit, const UnitTensors& params, BlockSaved& s, at::Tensor& gelu) const;
@@ -63,8 +62,8 @@ class Gpt : public GptHalves {
 /// depends neither on the world nor on the layout. Normal(0, 0.02), residual projections scaled by 1/sqrt(2
 /// L); biases 0, norms 1; padding rows and gaps 0.
 void init_unit(const ParamLayout& layout, int unit, std::uint64_t seed, const UnitTensors& params);
-/// init_unit() for one slice: `out` [range.size()] is that range of the unit's segment. No rank needs the
-/// whole unit.
+/// Does init_unit() for one slice: `out` [range.size()] is that range of the unit's segment, so no rank needs
+/// the whole unit.
 void init_slice(const ParamLayout& layout, int unit, Segment segment, Range range, std::uint64_t seed,
                 const at::Tensor& out);
 

@@ -9,7 +9,7 @@
 namespace sc {
 namespace {
 
-/// The parts of BlockGrads::vectors, in the layout's order of a block's vectors.
+/// Views of BlockGrads::vectors, in the order in which the layout has a block's vectors.
 struct BlockVectors {
   BlockVectors(const at::Tensor& all, const PartSizes& s) {
     const std::int64_t sizes[] = {s.d, s.d, 3 * s.att, s.d, s.d, s.d, s.hidden, s.d};

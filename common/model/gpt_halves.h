@@ -19,13 +19,14 @@ namespace sc {
 /// those of block_buffers.h. Tensors made in inference mode require calls in inference mode.
 class GptHalves {
  public:
-  /// Keeps no tensor; copies its arguments.
+  /// Copies its arguments and keeps no tensor.
   ///   Errors  InputError if there are no Ops for the run's backend and device.
   GptHalves(const RunShape& run, const ParamLayout& layout, const PartSizes& sizes);
 
-  /// Norms the half's input, if nothing else has done so, and again for backward.
+  /// Norms the half's input: in forward if nothing else has done so, and again for backward.
   void norm(int unit, Half half, const UnitTensors& params, BlockSaved& saved) const;
-  /// From norms [N, d] to this rank's queries, keys and values, or to its columns of the MLP.
+  /// Multiplies norms [N, d] by the half's first matrix: this rank's queries, keys and values, or its columns
+  /// of the MLP.
   ///   gelu  [N, m] receives GELU's output (saved's own, or a scratch)
   void first_product(int unit, Half half, const UnitTensors& params, const at::Tensor& norms,
                      BlockSaved& saved, at::Tensor& gelu) const;
@@ -36,8 +37,7 @@ class GptHalves {
   void use(Attention& attention) { attention_ = &attention; }
   void gelu_again(const BlockSaved& saved, at::Tensor& gelu) const { ops_->gelu(saved.fc, gelu); }
 
-  /// From `gradient` [N, d], that of the second matrix's result, to `partial` [N, d], that of the norm's
-  /// output.
+  /// From `gradient` [N, d] of the second matrix's result to `partial` [N, d], that of the norm's output.
   void backward_to_norm(int unit, Half half, const UnitTensors& params, const BlockSaved& saved,
                         const at::Tensor& gradient, BlockGrads& left, at::Tensor& partial) const;
   /// The same in two, between which attention's half has its attend_backward: to what the second matrix read,
@@ -51,18 +51,17 @@ class GptHalves {
                       const at::Tensor& gradient, const UnitTensors& grads, Write write) const;
   void first_weights(int unit, Half half, const at::Tensor& norms, const BlockGrads& left,
                      const UnitTensors& grads, Write write) const;
-  /// Stores the gradients of norms and biases. On a tensor rank the replicated ones cover its own tokens
-  /// only.
+  /// Stores the gradients of norms and biases. On a tensor rank replicated ones cover only its own tokens.
   void vectors(int unit, const BlockGrads& left, const UnitTensors& grads, Write write) const;
 
   void head_norm(const UnitTensors& ln_f, const at::Tensor& x, Workspace& ws) const;
-  /// From `sum` [n, d], the gradient of the norm's output, to `out` [n, d], that of its input.
+  /// From `sum` [n, d], the gradient of the norm's output, to `out` [n, d], the gradient of its input.
   void head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, const at::Tensor& sum,
                           const UnitTensors& grads, Write write, Workspace& ws, at::Tensor& out) const;
 
   /// The head's matrix, [v, d], inside the vectors of unit 0 (tied) or the last unit.
   [[nodiscard]] at::Tensor head_matrix(const UnitTensors& head_unit) const;
-  /// The unit with the head's matrix: 0 if tied, otherwise L + 1.
+  /// The unit that has the head's matrix: 0 if tied, otherwise L + 1.
   [[nodiscard]] int head_unit() const { return layout_.config().tied ? 0 : layout_.last_unit(); }
   [[nodiscard]] const Ops& ops() const { return *ops_; }
   /// A named tensor inside a unit's vectors, in its shape.

@@ -43,8 +43,7 @@ void GptParts::second_product(int unit, Half half, const UnitTensors& params, Bl
 }
 
 // [anchor: bias-once]
-// The second matrix's bias is added to the sum, not to a summand: if every rank added it, it would count t
-// times.
+// The second matrix's bias is added to the sum, not to a summand: on every rank it would count t times.
 void GptParts::add_norm(int unit, Half half, std::span<const UnitTensors> params, const at::Tensor& in,
                         const at::Tensor& sum, at::Tensor& out, BlockNorm* norm) const {
   const auto of = [&](int of_unit, std::size_t tensor) { return view(of_unit, params[of_unit], tensor); };
@@ -79,7 +78,7 @@ void GptParts::loss(at::Tensor& logits, const at::Tensor& targets, const at::Ten
   ops_->softmax_gradient(logits, targets, real_columns(), of_all, scale, result.loss_sum, result.tokens);
 }
 
-// The columns that are no padding; the last ranks may have padding rows of the vocabulary.
+// The columns of the vocabulary on this rank that are no padding; the last ranks may have padding rows.
 Range GptParts::real_columns() const {
   const std::int64_t vocab = layout_.config().vocab;
   return {std::min(sizes_.vocab.begin, vocab), std::min(sizes_.vocab.end, vocab)};

@@ -16,13 +16,13 @@ class GptParts : public GptHalves {
  public:
   using GptHalves::GptHalves;
 
-  /// partial [N, d] = wte[tokens] where this rank has the row, zeros elsewhere; the sum over ranks is
+  /// partial [N, d] = wte[tokens] where this rank has the row, zeros elsewhere: over all ranks they add up to
   /// wte[tokens].
   void embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& partial) const;
-  /// x = sum + wpe.
+  /// x [n, d] = sum [n, d] + wpe, for this rank's tokens.
   void positions(const UnitTensors& params0, const at::Tensor& sum, at::Tensor& x) const;
 
-  /// From the first matrix's result to this rank's summand for all tokens.
+  /// From the first matrix's result to this rank's summand [N, d] of the second's.
   void second_product(int unit, Half half, const UnitTensors& params, BlockSaved& saved,
                       const at::Tensor& gelu, at::Tensor& partial) const;
   /// What follows a half's sum over ranks, all [n, d]: out = (in + bias) + sum, the input of the next half or
@@ -36,11 +36,11 @@ class GptParts : public GptHalves {
                      const at::Tensor& sum, const at::Tensor& grad_y, BlockGrads& left,
                      at::Tensor& out) const;
 
-  /// Logits of rows [c, d] in this rank's columns, and their statistics.
+  /// Logits of rows [c, d] in this rank's columns of the vocabulary, and their statistics [c, 2].
   void logits(const at::Tensor& head, const at::Tensor& rows, at::Tensor& logits,
               at::Tensor& statistics) const;
-  /// Loss and token count for targets in this rank's columns, using the statistics of all ranks; with `scale`
-  /// defined also the logits' gradient.
+  /// Loss and token count for targets in this rank's columns, using the statistics of all ranks. If `scale`
+  /// is defined, also the logits' gradient.
   void loss(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& of_all, const at::Tensor& scale,
             HeadResult& result) const;
   void head_products(const at::Tensor& head, const at::Tensor& logits, const at::Tensor& rows,

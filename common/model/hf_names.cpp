@@ -24,14 +24,14 @@ bool is_number(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Whether a model's own names begin with the word at `i`.
+// Whether word `i` begins the model's own part of a name: "wte", or "h" before a block's number.
 bool begins_model(const std::vector<std::string_view>& words, std::size_t i) {
   if (words[i] == "h") return i + 1 < words.size() && is_number(words[i + 1]);
   return i + 1 < words.size() &&
          (words[i] == "wte" || words[i] == "wpe" || words[i] == "ln_f" || words[i] == "lm_head");
 }
 
-// The words of a name, without those of wrappers.
+// The words between a name's dots, without those that wrappers add.
 std::vector<std::string_view> words_of(std::string_view in_file) {
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin <= in_file.size();) {

@@ -14,39 +14,39 @@
 
 namespace sc {
 
-/// The head of an untied model; the only name without the prefix "transformer.".
+/// The name of an untied model's head, the only one without the prefix "transformer.".
 inline constexpr const char* kHfHead = "lm_head.weight";
 inline constexpr const char* kHfPrefix = "transformer.";
 
-/// The name that save_pretrained gives to our tensor `name`.
+/// What Hugging Face's save_pretrained calls our tensor `name`.
 std::string hf_name(std::string_view name);
 
 /// Our name for a tensor in any program's file: without the words that DDP, torch.compile, FSDP and others
 /// add, and without the model's prefix ("module._orig_mod.transformer.h.0.ln_1.weight" -> "h.0.ln_1.weight").
 /// Empty if the tensor is not part of a GPT-2 but of something attached to it (a classifier's head).
 std::string our_name(std::string_view in_file);
-/// The name in a file without the words of wrappers ("module.", "_orig_mod.").
+/// A tensor's name in a file without the words of wrappers ("module.", "_orig_mod.").
 std::string without_wrappers(std::string_view in_file);
-/// The text before our_name() in the file's name: "transformer." or nothing.
+/// What precedes our_name() in a file's name for a tensor: "transformer." or nothing.
 std::string prefix_of(std::string_view in_file);
 
-/// Whether a tensor with our name and shape is stored transposed: every matrix of a block is a Conv1D in the
-/// file, [in, out], and [out, in] here.
+/// Whether Hugging Face stores a tensor transposed: every matrix of a block is a Conv1D there, [in, out], and
+/// [out, in] here.
 bool hf_transposed(std::string_view name, const std::vector<std::int64_t>& shape);
 
-/// The tensor's shape in a file. There wte and an untied head have `vocab` rows; here padding rows follow.
+/// The shape that a tensor has in a file, where wte and an untied head have `vocab` rows and no padding.
 std::vector<std::int64_t> hf_shape(std::string_view name, const std::vector<std::int64_t>& shape,
                                    std::int64_t vocab);
 
-/// The metadata of a file that this program writes: its config.json travels inside it.
+/// The metadata of a file that this program writes, which contain its config.json.
 using HfMetadata = std::map<std::string, std::string>;
 HfMetadata hf_metadata(const GptConfig& config);
-/// Compares `config` with the file's metadata, or otherwise with a config.json next to it.
+/// Compares `config` with a weight file's metadata, or without any with the config.json next to the file.
 ///   Errors  InputError (exit 65) with a key and both values, or if the file cannot be read.
 void check_hf_config(FileOps& ops, const Path& weights, const HfMetadata& metadata, const GptConfig& config);
-/// Whether transformers loads a file of this name, using the config.json next to it.
+/// Whether transformers loads a file of this name, with the config.json next to it.
 inline bool is_hf_folder(const Path& weights) { return weights.filename() == "model.safetensors"; }
-/// Writes a config.json next to such a file, unless there is one.
+/// Writes a config.json next to a file that is_hf_folder(), unless there is one.
 void write_hf_config(FileOps& ops, const Path& weights, const GptConfig& config);
 
 }  // namespace sc

@@ -27,14 +27,14 @@ using Shape = std::vector<std::int64_t>;
 
 std::string text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Buffers in old files: the causal mask and the score of masked positions.
+// Whether a tensor is a buffer of old files: the causal mask, or the score of masked positions.
 bool is_mask(std::string_view name) {
   return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
 bool is_bias(std::string_view name) { return name.ends_with(".bias") && !is_mask(name); }
 
-// The part of a tensor that exists in a file, in the file's orientation: a view of the unit's vector.
+// A view of the part of a tensor that a file contains, in the file's orientation.
 at::Tensor file_view(const ParamTensor& t, const GptConfig& config, const UnitTensors& tensors, bool linear) {
   const at::Tensor whole = tensors.segment(t.segment).narrow(0, t.offset, t.numel()).view(t.shape);
   if (hf_transposed(t.name, t.shape)) return linear ? whole : whole.t();
@@ -49,7 +49,7 @@ std::string own_fix(const Path& checkpoint) {
          ", to go on with its run";
 }
 
-// Refuses other things that users have next to a safetensors file, with the fix for each.
+// Refuses other files that users have next to a safetensors file, each with its own fix.
 const Path& one_safetensors_file(const Path& path) {
   const auto refuse = [&](const std::string& what, const std::string& fix) {
     throw InputError(ExitCode::data, path.string(), what, fix);
@@ -76,8 +76,8 @@ const Path& one_safetensors_file(const Path& path) {
   return path;
 }
 
-// The block's number, 3 for "h.3.ln_1.weight"; a number that no model has if there are too many digits; -1
-// for names outside blocks.
+// The number of a name's block: 3 for "h.3.ln_1.weight", -1 outside blocks, and past every model's if it has
+// too many digits.
 std::int64_t block_of(std::string_view name) {
   if (!name.starts_with("h.")) return -1;
   std::int64_t block = 0;
@@ -109,8 +109,8 @@ void HfWeights::refuse_stranger(const SafeTensor& tensor, bool of_more_layers) c
          of_more_layers ? fix_of_shapes() : "a GPT-2 file: with this tensor it computes something else");
 }
 
-// Heads of other tasks next to the model are ignored; unknown tensors inside the model are refused, because
-// they would change what it computes.
+// Finds the model's tensors. Heads of other tasks next to it are ignored; unknown tensors within it are
+// refused, because they would change what it computes.
 void HfWeights::read_names() {
   std::string beside, prefix;
   for (const SafeTensor& t : reader_.tensors())
@@ -160,8 +160,8 @@ const SafeTensor* HfWeights::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : found->second;
 }
 
-// The file's tensor for a name. Null for a bias in a file without biases. A matrix shared by embedding and
-// head may have either name.
+// The file's tensor for a name; null for a bias in a file without biases. The matrix that embedding and head
+// share may have either's name.
 const SafeTensor* HfWeights::source(const std::string& name) const {
   const SafeTensor* found = find(name);
   if (found == nullptr && name == kHead) found = find(kEmbedding);
@@ -178,8 +178,8 @@ Shape HfWeights::file_shape(const ParamTensor& tensor) const {
   return hf_shape(tensor.name, tensor.shape, config_.vocab);
 }
 
-// Whether the file's matrix has padding rows after the vocabulary's, up to a multiple of a power of two, as
-// is fast on a GPU.
+// Whether a file's matrix has padding rows after the vocabulary's, up to a multiple of a power of two, for
+// speed.
 bool HfWeights::is_padded(const SafeTensor& found, const Shape& wanted) const {
   if (found.shape.size() != 2 || wanted.size() != 2 || found.shape[1] != wanted[1]) return false;
   for (std::int64_t to = 8; to <= 1024; to *= 2) {
@@ -225,7 +225,7 @@ void HfWeights::check_names(const ParamLayout& layout) {
                      " are the vocabulary: the rest is padding, and left out");
 }
 
-// A copy that is aligned, unlike the file's bytes.
+// A copy of a tensor of the file, aligned as the file's bytes are not.
 at::Tensor HfWeights::stored(const SafeTensor& tensor) const {
   at::Tensor copy = at::empty(tensor.shape, to_aten(*tensor.dtype));
   const std::span<const std::byte> bytes = reader_.bytes(tensor);
@@ -262,7 +262,7 @@ std::int64_t HfWeights::layers_in_file() const {
   return static_cast<std::int64_t>(blocks.size());
 }
 
-// Whether the workload already has the file's shapes; then another workload does not help.
+// Whether the workload has the file's shapes already, so that another workload would not help.
 bool HfWeights::is_workloads_model() const {
   const SafeTensor *wte = find(kEmbedding), *wpe = find("wpe.weight");
   const Shape tokens{config_.vocab, config_.width}, positions{config_.context, config_.width};
@@ -277,7 +277,7 @@ std::string HfWeights::fix_of_shapes() const {
          model_in_file();
 }
 
-// What a workload must say to fit this file, as far as shapes tell.
+// The model's settings in a workload that fits this file, as far as its shapes tell.
 std::string HfWeights::model_in_file() const {
   if (tensors_.empty())
     return reader_.tensors().empty()
@@ -295,8 +295,8 @@ std::string HfWeights::model_in_file() const {
   return out;
 }
 
-// Refuses numbers that are not finite, because they would spread to everything within a few steps. `rows` is
-// the number of rows that are used; the others are padding.
+// Refuses numbers that are not finite, because they would spread to everything within a few steps. Only the
+// first `rows` rows are used; the others are padding.
 void HfWeights::require_finite(const SafeTensor& tensor, std::int64_t rows) const {
   const std::span<const std::byte> all = reader_.bytes(tensor);
   const std::span<const std::byte> bytes =

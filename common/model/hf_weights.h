@@ -1,8 +1,8 @@
 // GPT-2 weights in Hugging Face's safetensors form, read and written one tensor at a time.
 //   Conv1D matrices (c_attn, c_proj, c_fc) are [in, out] in the file and [out, in] here, so they are
 //   transposed. Models built of Linear layers (nanoGPT) store them as here; the shapes of c_attn and c_fc
-//   show which it is. In a file wte and an untied lm_head have `vocab` rows, or more, up to a multiple of
-//   2 .. 1024, and here V_pad: padding rows are dropped on export and zero on load.
+//   show which it is. In a file wte and an untied lm_head have `vocab` rows, or more, up to a multiple of 2
+//   .. 1024, and here V_pad: padding rows are dropped on export and zero on load.
 //   Source  transformers' modeling_gpt2.py (names), github.com/huggingface/safetensors (file).
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace sc {
 
-/// Weights in one file: names that our_name() understands, in f32, bf16 or f16. The buffers h.N.attn.bias and
-/// h.N.attn.masked_bias of old files are ignored. Loads whatever contains all data, with a note on what was
-/// unusual: matrices of either orientation, missing biases (zero), padding rows, heads of other tasks, the
-/// shared matrix under either of its names.
+/// The weights in one file: names that our_name() understands, in f32, bf16 or f16. The buffers h.N.attn.bias
+/// and h.N.attn.masked_bias of old files are ignored. Loads whatever contains all data, with a note on what
+/// was unusual: matrices of either orientation, missing biases (zero), padding rows, heads of other tasks,
+/// the shared matrix under either of its names.
 class HfWeights {
  public:
   /// Reads the header alone and compares it with `config`, tensor by tensor.
@@ -28,12 +28,11 @@ class HfWeights {
   ///           lm_head.weight is not its wte.weight; a file or folder of this program's checkpoints; those of
   ///           check_hf_config().
   HfWeights(const Path& path, const GptConfig& config);
-  /// Notes for the user, one line each.
+  /// Remarks for the user about what was unusual in the file, one line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   /// Fills one unit; padding rows and gaps between tensors become zeros. Takes any layout of the config's
-  /// model, any dtype and device. If an untied model meets a file without lm_head.weight, the head starts
-  /// from wte.
+  /// model, any dtype and device. An untied model whose file has no lm_head.weight gets wte as its head.
   ///   Errors  InputError (exit 65) naming a tensor that holds a number that is not finite.
   void load_unit(const ParamLayout& layout, int unit, const UnitTensors& params) const;
 
@@ -66,7 +65,7 @@ class HfWeights {
 
 /// Writes a whole model to `file` (empty; usually inside atomic_write_file) under save_pretrained's names.
 ///   unit   called for 0, 1, ... in turn; what it returns must stay valid until the next call.
-///   dtype  f32, bf16 or f16, for the file.
+///   dtype  the file's: f32, bf16 or f16
 void export_hf_weights(File& file, const ParamLayout& layout, DType dtype,
                        const std::function<UnitTensors(int unit)>& unit);
 

@@ -1,4 +1,4 @@
-// Initial weights as a function of (seed, tensor name, element): the same on every rank, for every world and
+// Initial weights as a function of (seed, tensor name, element): the same on every rank, in every world and
 // layout.
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
@@ -15,21 +15,20 @@
 namespace sc {
 namespace {
 
-// The hash FNV-1a.
 std::uint64_t hash(std::string_view name) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;
 }
 
-// Uniform in (0, 1) with 53 random bits; never 0.
+// A uniform number in (0, 1) with 53 random bits; never 0, so that its logarithm exists.
 double uniform_above_zero(std::uint64_t key, std::uint64_t counter) {
   const std::uint64_t bits = spread64(key + counter * kGolden64);
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
 }
 
-// Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller: elements 2i and 2i +
-// 1 share two uniforms, wherever a range begins.
+// Fills `out` with Normal(0, stddev) for elements [begin, begin + out.size()) of a tensor, by Box-Muller:
+// elements 2i and 2i + 1 share two uniforms, wherever a range begins.
 void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span<float> out) {
   constexpr std::int64_t kGrain = 1 << 12;
   const auto size = static_cast<std::int64_t>(out.size());
@@ -45,7 +44,7 @@ void fill_normal(std::uint64_t key, std::int64_t begin, double stddev, std::span
   });
 }
 
-// Writes the elements `range` of the whole tensor to `out`.
+// Writes the initial elements `range` of a whole tensor to `out`.
 void init_matrix(const ParamTensor& t, const GptConfig& config, std::uint64_t seed, Range range,
                  const at::Tensor& out) {
   constexpr std::int64_t kPiece = 1 << 20;  // even; bounds the host memory for a large tensor

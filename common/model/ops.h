@@ -15,24 +15,24 @@
 
 namespace sc {
 
-/// What a function does to a gradient: overwrite it, or add to it.
 enum class Write { overwrite, accumulate };
 
-/// Column sums that a LayerNorm's backward takes while its rows are in cache; the last two are optional
-/// (undefined).
+/// Column sums that a LayerNorm's backward takes while its rows are in cache; `residual` and `grad_x` may be
+/// undefined.
 struct LayerNormSums {
   at::Tensor weight, bias;  // [d] gradients of the norm's own parameters
-  // [d] columns of `residual`: the bias gradient of the linear layer that ends the branch above.
+  // The columns of `residual`, [d]: the bias gradient of the linear layer that ends the branch before it.
   at::Tensor residual;
   at::Tensor grad_x;  // [d] columns of `grad_x`: the bias gradient of the linear layer that wrote x
 };
 
-/// The sums of a vector's gradient, and where it is stored: sums [n] fp32, grad [n].
+/// One vector's gradient, summed in fp32 (sums [n]), and where it is stored (grad [n]).
 struct StoredSums {
   at::Tensor sums, grad;
 };
 
-/// Finishes a branch after its sum over ranks, and applies the norm that follows (weight undefined: none).
+/// Finishes a branch after its sum over ranks, and applies the norm that follows (none if `weight` is
+/// undefined).
 struct AddNorm {
   at::Tensor in, bias, sum;      // [n, d], [d], [n, d]
   at::Tensor x;                  // [n, d] output; may be `in`
@@ -50,7 +50,7 @@ inline QueriesKeysValues unpacked(const at::Tensor& qkv) {
   return {qkv.select(2, 0), qkv.select(2, 1), qkv.select(2, 2)};
 }
 
-/// One implementation for one device. Stateless for callers; functions may run on several threads at once.
+/// One implementation of the arithmetic, for one device. Any number of threads may call it at once.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -58,7 +58,7 @@ class Ops {
   /// x [B, T, d] = wte[tokens] + wpe[0..T).  tokens [B, T] int64, wte [V_pad, d], wpe [context, d].
   virtual void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
                      at::Tensor& x) const = 0;
-  /// Adds rows of grad_x [B, T, d] in token order to grad_wte [V_pad, d], and over B to grad_wpe [context,
+  /// Adds rows of grad_x [B, T, d], in token order, to grad_wte [V_pad, d], and over B to grad_wpe [context,
   /// d]. With Write::overwrite rows without a token become zero.
   virtual void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
                               Write wte, at::Tensor& grad_wpe, Write wpe) const = 0;
@@ -66,32 +66,31 @@ class Ops {
   /// y [N, out] = x [N, in] w^T + bias; w [out, in], bias [out].
   virtual void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                       at::Tensor& y) const = 0;
-  /// y = residual + x w^T + bias; residual [N, out] may not alias y.
+  /// y [N, out] = residual + x w^T + bias; residual [N, out] may not alias y.
   virtual void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                                const at::Tensor& residual, at::Tensor& y) const = 0;
-  /// pre = x w^T + bias, y = gelu(pre) in its tanh form.
+  /// pre [N, out] = x w^T + bias, y [N, out] = gelu(pre) in its tanh form.
   virtual void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                            at::Tensor& y) const = 0;
-  /// y [N, out] = x [N, in] w^T; used by the head.
+  /// y [N, out] = x [N, in] w^T, for the head.
   virtual void matmul(const at::Tensor& x, const at::Tensor& w, at::Tensor& y) const = 0;
   /// grad_x [N, in] = grad_y [N, out] w.
   virtual void matmul_backward_input(const at::Tensor& grad_y, const at::Tensor& w,
                                      at::Tensor& grad_x) const = 0;
-  /// grad_w [out, in] (+)= grad_y^T x. grad_w may be fp32 with 16-bit operands.
+  /// Writes or adds grad_y^T x to grad_w [out, in], which may be fp32 with 16-bit operands.
   virtual void matmul_backward_weight(const at::Tensor& grad_y, const at::Tensor& x, at::Tensor& grad_w,
                                       Write write) const = 0;
-  /// sums [n] = column sums of m [N, n].
+  /// sums [n] = the column sums of m [N, n].
   virtual void column_sums(const at::Tensor& m, at::Tensor& sums) const = 0;
-  /// grad (+)= sums for each vector, rounded to grad's dtype. All gradients have one dtype.
+  /// Writes or adds each vector's sums to its gradient, rounded to its dtype, which all gradients share.
   virtual void store_sums(std::span<const StoredSums> vectors, Write write) const = 0;
 
-  /// y = gelu(pre), for recomputation.
+  /// y = gelu(pre), for recomputation in backward.
   virtual void gelu(const at::Tensor& pre, at::Tensor& y) const = 0;
-  /// In place: grad [N, n], the gradient of gelu's output, becomes the gradient of `pre`; sums [n] are its
-  /// column sums.
+  /// Turns grad [N, n]of gelu's output into that of `pre`, in place; sums [n] are its column sums.
   virtual void gelu_backward(at::Tensor& grad, const at::Tensor& pre, at::Tensor& sums) const = 0;
 
-  /// y [N, d] = (x - mean) rstd weight + bias, eps 1e-5; mean, rstd [N] fp32.
+  /// y [N, d] = (x - mean) rstd weight + bias, with eps 1e-5; mean, rstd [N] fp32.
   virtual void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                           at::Tensor& y, at::Tensor& mean, at::Tensor& rstd) const = 0;
   /// grad_x = the norm's gradient (+ residual, if defined: the gradient that reaches x past the norm). grad_x
@@ -125,14 +124,12 @@ class Ops {
   virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                              const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
 
-  // Operations of a tensor rank, which has a part of the vocabulary and a run of a micro-batch's tokens.
+  // The operations of a tensor rank, which has a part of the vocabulary and a run of a micro-batch's tokens.
 
-  /// x [N, d] = wte[tokens] where the token is in `rows` of the vocabulary, otherwise 0. tokens [B, T]; wte
-  /// [rows.size(), d].
+  /// x [N, d] = wte[tokens] for tokens in `rows`, otherwise 0. tokens [B, T]; wte [rows.size(), d].
   virtual void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows,
                           at::Tensor& x) const = 0;
-  /// Adds rows of grad_x [N, d], in token order, to the rows of grad_wte [rows.size(), d] whose tokens are in
-  /// `rows`.
+  /// Adds rows of grad_x [N, d], in token order, to grad_wte [rows.size(), d] for tokens in `rows`.
   virtual void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                    at::Tensor& grad_wte, Write write) const = 0;
   /// x [n, d] = sum + wpe, for the tokens `run` of a micro-batch with `length` tokens per row.
@@ -148,8 +145,8 @@ class Ops {
   /// then gather the statistics.
   ///   logits  [n, v], of which the first `columns` count.
   virtual void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const = 0;
-  /// Second step: adds the cross entropy of rows whose target is in this rank's columns [first, first +
-  /// columns) of the vocabulary to loss_sum, and their number to tokens. `scale` and logits as in
+  /// Second step of that softmax: for rows whose target is in this rank's columns [first, first + columns) of
+  /// the vocabulary, adds the cross entropy to loss_sum and their number to tokens. `scale` and logits as in
   /// cross_entropy.
   ///   statistics  [ranks, n, 2] of all ranks, which are added up in rank order.
   virtual void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
@@ -157,13 +154,11 @@ class Ops {
                                 at::Tensor& tokens) const = 0;
 };
 
-/// ATen on any device and dtype: the reference for every other implementation. Attention is written out and
-/// holds [B, H, T, T].
+/// ATen on any device and dtype, the reference for other implementations. Its attention holds [B, H, T, T].
 std::unique_ptr<const Ops> make_reference_ops();
-/// For aten on the CPU: the reference with ATen's fused attention, and with our own fp32 loops where they
-/// were measured to be faster (ops_cpu.cpp).
-///   cudnn_attention  whether a GPU's attention may be cuDNN's (attention_uses_cudnn); otherwise it is
-///                    written out.
+/// The fastest implementation for a backend and device. On the CPU: the reference with ATen's fused
+/// attention, and with our own fp32 loops where they were measured to be faster (ops_cpu.cpp).
+///   cudnn_attention  whether a GPU's attention may be cuDNN's (attention_uses_cudnn), not the reference's
 ///   Errors           InputError (exit 69) for a backend that this build or device does not have.
 std::unique_ptr<const Ops> make_ops(OpsBackend backend, DeviceKind device, bool cudnn_attention = true);
 

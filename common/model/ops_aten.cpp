@@ -25,8 +25,8 @@ namespace {
 
 constexpr double kLayerNormEps = 1e-5;
 
-// ATen keeps the statistics of a 16-bit norm in 16 bits on the CPU and in fp32 on GPUs, and requires the same
-// type in backward.
+// ATen keeps a 16-bit norm's statistics in 16 bits on the CPU, in fp32 on GPUs, and requires the same in
+// backward.
 at::ScalarType statistics_type(const at::Tensor& x) { return x.is_cpu() ? x.scalar_type() : at::kFloat; }
 
 double attention_scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(3))); }
@@ -54,7 +54,7 @@ void AtenOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::T
 void AtenOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
                              Write wte, at::Tensor& grad_wpe, Write wpe) const {
   if (wte == Write::overwrite) grad_wte.zero_();
-  // index_put_ with accumulation sorts by row on a GPU; index_add_ would add in any order.
+  // On a GPU index_put_ with accumulation sorts by row, whereas index_add_ would add in any order.
   const at::Tensor rows = grad_x.view({-1, grad_x.size(2)});
   grad_wte.index_put_({std::optional<at::Tensor>(tokens.view({-1}))}, rows.to(grad_wte.scalar_type()),
                       /*accumulate=*/true);

@@ -56,7 +56,7 @@ class AtenOps : public Ops {
                         at::Tensor& tokens) const override;
 
  protected:
-  /// embed_backward for grad_wpe alone.
+  /// Does the part of embed_backward that writes grad_wpe.
   static void position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write);
 };
 

@@ -1,4 +1,4 @@
-// The reference of the operations of a tensor rank (the last part of ops.h).
+// The reference for the operations of a tensor rank (the last part of ops.h).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
@@ -15,7 +15,7 @@
 namespace sc {
 namespace {
 
-/// Which of the ids are in `rows`, and their index there (arbitrary for the others).
+/// Which of the token ids are in this rank's `rows`, and their index there (arbitrary for the others).
 struct Mine {
   Mine(const at::Tensor& ids, Range rows)
       : index((ids.view({-1}) - rows.begin).clamp_(0, rows.size() - 1)),
@@ -23,8 +23,8 @@ struct Mine {
   at::Tensor index, others;
 };
 
-/// Calls f(first row of `run`, rows, position of the first) for pieces of the run that lie in one row of the
-/// batch.
+/// Cuts a run of tokens where rows of the batch end, and calls f(first token, tokens, position of the first)
+/// for each piece.
 template <class F>
 void for_each_row(Range run, std::int64_t length, const F& f) {
   for (std::int64_t at = run.begin; at < run.end;) {
@@ -42,8 +42,8 @@ void AtenOps::embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range 
   x.masked_fill_(mine.others.unsqueeze(1), 0);
 }
 
-// For tokens of other ranks zeros are added to some row, so that shapes do not depend on the tokens and a
-// graph can hold it.
+// Adds zeros to some row for tokens of other ranks, so that no shape depends on the tokens and a graph can
+// hold it.
 void AtenOps::embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                   at::Tensor& grad_wte, Write write) const {
   if (write == Write::overwrite) grad_wte.zero_();

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-// Elementwise, so that cutting into pieces changes no bit.
+// Calls f for pieces of [0, n) on all threads; f works elementwise, so that cutting changes no bit.
 template <class F>
 void in_pieces(std::int64_t n, const F& f) {
   constexpr std::int64_t kGrain = 1 << 15;
@@ -71,7 +71,6 @@ class CpuOps final : public AtenOps {
 
   void softmax_part(const at::Tensor& logits, std::int64_t columns, at::Tensor& statistics) const override {
     if (logits.scalar_type() != at::kFloat) return AtenOps::softmax_part(logits, columns, statistics);
-    // softmax_part_f32 does not change the logits.
     const LogitRows rows{logits.size(0), columns, logits.size(1), logits.mutable_data_ptr<float>()};
     softmax_part_f32(rows, statistics.mutable_data_ptr<float>());
   }

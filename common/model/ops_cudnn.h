@@ -14,7 +14,7 @@ namespace sc {
 ///              allocator, freed at once).
 class CudnnOps : public AtenOps {
  public:
-  /// With `cudnn` false attention is always the reference's.
+  /// Uses the reference's attention for every shape if `cudnn` is false.
   explicit CudnnOps(bool cudnn) : cudnn_(cudnn) {}
   void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override;
   void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
@@ -25,7 +25,7 @@ class CudnnOps : public AtenOps {
   [[nodiscard]] bool uses_cudnn(const QueriesKeysValues& in) const;
 
  private:
-  // Dropout's random state, [] int64 0, which the operation requires although there is no dropout.
+  // Dropout's random state, [] int64 0, which ATen's operation requires although there is no dropout.
   const at::Tensor& no_seed(const at::Tensor& like) const;
   const bool cudnn_;
   mutable std::once_flag seed_once_;

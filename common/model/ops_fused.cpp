@@ -1,12 +1,12 @@
 // Own GPU kernels where ATen needs several passes over memory: norms, GELU's backward, sums over columns, the
-// residual in a product, cross entropy, embedding. Attention is cuDNN's without copies; all other products
-// are ATen's.
+// residual in a product, cross entropy, embedding. Attention is cuDNN's without copies; other products are
+// ATen's.
 //   The kernels are made for the 16-bit path; fp32 works too. A step allocates nothing, except where ATen
 //   computes: attention in fp32 or of shapes that cuDNN does not take, rows of more than kWidestFusedRow
 //   elements. Scratch: common/memory/stream_scratch.h. Bits are equal from run to run, for attention's
 //   backward only with `deterministic`: otherwise it adds up dq as blocks finish, which is faster. Operands
-//   whose rows are not multiples of 8 elements at 16-byte addresses go to ATen's operation. GPT's shapes and
-//   ParamLayout's alignment never cause that.
+//   whose rows are not multiples of 8 elements at 16-byte addresses go to ATen; GPT's shapes never are, by
+//   ParamLayout's alignment.
 #include <c10/cuda/CUDAStream.h>
 
 #include <initializer_list>
@@ -27,13 +27,13 @@ namespace {
 
 static_assert(fused::kMaxWidth == kWidestFusedRow);
 
-// The number of rows from which on GELU in the product's epilogue pays (on an H200 it does not at 2048).
+// From this number of rows on, GELU in the product's epilogue pays (on an H200 it does not at 2048).
 constexpr std::int64_t kRowsForGeluEpilogue = 4096;
 
 cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
-// Whether the kernels can read the tensors: contiguous, in whole pieces of eight elements, at 16-byte
-// addresses. Undefined tensors pass.
+// Whether the kernels can read the tensors: contiguous, in pieces of eight elements, at 16-byte addresses.
+// Undefined ones pass.
 bool in_pieces(std::int64_t width, std::initializer_list<const at::Tensor*> tensors) {
   if (width % 8 != 0) return false;
   for (const at::Tensor* t : tensors) {
@@ -144,8 +144,7 @@ class FusedOps final : public CudnnOps {
                   stream_scratch(fused::LtMatmul::kWorkspaceBytes), stream());
   }
 
-  // GELU runs in the product's epilogue for many rows, and in a kernel of its own for few rows, where that is
-  // faster.
+  // GELU runs in the product's epilogue for many rows; for few a kernel of its own is faster.
   void linear_gelu(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& pre,
                    at::Tensor& y) const override {
     const bool epilogue =

@@ -14,7 +14,6 @@ OpCost product(std::int64_t m, std::int64_t n, std::int64_t k) {
   const ProductShape shape{m, n, k};
   return {shape.flops(), 0, shape};
 }
-// The cost of y [N, out] from x [N, in].
 OpCost product(const at::Tensor& y, const at::Tensor& x) { return product(y.size(0), y.size(1), x.size(1)); }
 // Two products over [T, S], half of each if they are causal.
 double flops_of(const QueriesKeysValues& in, bool causal) {

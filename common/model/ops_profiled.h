@@ -1,4 +1,4 @@
-// Any Ops with every call reported for --profile.
+// A decorator of Ops that reports every call for --profile.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,7 @@
 
 namespace sc {
 
-/// Reports every call of `inner` to OpProfiler::current(), with the arithmetic and traffic that follow from
-/// its shapes.
+/// Reports every call of `inner` to OpProfiler::current(), with the work and traffic that its shapes need.
 std::shared_ptr<const Ops> make_profiled_ops(std::shared_ptr<const Ops> inner);
 
 }  // namespace sc

@@ -63,8 +63,8 @@ class Tensors {
   }
 
  private:
-  // Products like multiples of 64. If there are fewer of those than ranks, smaller granules give every rank a
-  // part.
+  // The multiple at which a size is cut: 64, which is fast in products, or less if there are fewer of these
+  // than ranks.
   [[nodiscard]] std::int64_t granule(std::int64_t size) const {
     constexpr std::int64_t kFew = 4;
     return size % kAlign == 0 && size / kAlign >= cut_.ranks ? kAlign : kFew;
@@ -74,7 +74,7 @@ class Tensors {
     if (cut_.ranks > 1) t.segment = Segment::whole;
     return t;
   }
-  // Cuts dimension `dim`: rows, in `outer` groups, or a matrix's columns.
+  // This rank's part of a tensor that is cut along `dim`: rows, in `outer` groups, or a matrix's columns.
   [[nodiscard]] static ParamTensor cut(std::string name, std::vector<std::int64_t> shape, std::size_t dim,
                                        std::int64_t outer, Range part) {
     ParamTensor t = tensor(std::move(name), std::move(shape));
@@ -90,7 +90,7 @@ class Tensors {
   TensorCut cut_;
 };
 
-// The elements of a tensor that are parameters: wte and lm_head have padding rows.
+// The number of parameters in a tensor, without the padding rows of wte and lm_head.
 std::int64_t real_numel(const ParamTensor& t, const GptConfig& c) {
   const bool padded = t.name == "wte.weight" || t.name == "lm_head.weight";
   if (!padded) return t.numel();
@@ -162,7 +162,7 @@ ParamLayout::ParamLayout(const GptConfig& config, WorldSize world, std::int64_t 
                          const TensorCut& cut)
     : config_(config), world_(world), persist_below_(persist_below), cut_(cut) {
   check(config, world, cut);
-  // Cached, because the functions of a plan, and equal ranks, ask for the same few layouts over and over.
+  // Layouts are cached, because the functions of a plan, and equal ranks, ask for the same few over and over.
   using Asked = std::tuple<GptConfig, WorldSize, std::int64_t, TensorCut>;
   thread_local std::array<std::pair<Asked, std::shared_ptr<const std::vector<UnitLayout>>>, 16> known;
   thread_local std::size_t next = 0;

@@ -1,4 +1,4 @@
-// The part of a micro-batch and of the model's sizes that one device or one tensor rank has. No torch.
+// What one device or one tensor rank has of a micro-batch and of the model's sizes. No torch.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ inline constexpr std::int64_t kFp32 = 4;  // bytes; statistics and sums are fp32
 
 /// The sizes of one tensor rank, or of one device, which has everything. N = B T tokens of a micro-batch.
 struct PartSizes {
-  /// For a tensor rank.
+  /// The sizes of a tensor rank.
   ///   Errors  InputError (exit 64) if the ranks cannot share the tokens evenly.
   PartSizes(const RunShape& run, const ParamLayout& layout, TokenShare share);
   explicit PartSizes(const RunShape& run);  // for one device
@@ -33,7 +33,7 @@ struct PartSizes {
   std::vector<std::int64_t> starts;  // positions at which rows begin, each of as many rows, in this order
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
-  /// Bytes of [N, d] in the workload's dtype.
+  /// The bytes of a tensor [N, d] in the workload's dtype.
   [[nodiscard]] std::int64_t slab() const { return e * N * d; }
 };
 

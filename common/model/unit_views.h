@@ -20,7 +20,7 @@ inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, const at::
   return units;
 }
 
-/// The whole segments of an arena [layout.arena_size()] in which they follow all sharded segments.
+/// The whole segments in an arena [layout.arena_size()], where they follow all sharded segments.
 inline at::Tensor whole_segments(const ParamLayout& layout, const at::Tensor& arena) {
   const std::int64_t sharded = layout.arena_size(Segment::sharded).value();
   return arena.narrow(0, sharded, arena.numel() - sharded);
@@ -31,8 +31,7 @@ inline std::vector<UnitTensors> unit_views_of_both(const ParamLayout& layout, co
                     whole.numel() > 0 ? whole : at::Tensor());
 }
 
-/// The vectors of units first ... last, whose sharded segments are consecutive in `sharded`; those of other
-/// units are undefined.
+/// The vectors of units first ... last, consecutive in `sharded`, by unit; the others are undefined.
 inline std::vector<UnitTensors> unit_views(const ParamLayout& layout, int first, int last,
                                            const at::Tensor& sharded) {
   std::vector<UnitTensors> units(static_cast<std::size_t>(layout.num_units()));

@@ -13,10 +13,10 @@ namespace sc {
 using namespace std::chrono_literals;
 
 namespace {
-// How often the thread checks whether a copy or a transfer has ended.
+// The time between two checks by the optimizer's thread whether a copy or a transfer has ended.
 constexpr auto kNap = 50us;
 constexpr std::ptrdiff_t kScalars = 3;
-// The number of pieces given to the pool, including the one in progress. Few, because a piece that arrives
+// How many pieces the pool has at a time, the one in progress included. Few, because a piece that arrives
 // later may be needed earlier.
 constexpr std::size_t kWaiting = 2;
 
@@ -77,15 +77,14 @@ void HostOptimizer::apply(const UpdateOrder& order, const std::stop_token& stop)
   }
 }
 
-// Null if the norm is not known yet.
+// The norm of the update in progress; null as long as it is not known.
 const double* HostOptimizer::known_norm() const {
   const std::lock_guard lock(mutex_);
   const bool known = norm_.update == done_ && norm_.scalars.landed.passed();
   return known ? norm_.scalars.numbers : nullptr;
 }
 
-// The piece that forward needs first, among those whose gradient has arrived and whose previous update has
-// ended.
+// The piece that forward needs first, of those whose gradient is here and whose previous update has ended.
 std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
                                                       const std::vector<bool>& begun, bool more) {
   const std::lock_guard lock(mutex_);
@@ -97,7 +96,6 @@ std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
     if (!state.gradient(done_).landed.passed() || !store_.fetched(number_of(done_, i)) || !state.done())
       continue;
     // [anchor: not-overwritten-on-its-way]
-    // Parameters in flight to the device must not be overwritten.
     if (state.sent.passed()) {
       held_ = false;
       return i;
@@ -107,15 +105,14 @@ std::optional<std::size_t> HostOptimizer::first_ready(const UpdateOrder& order,
   return {};
 }
 
-// Whether the strategy has done its part: the gradient is on its way, and the parameters that the update
-// changes have been sent for the last time.
+// Whether the strategy has done its part for a piece's update: the gradient is on its way, and the parameters
+// that the update changes have been sent for the last time.
 bool HostOptimizer::may_begin(const State& state, const UpdateOrder& order) const {
   if (state.gradient(done_).update != done_) return false;
   return released_ || state.sends >= order.after_sends;
 }
 
-// The inputs and outputs of AdamW. `params` receives rounded parameters; nothing is rounded if it is
-// undefined or fp32.
+// What AdamW reads and writes. `params` receives rounded parameters, none if it is undefined or fp32.
 AdamWVectors HostOptimizer::places_of(const at::Tensor& grad, const PieceStates& from, const PieceStates& to,
                                       at::Tensor& params) {
   AdamWVectors places{.grad = grad.const_data_ptr(),
@@ -164,7 +161,7 @@ void HostOptimizer::update(std::size_t piece, const AdamWFactors& factors) {
   }
 }
 
-// Publishes the piece's update to whoever waits for it.
+// Publishes a piece's update to whoever waits for it.
 void HostOptimizer::keep(std::size_t piece, const AdamWFactors& factors) {
   {
     const std::lock_guard lock(mutex_);
@@ -215,7 +212,7 @@ void HostOptimizer::run(const std::stop_token& stop) {
   }
 }
 
-// more: the store will have room soon, so it must be asked again.
+// Waits for the next order. With `more` the store soon has room, so it is asked again meanwhile.
 std::optional<UpdateOrder> HostOptimizer::next_order(bool more, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const auto posted = [this] { return !orders_.empty(); };
@@ -263,7 +260,7 @@ void HostOptimizer::norm_known(std::int64_t update, LandedScalars scalars) {
   begin(*std::exchange(needs_norm_, std::nullopt));
 }
 
-// mutex_ is held.
+// Enters an order. The caller holds mutex_.
 void HostOptimizer::begin(UpdateOrder order) {
   orders_.push_back(std::move(order));
   idle_ = false;

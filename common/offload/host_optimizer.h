@@ -25,37 +25,36 @@ class HostOptimizer;
 /// The sequence number of a piece's update: piece i of n in update u has number u n + i.
 using Number = std::int64_t;
 
-/// The states of a piece, [n] fp32 on the host.
+/// The states of one piece: three tensors [n] fp32 on the host.
 struct PieceStates {
   at::Tensor master, momentum, variance;
 };
 
-/// Where states lie between updates. Called by the thread that updates.
+/// Where states lie between updates. The optimizer's thread calls it.
 class StateStore {
  public:
   virtual ~StateStore() = default;
-  /// Starts to fetch the states needed next, as far as there is room. Never blocks. Returns whether there
-  /// will be room for more without another update.
+  /// Starts to fetch the states needed next, as far as there is room. Never blocks. True if there will be
+  /// room for more without another update.
   virtual bool fetch_ahead(const HostOptimizer& /*host*/) { return false; }
-  /// Whether the states of this update have arrived. Never blocks.
+  /// Whether the states for an update of a piece have arrived. Never blocks.
   [[nodiscard]] virtual bool fetched(Number /*number*/) const { return true; }
   virtual PieceStates states(Number number) = 0;
-  /// Where an update writes the new states. Empty: in place.
+  /// Where the update of a piece writes its new states; nullopt: in place.
   virtual std::optional<PieceStates> destination(Number /*number*/) { return {}; }
-  /// The update is final: states() returns its results from now on.
+  /// Makes the update of a piece final: states() returns its results from now on.
   virtual void keep(Number /*number*/) {}
-  /// The states are updated when `work` is done; null: nothing changes.
+  /// Takes back states that are updated when `work` is done; with null nothing changes them.
   virtual void put_back(Number /*number*/, const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
 
-/// Where an update writes new parameters for the code that sends them to the device. A version is a number of
-/// updates.
+/// Where updates write new parametersfor whoever sends them to the device. A version is a number of updates.
 class ParamSlots {
  public:
   virtual ~ParamSlots() = default;
-  /// [n] on the host. Undefined: the master itself is sent.
+  /// The tensor [n] on the host for a piece's new parameters; undefined if the master itself is sent.
   virtual at::Tensor destination(std::size_t piece, std::int64_t version) = 0;
-  /// The parameters are complete when `work` is done.
+  /// Called when an update was posted to the pool: the piece's parameters are complete when `work` is done.
   virtual void written(std::size_t /*piece*/, std::int64_t /*version*/,
                        const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
@@ -87,7 +86,7 @@ class ParamsInMemory final : public ParamSlots {
   const std::vector<at::Tensor> pieces_;
 };
 
-/// lr, step and clip as in StepScalars; valid when `landed` has passed.
+/// The scalars of an update (lr, step and clip as in StepScalars), valid when `landed` has passed.
 struct LandedScalars {
   OpEnd landed;
   const double* numbers = nullptr;
@@ -98,64 +97,59 @@ struct LandedScalars {
 /// nothing is clipped.
 enum class NormIs : std::uint8_t { needed, not_needed, guessed };
 
-/// What all pieces of an update have in common.
+/// What all pieces of one update have in common.
 struct UpdateOrder {
   std::int64_t after_sends = 0;  // a piece may be overwritten once it has been sent this many times
   NormIs norm = NormIs::needed;
   LandedScalars scalars = {};  // where the norm is not needed or guessed
 };
 
-/// Numbers of pieces, over all updates.
+/// How many pieces were updated, over all updates of a run.
 struct UpdateCounts {
   std::int64_t updated = 0;
   std::int64_t before_norm = 0;  // begun before their step's norm was known
   std::int64_t again = 0;        // of before_norm: updated a second time, since the guess was wrong
 };
 
-/// Carries out updates one after another. Each waits for its scalars; then, of the pieces that may be
-/// updated, the one that forward needs first comes first. The strategy waits for an update only where it
-/// needs the parameters. Called by the strategy's thread.
+/// Carries out updates one after another, in a thread of its own. Each waits for its scalars; then, of the
+/// pieces that may be updated, the one that forward needs first comes first. The strategy's thread calls it,
+/// and waits only where it needs the parameters.
 class HostOptimizer {
  public:
   HostOptimizer(std::vector<Piece> pieces, const AdamWHyper& hyper, int threads, StateStore& store,
                 ParamSlots& slots);
-  /// Finishes updates of pieces that have begun, and drops the others.
+  /// Finishes the updates of pieces that have begun, and drops the others.
   ~HostOptimizer();
   HostOptimizer(const HostOptimizer&) = delete;
   HostOptimizer& operator=(const HostOptimizer&) = delete;
 
-  /// In the order in which forward needs them.
+  /// All pieces, in the order in which forward needs them.
   [[nodiscard]] const std::vector<Piece>& pieces() const { return pieces_; }
   [[nodiscard]] std::span<const std::size_t> pieces_of(int unit) const {
     return pieces_of_.at(static_cast<std::size_t>(unit));
   }
-  /// Announces a piece's gradient for that update, before or after post(). It is complete when `end` has
-  /// passed.
+  /// Announces the gradient for a piece's update, before or after post(). It is there when `end` has passed.
   void lands(std::size_t piece, std::int64_t update, const at::Tensor& grad, OpEnd end);
-  /// Waits until the gradients announced for that update have arrived.
+  /// Blocks until the gradients announced for an update have arrived.
   void wait_landed(std::int64_t update) const;
-  /// Posts the next update. Returns at once.
   void post(UpdateOrder order);
-  /// The scalars of the update that has been posted last, once its step's norm is known.
+  /// Hands over the scalars of the update posted last, once its step's norm is known.
   void norm_known(std::int64_t update, LandedScalars scalars);
-  /// Whether all of a unit's pieces have had that many updates.
+  /// Whether all of a unit's pieces have had so many updates.
   [[nodiscard]] bool updated(int unit, std::int64_t updates) const;
-  /// Blocks until a piece has had that many updates. Returns the last update's work; null: it had nothing to
-  /// do.
+  /// Blocks until a piece has had so many updates. The last one's work; null if it had nothing to do.
   ///   Errors  what the update failed with.
   std::shared_ptr<const HostPiece> wait(std::size_t piece, std::int64_t updates) const;
-  /// The piece's parameters are on their way to the device; `end` is the copy's end.
+  /// Announces that a piece's parameters are on their way to the device, until `end` has passed.
   void sent(std::size_t piece, OpEnd end);
   [[nodiscard]] std::int64_t sends(std::size_t piece) const;
-  /// Nothing more will be sent: updates that wait for a send begin.
+  /// Announces that nothing more will be sent, so that updates waiting for a send begin.
   void release();
-  /// Waits until nothing more can happen before the strategy continues. Returns the number of finished
-  /// updates.
+  /// Waits until nothing can happen before the strategy continues. Returns the number of finished updates.
   std::int64_t settle() const;
 
-  /// The numbers so far.
   [[nodiscard]] UpdateCounts counts() const;
-  /// Whether the results of that update are on the device. Callable from any thread.
+  /// Whether the results of a piece's update are on the device. Callable from any thread.
   [[nodiscard]] bool sent_since(Number number) const;
   [[nodiscard]] Number number_of(std::int64_t update, std::size_t piece) const {
     return update * static_cast<Number>(pieces_.size()) + static_cast<Number>(piece);

@@ -28,7 +28,7 @@ std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t
 
 namespace {
 
-// Elements of the units from `first` on whose states stay on the device.
+// The number of elements in the resident units from `first` on.
 std::int64_t resident_from(const ParamLayout& layout, const HostOptions& options, int first) {
   std::int64_t sum = 0;
   for (int unit = first; unit < options.resident; ++unit) sum += layout.unit(unit).sharded_size;

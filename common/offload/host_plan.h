@@ -1,5 +1,4 @@
-// Buffers and operations of strategies whose optimizer runs on the host, as far as they do not depend on
-// where the states lie. No torch.
+// Buffers and operations of strategies whose optimizer runs on the host, wherever the states lie. No torch.
 #pragma once
 
 #include <string>
@@ -11,16 +10,16 @@
 
 namespace sc {
 
-/// Elements of one unit's slice that are copied and updated together.
+/// A run of elements in one unit's slice that are copied and updated together.
 struct Piece {
   int unit = 0;
   Range range;               // elements of the unit
   std::vector<Range> decay;  // ranges within the piece
 };
-/// A rank's pieces in forward's order, for all units except the first `resident` ones.
+/// Cuts a rank's slices of all units but the first `resident` into pieces, in forward's order.
 std::vector<Piece> cut_pieces(const ParamLayout& layout, Rank rank, std::int64_t piece,
                               std::int64_t resident = 0);
-/// Elements of the part of a rank's slice that does not stay on the device.
+/// The number of elements in the part of a rank's slice whose states are on the host.
 Formula slice_on_host(const RunShape& shape, const HostOptions& options);
 
 /// Whether an update's scalars are known without its gradients: there is no clipping and no loss scale, and a
@@ -37,22 +36,22 @@ struct Keeps {
 int pool_of(const ParamLayout& layout, const HostOptions& options);
 /// The number of copies of the states on the host: two if an update may have to be repeated.
 int halves_of(const HostOptions& options);
-/// How often a step with `micro` micro-batches gathers a unit's parameters.
+/// How often a step of `micro` micro-batches gathers a unit's parameters.
 std::int64_t gathers_of(const ParamLayout& layout, const HostOptions& options, std::int64_t micro, int unit);
 
-/// Adds what HostStrategy takes from the ledger.
+/// Adds the buffers that HostStrategy allocates.
 void plan_device(const RunShape& shape, const HostOptions& options, const Keeps& keeps, MemoryPlan& plan);
-/// The sums and gathers of lesson 04, or with whole parameters those of lesson 02; each piece is copied down
-/// and up once, and the step's scalars down.
+/// A step's operations: the sums and gathers of lesson 04, or with whole parameters those of lesson 02; each
+/// piece is copied down and up once, and the step's scalars down.
 CommPlan plan_operations(const RunShape& shape, const HostOptions& options);
-/// Parameters come from the host unit by unit, and gradients go to it.
+/// What the device holds when: parameters come from the host unit by unit, and gradients go to it.
 Contents contents_of_device(const RunShape& shape, const HostOptions& options);
 Facts facts_of_host(const RunShape& shape, const HostOptions& options);
-/// The number of AdamW threads of a rank, and what a plan says about them and about the time of updates.
+/// The number of a rank's AdamW threads (adam_threads), and what a plan says of them and of an update's time.
 int adam_threads(const HostOptions& options, WorldSize world);
 std::string updates_in_words(const RunShape& shape, const HostOptions& options);
 
-/// Refuses settings that this shape cannot have.
+/// Refuses settings that contradict the run's shape.
 ///   Errors  InputError (exit 64)
 void refuse_contradictions(const RunShape& shape, const HostOptions& options);
 

@@ -18,11 +18,11 @@ void wait_all(std::vector<Ticket>& copies) {
 
 }  // namespace
 
-// What is in the buffers is from before the update, or from an evaluation.
+// Empties the buffers: what is in them is from before the update, or from an evaluation.
 void HostStrategy::release_params() {
-  for (int& resident : resident_) {
-    context_.timeline.gives_up_params(resident);
-    resident = kNoUnit;
+  for (int& there : in_buffer_) {
+    context_.timeline.gives_up_params(there);
+    there = kNoUnit;
   }
 }
 
@@ -79,7 +79,7 @@ HostStrategy::HostStrategy(RunContext& context, const HostOptions& options, cons
   const bool is_whole = params_full.defined();
   const int units = layout_.num_units(), pool = pool_of(layout_, options);
   if (is_whole) params_full_ = unit_views(layout_, params_full);
-  resident_.assign(static_cast<std::size_t>(is_whole ? units : 2 + pool), kNoUnit);
+  in_buffer_.assign(static_cast<std::size_t>(is_whole ? units : 2 + pool), kNoUnit);
   std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(kGradBuffers);
   for (std::size_t b = 0; b < params.size(); ++b)
     params[b] = buffers_.zeros(name_of_buffer("params_full", b), window);
@@ -90,7 +90,7 @@ HostStrategy::HostStrategy(RunContext& context, const HostOptions& options, cons
     grads[b] = buffers_.zeros(name_of_buffer("grads_full", b));
     scratch_[b] = buffers_.zeros(name_of_buffer("grads_scratch", b));
   }
-  // Elements of block_grads that earlier units have taken.
+  // The number of elements of block_grads that earlier units have taken.
   std::int64_t begin = 0;
   for (int unit = 0; unit < units; ++unit) {
     const std::int64_t size = layout_.unit(unit).sharded_size;
@@ -101,7 +101,7 @@ HostStrategy::HostStrategy(RunContext& context, const HostOptions& options, cons
     OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank());
     s.params = params_shard.defined() ? part_of_arena(layout_, s, params_shard)
                                       : s.of_unit(params_full_[static_cast<std::size_t>(unit)].sharded);
-    // The device updates a resident unit's slice after the norm, when another block has its buffer.
+    // The device updates a resident unit's slice after the norm, when another block has the unit's buffer.
     const bool resident = unit < options.resident;
     if (grads_shard.defined()) {
       s.grads = part_of_arena(layout_, s, grads_shard);

@@ -9,9 +9,9 @@ namespace sc {
 
 /// Where parameters are on the device: whole on every rank, or in the slices of lesson 04.
 enum class ParametersOn { whole, sharded };
-/// exact: forward waits for the update before it. early: the same, but the update begins before the norm is
-/// known, and the old states are kept until it is. delayed: forward continues with parameters one update
-/// behind, while the host computes.
+/// When the host updates. exact: forward waits for the update before it. early: the same, but the update
+/// begins before the norm is known, and the old states are kept until it is. delayed: forward continues with
+/// parameters one update behind, while the host computes.
 enum class UpdateKind { exact, early, delayed };
 
 struct HostOptions {
@@ -25,8 +25,8 @@ struct HostOptions {
   double link_mbps = 0;            // limit of copies between device and host; 0: none
 };
 
-/// Adds the keys that both lessons have: when updates happen, and the properties of host and link.
-///   early  whether update=early is possible, which needs room for a second copy of states
+/// Adds the keys that both lessons have: when updates happen, and the properties of host and link. `early`
+/// says whether update=early is possible, which needs room for a second copy of states.
 template <class Options>
 void add_update_fields(FieldTable<Options>& table, bool early) {
   table.add({"parameters", "",

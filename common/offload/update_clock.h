@@ -6,7 +6,7 @@
 
 namespace sc {
 
-/// Steps count from 0 over all parts of a run; updates are those of this part, one per step.
+/// Relates steps, which count from 0 over all parts of a run, to the updates of this part, one per step.
 struct UpdateClock {
   bool delayed = false;         // updates after the warm steps are delayed
   std::int64_t warm_steps = 0;  // the first steps, whose updates are exact
@@ -15,9 +15,8 @@ struct UpdateClock {
 
   /// Whether forward of `step` does not wait for the update before it.
   [[nodiscard]] bool puts_off(std::int64_t step) const { return delayed && step >= warm_steps; }
-  /// The number of updates posted when `step` begins.
   [[nodiscard]] std::int64_t posted(std::int64_t step) const { return step - first_step + taken_over; }
-  /// The number of the last posted update; 0 if there is none.
+  /// The number of the last update posted before `step`; 0 if there is none.
   [[nodiscard]] std::int64_t last_posted(std::int64_t step) const {
     return std::max<std::int64_t>(0, posted(step) - 1);
   }
@@ -27,10 +26,9 @@ struct UpdateClock {
   [[nodiscard]] std::int64_t due(std::int64_t step) const {
     return std::max<std::int64_t>(0, posted(step) - (puts_off(step) ? 1 : 0));
   }
-  /// Whether there is a posted update for which forward of `step` does not wait.
+  /// Whether a posted update exists for which forward of `step` does not wait.
   [[nodiscard]] bool pending(std::int64_t step) const { return puts_off(step) && posted(step) > 0; }
-  /// The step whose forward waits for that update if it is exact; the update's copies and transfers count for
-  /// that step.
+  /// The step whose forward waits for an update if exact, and for which the update's transfers count.
   [[nodiscard]] std::int64_t step_after(std::int64_t update) const {
     return first_step + update + 1 - taken_over;
   }

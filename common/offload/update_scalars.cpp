@@ -19,7 +19,7 @@ LandedScalars UpdateScalars::send(const RunContext& context, std::int64_t update
   return copy(context, host_[update % 2]);
 }
 
-// Sends what global_norm_and_clip computes for a gradient that is finite and not clipped.
+// Sends what global_norm_and_clip would compute for a gradient that is finite and not clipped.
 LandedScalars UpdateScalars::send_guess(const RunContext& context, std::int64_t update) {
   sent_.wait();
   device_.select(0, 1).copy_(context.scalars.step).add_(1);
@@ -48,7 +48,7 @@ bool UpdateScalars::restore(const std::string& pending) {
   auto* numbers = host_[0].mutable_data_ptr<double>();
   for (std::size_t i = 0; i < 3; ++i) {
     const nlohmann::json& number = saved.at("delayed_update").at(i);
-    // Null stands for NaN, which JSON lacks.
+    // JSON has no NaN, which pending() writes as null.
     numbers[i] = number.is_null() ? std::nan("") : number.get<double>();
   }
   return true;

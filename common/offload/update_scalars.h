@@ -1,4 +1,4 @@
-// The three numbers of an update that the device computes and the host needs.
+// The numbers of an update that the device computes and the host needs.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace sc {
 /// Learning rate, step and clip factor on their way to the host; two updates take turns.
 class UpdateScalars {
  public:
-  /// device [4], host [8] fp64, pinned; [16] if updates have both a guess and the actual numbers.
+  /// Sends from `device` [4] to `host` [8], fp64 and pinned; [16] if updates have a guess besides.
   UpdateScalars(const at::Tensor& device, const at::Tensor& host);
-  /// Sends the numbers of that update to of(update).
+  /// Sends the numbers of an update to of(update).
   LandedScalars send(const RunContext& context, std::int64_t update);
   /// Sends, before the norm is known, the numbers for a gradient that is finite and not clipped.
   LandedScalars send_guess(const RunContext& context, std::int64_t update);
@@ -24,9 +24,9 @@ class UpdateScalars {
   }
   void wait_sent() { sent_.wait(); }
 
-  /// Strategy::pending() before `step`: the pending update, or "{}".
+  /// The text of Strategy::pending() before `step`: the pending update, or "{}".
   [[nodiscard]] std::string pending(const UpdateClock& clock, std::int64_t step) const;
-  /// Reads pending(). Returns whether there was a pending update, which is then update 0 here.
+  /// Reads what pending() wrote. True if there was a pending update, which is then update 0 of this part.
   bool restore(const std::string& pending);
 
  private:

@@ -10,7 +10,7 @@
 namespace sc {
 namespace {
 
-// The number of elements that is worth a thread.
+// The least number of elements that is worth a thread.
 constexpr std::int64_t kGrain = std::int64_t{1} << 15;
 
 void require(bool holds, const char* what) {

@@ -1,5 +1,5 @@
-// AdamW over flat slices in one pass, bound by memory (28 bytes per parameter with fp32 gradients: read g, p,
-// m, v; write p, m, v).
+// AdamW over flat slices in one pass, bound by memory: 28 bytes per parameter with fp32 gradients (reads g,
+// p, m, v; writes p, m, v).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,12 +22,11 @@ struct StepScalars {
   at::Tensor step;            // [] int64: updates so far, this one included (counted by global_norm_and_clip)
   at::Tensor clip;            // [] fp32: factor of the gradient; with kNoUpdate adamw_step changes nothing
   at::Tensor grad_norm = {};  // [] fp32: the global norm before clipping
-  // fp16 only, otherwise undefined (loss_scale.h). Batch::scale contains the scale too, and clip divides by
-  // it.
+  // Defined for fp16 only (loss_scale.h). Batch::scale contains the scale too, and clip divides by it.
   at::Tensor loss_scale = {};    // [] fp32
   at::Tensor scaler_state = {};  // [2] int64: good steps, overflows
 };
-/// The `clip` of a step whose gradient is not finite.
+/// The value of StepScalars::clip after a gradient that is not finite.
 inline constexpr float kNoUpdate = -1.0F;
 
 /// One step of Adam with decoupled weight decay on a slice of n elements.

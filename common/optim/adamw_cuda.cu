@@ -18,7 +18,7 @@ struct DecayRanges {
   Range range[kMaxRanges];
 };
 
-// Each rounded once, as on the CPU.
+// The factors that do not change from step to step, each rounded once, as on the CPU.
 struct Constants {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
   double log2_beta1, log2_beta2, weight_decay;
@@ -61,7 +61,7 @@ struct alignas(sizeof(T) * N) Several {
   T at[N];
 };
 
-// N consecutive elements per thread: 4, or 1 if a pointer is not aligned for 4.
+// Updates N consecutive elements per thread: 4, or 1 if a pointer is not aligned for 4.
 template <class G, class P, int N>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(Arguments<G, P> a, Constants c, DecayRanges decay) {
   __shared__ Factors shared;
@@ -119,7 +119,7 @@ void run(const Constants& c, std::span<const Range> decay, const AdamW& op, cuda
   constexpr std::int64_t kVector = 4;
   const bool four = aligned<kVector>(op, decay);
   std::int64_t begin = 0;
-  // One launch for every kMaxRanges ranges; a border between launches stays aligned.
+  // Each launch takes kMaxRanges ranges and ends at an aligned address.
   for (std::size_t first = 0; begin < op.n;) {
     DecayRanges ranges;
     for (std::size_t r = first; r < decay.size() && ranges.count < kMaxRanges; ++r)

@@ -22,10 +22,10 @@ struct AdamW {
   const float *lr, *clip;
   const std::int64_t* step;
 };
-/// The kernel of adamw_step, with the same `decay`.
+/// The kernel of adamw_step; `decay` has the same meaning.
 void adamw(const AdamWHyper& hyper, std::span<const Range> decay, const AdamW& op, cudaStream_t stream);
 
-/// squares += the sum of all parts' squares, in fp64; blocks of a fixed size, added in order.
+/// Adds the sum of all parts' squares to `squares`, in fp64; blocks of a fixed size, added in order.
 struct SumsOfSquares {
   static constexpr std::size_t kMost = 64;
   static constexpr std::int64_t kBlock = 16384;  // elements of a block, whose sum depends on nothing else
@@ -50,7 +50,7 @@ struct SumsOfSquares {
 };
 void add_sums_of_squares(const SumsOfSquares& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// The kernels of finish_sums and global_norm_and_clip; sums [4].
+/// The kernels of finish_sums and global_norm_and_clip, for sums [4].
 void finish_sums(double* sums, cudaStream_t stream);
 void norm_and_clip(const NormAndClip& rule, cudaStream_t stream);
 

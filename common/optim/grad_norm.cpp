@@ -19,9 +19,9 @@
 namespace sc {
 namespace {
 
-// One thread sums a block. Its sum, and so the total, depends on nothing but where blocks begin.
+// The elements that one thread sums. A block's sum, and so the total, depends only on where blocks begin.
 constexpr std::int64_t kBlock = std::int64_t{1} << 16;
-// Partial sums of a block, side by side in vector registers.
+// The partial sums of a block lie next to each other in vector registers.
 constexpr std::int64_t kLanes = 16;
 
 template <class T>
@@ -55,7 +55,6 @@ template <class T>
 }
 double block_sum_f16(const c10::Half* x, std::int64_t n) { return block_sum(x, n); }
 
-// Sums blocks in parallel, then their sums in order.
 template <class T>
 double sum_blocks(const T* x, std::int64_t n, double (*block)(const T*, std::int64_t)) {
   std::vector<double> sums(static_cast<std::size_t>(ceil_div(n, kBlock)));

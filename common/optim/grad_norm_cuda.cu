@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTurns = static_cast<int>(SumsOfSquares::kBlock / (kThreads * kVec));
 
-// The block's sum, in all threads of the first warp.
+// The sum of x over a block's threads, in all threads of the first warp.
 __device__ double block_sum(double x) {
   __shared__ double shared[kThreads / kWarp];
   x = warp_sum(x);
@@ -25,8 +25,8 @@ __device__ void add_square(double& sum, float x) {
   sum += value * value;
 }
 
-// If x starts at a multiple of 16 bytes, a thread reads eight elements at once; the order of the sum is the
-// same otherwise.
+// Sums the squares of blocks. If x starts at a multiple of 16 bytes, a thread reads eight elements at once;
+// the order of the sum is the same otherwise.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const __grid_constant__ SumsOfSquares op, double* partial, unsigned* counter) {

@@ -22,8 +22,8 @@ struct Written {
   return at.from.param == nullptr ? AdamWStates{at.param, at.m, at.v} : at.from;
 }
 
-// The one loop. Everything from here to adamw_loop is compiled into each of run_*() below. `rounded` is
-// [r.size()] or null. The factors are passed by value, so that no store can change them.
+// The one loop: everything from here to adamw_loop is compiled into each run_*(). `rounded` is [r.size()] or
+// null. The factors are passed by value, so that no store can change them.
 template <class Grad, class Out>
 [[gnu::always_inline]] inline void update(const AdamWFactors f, const AdamWStates& from, const Written& to,
                                           const Grad* grad, Out* rounded, Range r) {
@@ -42,7 +42,7 @@ template <class Grad, class Out>
   }
 }
 
-// memcpy past the caches.
+// Copies memory like memcpy, but past the caches.
 [[gnu::always_inline]] inline void stream(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kStep = sizeof(__m128i);
   auto* out = static_cast<char*>(to);
@@ -106,7 +106,7 @@ template <class Grad>
   read<c10::Half>(f, at, r);
 }
 
-// Compiled without contraction (CMakeLists.txt), so that all kinds agree bit for bit.
+// Compiled without contraction (CMakeLists.txt), so that all kinds of loop agree bit for bit.
 [[gnu::target("arch=x86-64-v4")]] void run_avx512(const AdamWFactors& f, const AdamWVectors& at, Range r) {
   adamw_loop(f, at, r);
 }
@@ -115,7 +115,7 @@ template <class Grad>
 }
 void run_sse2(const AdamWFactors& f, const AdamWVectors& at, Range r) { adamw_loop(f, at, r); }
 
-// Calls f(stretch, decays) for the decayed and the plain stretches of `r`, in order.
+// Calls f(stretch, decays) for each stretch of `r` with or without weight decay, in order.
 template <class F>
 void for_each_stretch(std::span<const Range> decay, Range r, F&& f) {
   std::int64_t at = r.begin;
@@ -167,7 +167,7 @@ void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::
   const auto run = adamw_loops().front().run;
   for_each_stretch(decay, r,
                    [&](Range stretch, bool decays) { run(decays ? factors : plain, vectors, stretch); });
-  // Without it, streamed stores may become visible after the store that signals the chunk's end.
+  // Without this fence, streamed stores may become visible after the store that signals the chunk's end.
   _mm_sfence();
 }
 

@@ -19,14 +19,13 @@ struct AdamWFactors {
   float step_size;  // lr / (1 - beta1^t)
   float v_scale;    // 1 / sqrt(1 - beta2^t)
 };
-/// lr, step and clip have the meaning of StepScalars.
+/// Works the factors out; lr, step and clip have the meaning of StepScalars.
 AdamWFactors adamw_factors(const AdamWHyper& hyper, float lr, std::int64_t step, float clip);
 
-/// How outputs are written that were not read before (rounded parameters, results in another place).
+/// How outputs that were not read before (rounded parameters, results in another place) are written.
 /// streamed: past the caches, which avoids reading what is overwritten; for vectors that exceed the caches.
 enum class Store : std::uint8_t { cached, streamed };
 
-/// The fp32 vectors of an update.
 struct AdamWStates {
   const float *param = nullptr, *m = nullptr, *v = nullptr;
 };
@@ -39,12 +38,12 @@ struct AdamWVectors {
   void* param16 = nullptr;            // receives the rounded parameters; may be null
   DType param16_dtype = DType::bf16;  // bf16 or f16
   Store store = Store::cached;
-  // Read instead of param, m and v, which are then only written; null: these are updated in place.
+  // The vectors to read instead of param, m and v, which are then only written; null: update in place.
   AdamWStates from = {};
 };
 
-/// adamw_step's rule on the elements `r` of the vectors; `decay` uses the same element numbers. Nothing
-/// changes if the clip factor is kNoUpdate.
+/// Applies adamw_step's rule to the elements `r` of the vectors; `decay` uses the same element numbers.
+/// Nothing changes if the clip factor is kNoUpdate.
 ///   Bits     those of adamw_step; an update may be cut into any ranges, on any threads.
 ///   Memory   its results are visible to whoever learns that it has returned, a GPU's copy included.
 ///   Errors   InputError for another dtype.
@@ -52,12 +51,12 @@ struct AdamWVectors {
 void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::span<const Range> decay,
                  Range r);
 
-/// The loop, compiled for one kind of processor; all kinds give equal bits.
+/// AdamW's loop, compiled for one kind of processor; all kinds give equal bits.
 struct AdamWLoop {
   const char* name;  // "AVX-512", "AVX2" or "SSE2"
   void (*run)(const AdamWFactors& factors, const AdamWVectors& vectors, Range r);
 };
-/// The loops that this processor can run, the widest first; adamw_chunk uses that one.
+/// The loops that this processor can run, the widest first; adamw_chunk uses the first.
 std::span<const AdamWLoop> adamw_loops();
 
 }  // namespace sc

@@ -8,8 +8,7 @@
 
 namespace sc {
 
-/// The loss is multiplied by `scale` before backward, so that small gradients do not vanish in fp16; the
-/// update divides by it.
+/// The factor of the loss before backward: small gradients would vanish in fp16. The update divides by it.
 struct LossScale {
   static constexpr float kStart = 65536.0F, kLowest = 1.0F;
   static constexpr std::int64_t kGoodSteps = 1000;  // good steps in a row that double the scale
@@ -18,7 +17,7 @@ struct LossScale {
   float scale = kStart;
   std::int64_t good = 0, overflows = 0;
 
-  /// Call after each step: `finite` says whether all gradients were finite.
+  /// Adapts the scale after a step; `finite` says whether all of its gradients were.
   SC_HOST_DEVICE void update(bool finite) {
     if (finite) {
       if (++good < kGoodSteps) return;

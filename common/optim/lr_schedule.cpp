@@ -10,7 +10,7 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t t
   if (step < optim.warmup_steps)
     return optim.lr * static_cast<double>(step + 1) / static_cast<double>(optim.warmup_steps);
   if (optim.schedule == LrSchedule::constant) return optim.lr;
-  // Steps that change the rate: the last step already has the final one.
+  // The number of steps over which the rate falls: the last step already has the final rate.
   const std::int64_t falling = total_steps - 1 - optim.warmup_steps;
   const double done =
       falling <= 0

@@ -1,4 +1,4 @@
-// What the four sums of a step mean for its update, in one rule for the CPU and for nvcc.
+// The rule by which a step's four sums decide its update, once for the CPU and for nvcc.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// global_norm_and_clip with pointers to its inputs and outputs.
+/// The rule of global_norm_and_clip, with pointers to its inputs and outputs.
 struct NormAndClip {
   const double* sums;  // [4], after their all-reduce
   float max_norm;

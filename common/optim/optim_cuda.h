@@ -1,4 +1,4 @@
-// adamw.h and grad_norm.h for tensors on a GPU, with the same contracts.
+// The functions of adamw.h and grad_norm.h for tensors on a GPU, with the same contracts.
 //   Errors  InputError (exit 69) in a build without GPU code.
 #pragma once
 

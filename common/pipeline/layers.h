@@ -10,8 +10,8 @@
 
 namespace sc {
 
-/// The halves of a block's backward: the gradient of its input, and of its weights. Action B computes both, I
-/// and W one each.
+/// The halves of a block's backward: the gradients of its input and of its weights. Action B does both, I and
+/// W one each.
 struct Halves {
   bool inputs = true, weights = true;
 };
@@ -20,8 +20,7 @@ inline Halves halves_of(pipedream::Kind kind) {
           .weights = kind != pipedream::Kind::backward_input};
 }
 
-/// Vectors by unit, undefined if the stage does not have the unit. For the head of a tied model, unit 0's are
-/// the copy's.
+/// The stage's vectors by unit, undefined for units elsewhere. A tied model's head has the copy under unit 0.
 struct StageVectors {
   std::span<const UnitTensors> params, grads;
 };
@@ -31,17 +30,16 @@ class Layers {
   virtual ~Layers() = default;
   /// Runs the blocks of a position in the buffers of `slot`; the first position embeds the tokens.
   virtual void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) = 0;
-  /// The beginning of backward: adds loss and tokens to `sums` [4] fp64, and computes the gradient of the
-  /// last block's output. `scale` is [] fp32, the factor of the loss.
+  /// Begins a backward: adds loss and tokens to `sums` [4] fp64, and computes the gradient of the last
+  /// block's output. `scale` is [] fp32, the factor of the loss.
   virtual void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale,
                     const Slot& slot, Write write, at::Tensor& sums) = 0;
-  /// Backward of one block, called from a position's last block down. With inputs alone, slot.pending keeps
-  /// what the weights need.
+  /// Backward of one block, last first. With inputs alone, slot.pending keeps what the weights need.
   virtual void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) = 0;
-  /// Follows backward of block 1.
+  /// Backward of the embedding, after that of block 1.
   virtual void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
                               Write write) = 0;
-  /// Adds loss and tokens of the last position's output.
+  /// Adds the loss and tokens of the last position's output to `sums`, without gradients.
   virtual void head_loss(const StageVectors& v, const at::Tensor& targets, const Slot& slot,
                          at::Tensor& sums) = 0;
 
@@ -49,7 +47,7 @@ class Layers {
   [[nodiscard]] virtual at::Tensor& input(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& output(const Slot& slot) = 0;
   [[nodiscard]] virtual at::Tensor& gradient(int of_pool) = 0;
-  /// [4] fp64, see common/optim/grad_norm.h: where losses and tokens may be added up.
+  /// The tensor [4] fp64 in which losses and tokens may be added up (common/optim/grad_norm.h).
   [[nodiscard]] virtual at::Tensor& sums() = 0;
   /// The gradient of the input of the block whose backward ran last.
   [[nodiscard]] virtual const at::Tensor& last_gradient() const = 0;

@@ -33,9 +33,8 @@ std::vector<OfStep> spans_of(const std::vector<Timeline::Span>& spans, std::int6
   return of_steps;
 }
 
-// The steps with exactly one mark per action of the list. Others are left out: those that a stage did not see
-// as a whole, and those that differ from the rest because something was made for the first time or the
-// pipeline was filled.
+// The steps with exactly one mark per action of the list. Others are left out: a stage did not see all of
+// them, or something was made for the first time or the pipeline was filled.
 std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps,
                                               const std::vector<std::vector<OfStep>>& of_stages) {
   std::map<std::int64_t, StepSpans> whole;
@@ -56,7 +55,7 @@ std::map<std::int64_t, StepSpans> whole_steps(const Steps& steps,
   return whole;
 }
 
-/// Calls visit(stage, index, action, spans of that stage).
+/// Calls visit(stage, index, action, spans of that stage) for all actions of a step.
 template <class Visit>
 void for_each(const StepSpans& step, const Visit& visit) {
   for (std::size_t s = 0; s < step.size(); ++s)
@@ -89,7 +88,7 @@ std::vector<pipedream::StageTimes> stage_times(const StepSpans& step) {
   return times;
 }
 
-// The time of a message: from the moment when both its send and its receive were posted to the computation
+// The seconds of a message: from the moment when both its send and its receive were posted to the computation
 // that waited for it. Messages that arrived before anybody waited are not counted.
 double message_time(const pipedream::Schedule& schedule, const StepSpans& step) {
   constexpr double kNoWait = 50e-6;  // between two actions of a stage that does not wait
@@ -108,7 +107,7 @@ double message_time(const pipedream::Schedule& schedule, const StepSpans& step) 
   return mean(times);
 }
 
-// The formula's row for equal stages, with the average of the run's stage times.
+// The times by the formula for equal stages, from the average of the run's stage times.
 std::optional<Timetable::Row> formula_row(pipedream::Family family, const pipedream::Schedule& schedule,
                                           const std::vector<pipedream::StageTimes>& stages) {
   pipedream::StageTimes mean{0, 0, 0, 0};
@@ -131,7 +130,7 @@ std::optional<Timetable::Row> formula_row(pipedream::Family family, const pipedr
                         "equal stages, messages that take no time"};
 }
 
-// Puts the measured step, with windows also the one before, over the simulated ones.
+// Draws the measured step, with windows also the one before, over the simulated ones.
 void lay_over(const std::vector<const StepSpans*>& measured, const std::vector<StepSpans>& simulated,
               Timetable& table) {
   const double began = computed(*measured.front()).start, expected = computed(simulated.front()).start;

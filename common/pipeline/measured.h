@@ -1,5 +1,4 @@
-// What a run's steps took, from the marks that every stage has left: measured, simulated from the
-// measurements, and by formula.
+// What a run's steps took, from the marks of every stage: measured, simulated from these, and by formula.
 #pragma once
 
 #include <optional>
@@ -13,7 +12,7 @@
 
 namespace sc {
 
-/// The number of steps whose times are kept: the last ones.
+/// The number of a run's last steps whose times are kept.
 inline constexpr std::int64_t kMeasuredSteps = 20;
 
 struct MeasuredRun {
@@ -25,8 +24,8 @@ struct MeasuredRun {
   std::optional<pipedream::Family> family = {};  // the family whose closed formula is compared
 };
 
-/// Collective; the table is on rank 0, for each stage's first rank. Without rows if no whole step was seen:
-/// on GPUs times are kept only with --trace, since they cost launches.
+/// The table of a run's times, on rank 0, with each stage's first rank. Collective. Empty if no whole step
+/// was seen: on GPUs times are kept only with --trace, since they cost launches.
 ///   measured    the step that took the median time
 ///   simulated   by pipedream, with each stage's times in that step; and, if steps do not overlap, with the
 ///               time of a message that somebody waited for

@@ -1,6 +1,5 @@
-// The messages between neighbouring stages: activations forward, gradients back. A posted receive does not
-// block; the code that needs the value waits for it. A send does not block either; the code that reuses its
-// buffer waits for it.
+// The messages between neighbouring stages: activations forward, gradients back. Neither receives nor sends
+// block: whoever needs a value waits for its receive, and whoever reuses a buffer waits for its send.
 #pragma once
 
 #include <vector>
@@ -11,27 +10,26 @@ namespace sc {
 
 class Messages {
  public:
-  /// With `blocking` a send returns when its receive has begun.
+  /// Makes the messages of one stage. If `blocking`, a send returns when its receive has begun.
   Messages(RunContext& context, const Share& share, Stage& stage, bool blocking = false);
 
   void receive_activation(const pipedream::Action& action, const Slot& slot);
   void send_activation(const pipedream::Action& action, const Slot& slot);
-  /// Waits for what was sent from its buffer before: gradients come and go in one pool.
+  /// Waits for the last send from the same buffer before it receives: gradients come and go in one pool.
   void receive_gradient(const pipedream::Action& action, const Slot& slot);
   void send_gradient(const pipedream::Action& action, const Slot& slot);
 
-  /// Wait for the input of forward or backward. Values from this stage need no wait.
+  /// Waits for the input of forward or backward. Values from this stage need no wait.
   void wait_activation(const Slot& slot);
   void wait_gradient(const Slot& slot);
-  /// Wait until the last send from the buffer that will be written has ended; for gradients `buffer` may be
-  /// kNoBuffer.
+  /// Waits until the last send from the buffer that will be written has ended; `buffer` may be kNoBuffer.
   void wait_activation_sent(const Slot& slot);
   void wait_gradient_sent(int buffer);
-  /// Wait for all receives, or for all sends, that have been posted.
+  /// Waits for all receives, or all sends, that have been posted.
   void wait_received();
   void wait_sent();
 
-  /// Evaluation: one batch's forward through all stages, with the parameters that the stage has loaded.
+  /// Runs forward of one evaluated batch through all stages, with the parameters that each has loaded.
   void forward_loss(const Batch& batch, at::Tensor& sums);
 
  private:

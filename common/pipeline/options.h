@@ -1,4 +1,4 @@
-// The settings of a stage, shared by lessons.
+// The settings of a pipeline stage, shared by lessons.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ struct StageOptions {
   double link_ms = 0;
 };
 
-/// The stage's settings in a lesson's options, which have members of the same names.
+/// Copies the stage's settings from a lesson's options, which have members of the same names.
 template <class Options>
 StageOptions stage_options(const Options& o) {
   return {o.split, o.profile_in, o.costs, o.pace, o.link_ms};
 }
 
-/// Adds the stage's keys.
-///   of_each  whose blocks split says: "position", or "stage" if those are the same
+/// Adds the keys of a stage. `of_each` names what `split` lists the blocks of: "position", or "stage" if that
+/// is the same.
 template <class Options>
 void add_stage_fields(FieldTable<Options>& table, const std::string& of_each) {
   table.add(

@@ -14,10 +14,10 @@ namespace sc {
 class Pace {
  public:
   using Clock = std::chrono::steady_clock;
-  /// share.pace has pipedream's costs, in seconds; without it actions take their own time.
+  /// Slows actions down to share.pace, pipedream's costs in seconds; without it they take their own time.
   Pace(Timeline& timeline, const Share& share) : timeline_(timeline), share_(share) {}
 
-  /// The time of an action that computes, which ends with this object. Waiting inside it counts.
+  /// The time of a computing action, from construction to destruction; waiting inside it counts.
   class Turn {
    public:
     Turn(Pace& pace, const pipedream::Action& action)
@@ -36,7 +36,7 @@ class Pace {
   };
   [[nodiscard]] Turn turn(const pipedream::Action& action) { return {*this, action}; }
 
-  /// Call after every step.
+  /// Must be called after every step.
   ///   Errors  InputError (exit 64), after the second step, if a cost is below twice what the action
   ///           computes, so that the machine could not keep it.
   void check(std::int64_t step);
@@ -47,7 +47,7 @@ class Pace {
   Timeline& timeline_;
   const Share& share_;
   std::map<pipedream::Kind, double> least_,
-      // Seconds that an action of this kind computed, and may take.
+      // The seconds that an action of this kind computed, and may take.
       cost_;
 };
 

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-// The costs in the file `path`; empty for "none".
+// Reads the costs in a file; nullopt for "none".
 std::optional<pipedream::Costs> costs_in(const std::string& key, const std::string& path, int stages) {
   if (path == "none") return {};
   return translated(key, [&] {
@@ -23,7 +23,7 @@ std::optional<pipedream::Costs> costs_in(const std::string& key, const std::stri
   });
 }
 
-// Refuses settings that slow a run down, since they only work on the host.
+// Refuses settings that slow a run down, because they work on the CPU alone.
 void refuse_on_gpus(const RunShape& shape, const StageOptions& options) {
   if (shape.device == DeviceKind::cpu) return;
   const char* key = options.pace != "none" ? "pace" : options.link_ms > 0 ? "link_ms" : nullptr;

@@ -20,8 +20,7 @@
 namespace sc {
 
 struct Share {
-  /// `proven` is a checked schedule; slots are for this rank's list.
-  ///   sharded  replicas of a stage cut its states into slices
+  /// `proven` is a checked schedule, `sharded` says that replicas of a stage cut its states into slices.
   ///   Errors   InputError 64: settings that fit neither the model nor the ranks; 65: a file that is none.
   Share(const RunShape& shape, const StageOptions& options, pipedream::Schedule proven, bool sharded = false);
 
@@ -32,10 +31,9 @@ struct Share {
   [[nodiscard]] bool embeds(int position) const { return position == 0; }
   [[nodiscard]] bool has_head(int position) const { return position + 1 == schedule.positions(); }
   [[nodiscard]] const Part& part(int position) const { return parts[static_cast<std::size_t>(position)]; }
-  /// The part that a block belongs to.
+  /// The part of the model that a block belongs to.
   [[nodiscard]] const Part& part_of(int unit) const;
-  /// Whether the stage is the first or last one; and whether first and last differ, with the tied matrix on
-  /// both.
+  /// Whether the stage is the first or last; whether these are two stages, both with the tied matrix.
   [[nodiscard]] bool is_an_end() const { return first || last; }
   [[nodiscard]] bool has_two_ends() const { return tied > 0 && !(first && last); }
   /// Where a unit's segment begins in this rank's arenas, which have all sharded segments first, then the
@@ -45,7 +43,7 @@ struct Share {
   }
   /// What the rank is doing, in pipedream's notation.
   [[nodiscard]] std::string in_words(std::size_t index, const pipedream::Action& action) const;
-  /// The payload of a message: the output of a position's last block, or its gradient.
+  /// What a message carries: the output of a position's last block, or its gradient.
   [[nodiscard]] What what(const pipedream::Action& message) const;
 
   pipedream::Schedule schedule;              // of one step
@@ -66,7 +64,8 @@ struct Share {
   int most_blocks = 0;                          // over this rank's positions
   BufferShape buffers;
 
-  /// Indices of gradients of x: two in turn, the pool's, then those that a pending backward_weights reads.
+  /// The number of a gradient of x: two in turn come first, then the pool's, then those that a pending
+  /// backward_weights reads.
   [[nodiscard]] int grad_slab(int of_pool) const { return 2 + of_pool; }
   [[nodiscard]] int pending_slab(int pending, int block) const {
     return 2 + slots.pools.grads + pending * most_blocks + block;
@@ -77,10 +76,10 @@ struct Share {
 Computed computed_in(const Share& share, const pipedream::Action& action);
 /// What a rank holds: the units of its parts, and as many sets of activations as its list needs at once.
 Contents contents_of(const Share& share);
-/// The buffers of a Stage: its vectors and states; plan_stage also adds those of gpt_layers.
+/// Adds the buffers of a Stage: its vectors and states; plan_stage also those of gpt_layers.
 void plan_stage_states(const RunShape& shape, const Share& share, MemoryPlan& plan);
 void plan_stage(const RunShape& shape, const Share& share, MemoryPlan& plan);
-/// Adds the messages of a list.
+/// Adds the messages in a list of actions.
 void plan_messages(const RunShape& shape, const Share& share, const std::vector<pipedream::Action>& actions,
                    CommPlan& plan);
 /// Adds the sums of gradients over a stage's replicas, unit by unit, the slices that they publish, and the

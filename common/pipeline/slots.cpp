@@ -86,7 +86,7 @@ Slot SlotWalk::begin_backward(const Action& a, Slot& alive) {
   return used;
 }
 
-// A microbatch leaves behind only its outgoing gradient, and its set if the next chunk, on the same stage,
+// A micro-batch leaves behind only its outgoing gradient, and its set if the next chunk, on the same stage,
 // still reads its input there.
 void SlotWalk::end_backward(const Key& key, Slot& alive) {
   const auto next = alive_.find({key.first, key.second + 1});
@@ -103,7 +103,7 @@ void SlotWalk::end_backward(const Key& key, Slot& alive) {
   forget(key);
 }
 
-// Forgets microbatches that use no buffer any more, because a list may be endless.
+// Forgets micro-batches that use no buffer any more, because a list may be endless.
 void SlotWalk::forget(const Key& key) {
   const auto found = alive_.find(key);
   if (found == alive_.end()) return;

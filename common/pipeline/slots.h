@@ -1,5 +1,4 @@
-// Which buffer each action of a stage's list uses, found in advance by walking the list in the order of
-// execution.
+// The buffer that each action of a stage's list uses, found in advance by walking the list in order.
 #pragma once
 
 #include <map>
@@ -10,21 +9,21 @@
 
 namespace sc {
 
-/// A buffer is a number within the pool of its kind.
+/// No buffer; otherwise a buffer is a number within the pool of its kind.
 inline constexpr int kNoBuffer = -1;
 
 /// The buffers that one action uses: of a micro-batch in a part (the blocks of a chunk), or of a step.
 struct Slot {
-  /// Every block's output, and what forward saved for backward.
+  /// The buffers of every block's output, and of what forward saved for backward.
   int set = kNoBuffer;
-  /// The first block's input, received or embedded. Where the chunk before is on the same stage nothing is
-  /// received: the input is the last output in that chunk's set.
+  /// The buffer of the first block's input, received or embedded. If the chunk before is on the same stage
+  /// nothing is received: the input is the last output in that chunk's set, input_in_set.
   int input = kNoBuffer, input_in_set = kNoBuffer;
-  /// The gradient of the last block's output; none where the head makes it.
+  /// The buffer of the gradient of the last block's output; none if the head makes it.
   int grad_of_output = kNoBuffer;
-  /// The gradient of the first block's input; none where the embedding takes it.
+  /// The buffer of the gradient of the first block's input; none if the embedding takes it.
   int grad_of_input = kNoBuffer;
-  /// What backward_input leaves for backward_weights.
+  /// The buffer of what backward_input leaves for backward_weights.
   int pending = kNoBuffer;
   /// The version of the weights that is read; a step begins with it, and writes to next_weights, which may be
   /// the same buffer.
@@ -32,18 +31,17 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-/// How many buffers of each kind are in use at the same time.
 struct Pools {
   int sets = 0, inputs = 0, grads = 0, pending = 0, weights = 1;
   bool operator==(const Pools&) const = default;
 };
 
-/// Buffers of one kind.
+/// The buffers of one kind, numbered from 0.
 class Pool {
  public:
-  /// The lowest one that is free, or one more.
+  /// Takes the lowest free buffer, or a new one.
   int take();
-  /// The buffer is free again; kNoBuffer has no effect.
+  /// Makes a buffer free again; kNoBuffer has no effect.
   void give(int buffer);
   [[nodiscard]] int size() const { return static_cast<int>(taken_.size()); }
 
@@ -58,20 +56,18 @@ class Pool {
 ///   set             from forward to the end of backward; where the next chunk is on the same stage and reads
 ///                   its input there, to the end of that chunk's backward
 ///   grad_of_output  from the post of its receive to the end of backward
-///   grad_of_input   from backward to the send that takes it away, or to the backward that reads it on the
-///                   same stage
+///   grad_of_input   from backward to its send, or to the backward that reads it on the same stage
 ///   weights         a step writes where the newest version is, unless that one is stashed: then to a free
 ///                   buffer. A version that is dropped leaves its buffer free
 class SlotWalk {
  public:
-  /// Of `schedule` the numbers of stages and chunks count; the actions may be another list's.
+  /// Walks with the numbers of stages and chunks of `schedule`; the actions may be another list's.
   explicit SlotWalk(const pipedream::Schedule& schedule) : schedule_(schedule) {
     weights_[0] = versions_.take();
   }
   Slot next(const pipedream::Action& action);
-  /// By micro-batch and chunk, those between forward (or the post of a receive) and the end of backward.
+  /// The slots of those between forward (or a receive's post) and backward's end, by micro-batch and chunk.
   [[nodiscard]] const std::map<std::pair<int, int>, Slot>& alive() const { return alive_; }
-  /// The buffer of every version that is kept.
   [[nodiscard]] const std::map<int, int>& versions() const { return weights_; }
   [[nodiscard]] Pools pools() const {
     return {sets_.size(), inputs_.size(), grads_.size(), pending_.size(), versions_.size()};
@@ -99,7 +95,6 @@ struct Slots {
   Pools pools;
 };
 
-/// Walks the list of one stage.
 Slots assign_slots(const pipedream::Schedule& schedule, int stage);
 
 }  // namespace sc

@@ -19,8 +19,7 @@ namespace {
   throw InputError(ExitCode::usage, "split", what, fix);
 }
 
-// A profile by operation counts. Embedding and head count for their neighbours, so that every position has a
-// block.
+// A profile by operations. Embedding and head count for their neighbours, so every position has a block.
 pipedream::Profile profile_of(const Workload& w) {
   const auto d = static_cast<double>(w.model.width), T = static_cast<double>(w.batch.sequence);
   pipedream::Profile profile;

@@ -13,10 +13,10 @@ namespace sc {
 
 class Stage {
  public:
-  /// The buffers are those of plan_stage. `layers` null: gpt_layers.
+  /// Takes the buffers of plan_stage; makes gpt_layers if `layers` is null.
   Stage(const RunContext& context, const Share& share, std::unique_ptr<Layers> layers = nullptr);
-  /// Runs forward and backward once, before the first message. Afterwards gradients and activations hold
-  /// numbers that the first micro-batch overwrites.
+  /// Runs forward and backward once, before the first message. Gradients and activations then hold numbers
+  /// that the first micro-batch overwrites.
   void warm_up(const BatchConfig& batch);
 
   /// Selects the version of the parameters for forward and backward: the buffer Slot::weights.
@@ -50,27 +50,27 @@ class Stage {
     Segment segment = Segment::sharded;
     bool copy = false;                   // the copy of unit 0 for the head
     at::Tensor params = {}, grads = {};  // of the whole segment
-    // This replica's slices; if states are not cut, the whole segment.
+    // What this replica owns of the segment: its slices, or all of it if states are not cut.
     at::Tensor params_slice = {}, grads_slice = {};
     OwnedSlice own = {.unit = 0, .range = {}};  // what this replica updates
     Ticket reduced = {}, published = {};        // the gradient's sum and the parameters, on their way
     /// Whether the segment begins with the embedding's matrix.
     [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
-  /// Units in order, then the tied copy. Parameters are those of the newest version.
+  /// The segments of all units in order, then the tied copy; with the newest version of the parameters.
   [[nodiscard]] std::vector<Held>& held() { return held_; }
-  /// Those whose gradients are complete with a micro-batch's backward of this unit: the unit's own and, with
-  /// the head, the tied copy.
+  /// The segments whose gradients are complete after a micro-batch's backward of this unit: the unit's own
+  /// and, with the head, the tied copy.
   [[nodiscard]] std::span<Held> completed_by(int unit);
   /// The gradients of all units' whole segments, in one piece: what every tensor rank has.
   [[nodiscard]] at::Tensor& whole_grads() { return whole_grads_; }
   /// Moves the newest version of the parameters to the buffer `to` (Slot::next_weights), where the next step
-  /// writes it. Copies it there first if there is no master, from whose values a step would write it.
+  /// writes it. Copies its values too if there is no master, from which a step would write all of them.
   void move_newest(int to);
   [[nodiscard]] std::vector<OwnedSlice> slices() const;
-  /// This stage's parameters in another buffer, by unit; flat.
+  /// This stage's parameters in one of its buffers, as flat vectors by unit.
   [[nodiscard]] std::vector<std::pair<int, at::Tensor>> params_in(int buffer) const;
-  /// The gradient of wte in what this replica owns of unit 0 or of its copy. Undefined: none.
+  /// The gradient of wte in what this replica owns of unit 0 or of its copy; undefined if it owns none of it.
   [[nodiscard]] at::Tensor tied_grad() const;
 
  private:
@@ -90,7 +90,7 @@ class Stage {
   std::vector<Held> held_;
 };
 
-/// Checks that the first `elements` are equal to the bit on all ranks of a group. Collective.
+/// Checks that the first `elements` parameters of a segmentare bit-equal on all ranks of a group. Collective.
 ///   Errors  ClaimError.
 void require_equal_copies(Communicator& group, const Stage::Held& held, std::int64_t elements,
                           std::int64_t step);

@@ -1,4 +1,4 @@
-// What a stage holds and sends.
+// What a stage holds and sends, by formula.
 #include <algorithm>
 
 #include "common/pipeline/share.h"
@@ -54,7 +54,7 @@ void plan_sums(const RunShape& shape, const Share& share, CommPlan& plan) {
     over_replicas(0, share.tied_copy);
   }
   if (!share.has_two_ends() || !share.is_an_end()) return;
-  // The part of wte in this replica's slice of unit 0.
+  // The part of wte that lies in this replica's slice of unit 0.
   const std::int64_t slice = share.layout.unit(0).sharded_size / share.shards,
                      begin = share.shards > 1 ? share.replica * slice : 0,
                      tied = std::min(share.tied, begin + slice) - begin;

@@ -9,18 +9,17 @@
 
 namespace sc {
 
-/// When a stage did what in one step: a span for every action that takes time or is a message.
+/// What a stage did when in one step: a span for every action that takes time or is a message.
 struct StageSpans {
   std::vector<pipedream::Action> actions;
   std::vector<pipedream::Span> spans;
 };
 using StepSpans = std::vector<StageSpans>;
 
-/// Whether an action takes a stage's time.
 inline bool takes_time(pipedream::Kind kind) {
   return pipedream::is_compute(kind) || kind == pipedream::Kind::step;
 }
-/// From the begin of the first action that takes time to the end of the last one, for a stage or for all.
+/// From the begin of the first action that takes time to the end of the last, on one stage or on all.
 pipedream::Span computed(const StageSpans& stage);
 pipedream::Span computed(const StepSpans& step);
 
@@ -29,19 +28,18 @@ struct StepTime {
   double idle = 0;  // share of the stages' time
 };
 
-/// Each step is the schedule's list, and ends before the next one begins. Or, with windows, each step is one
-/// window, and the next one overlaps it.
+/// The steps of a schedule: each is its whole list and ends before the next begins; or, with windows, each is
+/// one window, and the next overlaps it.
 struct Steps {
   const pipedream::Schedule& schedule;
   const pipedream::Windows* windows = nullptr;
 
   /// The actions of a stage's list that leave a span.
   [[nodiscard]] std::vector<pipedream::Action> actions(int stage, std::int64_t step) const;
-  /// The time from the step's begin to its end; for a window from the end of the one before, which is needed
-  /// then.
+  /// The time from a step's begin to its end; for a window from the end of the one before(`before`).
   [[nodiscard]] StepTime time_of(const StepSpans& step, const StepSpans* before) const;
-  /// Simulated steps, of which the last one counts. With windows it is one in the steady state, and the
-  /// window before it comes first.
+  /// Simulates some steps, of which the last one counts. With windows it is in the steady state, after the
+  /// window before it.
   [[nodiscard]] std::vector<StepSpans> simulated(const pipedream::Costs& costs) const;
   [[nodiscard]] StepTime time_by(const pipedream::Costs& costs) const;
 };

@@ -8,7 +8,7 @@
 
 namespace sc {
 
-/// Calls f() and turns pipedream's errors into this project's, at `key`.
+/// Calls f() and turns pipedream's errors into InputErrors at `key`.
 template <class F>
 auto translated(const std::string& key, const F& f) {
   try {

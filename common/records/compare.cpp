@@ -33,7 +33,7 @@ std::string differing_keys(const std::map<std::string, std::string>& here,
   return text;
 }
 
-// The measured bytes, or the predicted ones if the run was too short to be checked.
+// The bytes that a rank measured, or predicted if the run was too short to be checked.
 const RankBytes& bytes_of(const RankRecord& rank) {
   return rank.measured_bytes ? *rank.measured_bytes : rank.predicted_bytes;
 }
@@ -120,7 +120,6 @@ std::string time_table(const RunRecord& run, const RunRecord& other) {
 
 using MaybeFile = std::optional<FileRecord>;
 
-// Whether the contents are equal, whatever the files are called.
 bool same_file(const MaybeFile& a, const MaybeFile& b) {
   return a && b ? a->bytes == b->bytes && a->sum == b->sum : !a && !b;
 }
@@ -141,7 +140,7 @@ std::string loss_table(const RunRecord& run, const RunRecord& other) {
   const std::size_t steps = std::min(run.steps.size(), other.steps.size());
   std::size_t largest = 0;
   const auto difference = [&](std::size_t i) { return std::abs(run.steps[i].loss - other.steps[i].loss); };
-  // A NaN counts as the largest difference; if no step differs, it is the first one.
+  // A NaN counts as the largest difference; if no step differs, the first one is shown.
   for (std::size_t i = 1; i < steps && !std::isnan(difference(largest)); ++i)
     if (!(difference(i) <= difference(largest))) largest = i;
   if (steps > 0) {

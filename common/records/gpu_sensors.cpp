@@ -17,8 +17,7 @@ double median_of(std::vector<GpuSensors::Sample>& samples, double GpuSensors::Sa
 
 }  // namespace
 
-// The functions of the library return 0 on success. It is never unloaded: it belongs to the driver, and
-// others may use it.
+// NVML, whose functions return 0 on success. It is never unloaded: it is the driver's, and others may use it.
 struct GpuSensors::Library {
   using Read = int (*)(void*, unsigned*);
 

@@ -17,7 +17,7 @@ class GpuSensors {
     double sm_mhz = 0, watts = 0, limit_watts = 0;
     bool operator==(const Sample&) const = default;
   };
-  /// `pci_bus_id` is CUDA's name, "0000:18:00.0". Tests pass another `library`.
+  /// `pci_bus_id` is CUDA's name of the GPU, "0000:18:00.0". Tests pass another `library`.
   explicit GpuSensors(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
   [[nodiscard]] std::optional<Sample> sample() const;
 
@@ -28,7 +28,6 @@ class GpuSensors {
 
 /// The median of each number; empty if there are no samples.
 std::optional<GpuSensors::Sample> median_of(std::vector<GpuSensors::Sample> samples);
-/// The sample as one line.
 std::string format_sensors(const std::optional<GpuSensors::Sample>& sample);
 
 }  // namespace sc

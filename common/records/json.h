@@ -9,17 +9,17 @@
 
 namespace sc {
 
-/// Keeps keys in the order in which they were set.
+/// JSON that keeps keys in the order in which they were set.
 using Json = nlohmann::ordered_json;
 
-/// The JSON on one line. Bytes that are not UTF-8 become U+FFFD instead of an exception, because a record's
-/// text may come from a shell.
+/// JSON on one line. Bytes that are not UTF-8 become U+FFFD instead of an exception, because a record's text
+/// may come from a shell.
 inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// [{kind, dtype, elements, count, ranks, stride, purpose, unit}]; `ranks` is left out if it is `world`,
-/// `stride` if it is 1, `purpose` and `unit` if the operation has none.
+/// A plan's operations as [{kind, dtype, elements, count, ranks, stride, purpose, unit}], without `ranks`
+/// equal to `world`, `stride` 1, and a `purpose` and `unit` that the operation does not have.
 Json json_of(const CommPlan& plan, int world);
 
 }  // namespace sc

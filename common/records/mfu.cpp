@@ -14,7 +14,7 @@ struct Peak {
   double flops;
 };
 
-// Dense bf16 and fp16 products, from NVIDIA's data sheets of the H200, the H100 and the A100.
+// The FLOP/s of dense bf16 and fp16 products, from NVIDIA's data sheets of the H200, the H100 and the A100.
 constexpr Peak kPeaks[] = {
     {"NVIDIA H200", 989e12},           {"NVIDIA H100 80GB HBM3", 989e12}, {"NVIDIA A100-SXM4-40GB", 312e12},
     {"NVIDIA A100-SXM4-80GB", 312e12}, {"NVIDIA A100-PCIE-40GB", 312e12}, {"NVIDIA A100 80GB PCIe", 312e12},

@@ -24,11 +24,11 @@ struct ModelFlops {
   std::optional<double> peak = {};  // FLOP/s of one GPU: dense products in the run's dtype, by its data sheet
   std::string peak_of = {};         // "NVIDIA H200, bf16"; without a peak the reason
   bool operator==(const ModelFlops&) const = default;
-  /// The MFU for a rate over all GPUs; empty without a peak.
+  /// The MFU at a rate over all GPUs; nullopt without a known peak.
   [[nodiscard]] std::optional<double> mfu(double tokens_per_second) const;
 };
 
-/// `gpu` is the device's name, the same on all ranks; `shared` says that ranks share GPUs.
+/// The ModelFlops of a run. `gpu` is the device's name, the same on all ranks; `shared`: ranks share GPUs.
 ModelFlops flops_of(const Workload& workload, const std::string& gpu, int ranks, bool shared);
 
 }  // namespace sc

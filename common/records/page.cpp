@@ -17,14 +17,14 @@ double us(At at) { return std::chrono::duration<double, std::micro>(at.time_sinc
 Json us(const std::optional<At>& at) { return at ? Json(us(*at)) : Json(-1); }
 double rounded(double us) { return std::round(us * 10) / 10; }
 
-// The spans of the computation, without the waits inside them.
+// The spans in which a rank computed, without the waits inside them.
 Json spans_of(const RankMarks& marks) {
   Json rows = Json::array();
   const std::vector<Stretch> waits = waits_for(marks.operations);
   for (const Timeline::Span& span : marks.spans) {
     if (!span.computed) continue;
     const Computed& c = *span.computed;
-    // An action of a pipeline covers all units of its part.
+    // An action of a pipeline covers all units of its part, so it names none.
     const int unit = span.name.empty() ? c.unit : kNoUnit;
     const auto add = [&](const char* lane, At begin, At end) {
       rows.push_back({lane, name_of(c.pass), unit, c.micro_batch, us(begin), us(end) - us(begin), span.name});
@@ -45,7 +45,7 @@ Json operations_of(const RankMarks& marks) {
   for (const OpSpan& op : marks.operations) {
     // The host learns that a graph's operations were issued only when they have begun.
     const At issued = std::min(op.issued, op.began.value_or(op.issued));
-    // Waits after the marked steps are not shown.
+    // Waits end with the marked steps, since the page shows no later time.
     const std::optional<At> wait_ended = op.wait_ended ? std::min(*op.wait_ended, end) : op.wait_ended;
     const bool waited = op.wait_began && wait_ended && *wait_ended > *op.wait_began;
     rows.push_back({name_of(op.op.kind), name_of(op.op.purpose), op.op.unit, op.peer ? to_int(*op.peer) : -1,
@@ -87,7 +87,6 @@ Json limits_of(const Contents& contents) {
   return limits;
 }
 
-// The elements of each unit.
 Json sizes_of(const ParamLayout& layout) {
   Json sizes = Json::array();
   for (int unit = 0; unit < layout.num_units(); ++unit)
@@ -95,7 +94,7 @@ Json sizes_of(const ParamLayout& layout) {
   return sizes;
 }
 
-// The columns of the steps, thinned to kMostSteps rows.
+// The columns of a record's steps, thinned to kMostSteps rows.
 Json steps_of(const Json& record) {
   Json steps = Json::object();
   const Json& all = record["steps"];
@@ -112,7 +111,7 @@ Json steps_of(const Json& record) {
   return steps;
 }
 
-// Makes times count from the page's beginning.
+// Makes a rank's times count from the page's beginning.
 void shift_all(Json& rank, double origin) {
   const auto shift = [origin](Json& time) {
     if (time.get<double>() >= 0) time = rounded(time.get<double>() - origin);
@@ -156,7 +155,7 @@ void leave_out(Json& marks) {
   left_out += "The first, the second and the last rank are shown. ";
 }
 
-// Moves everything that is not a mark from the ranks' parts to `data`.
+// Takes the marks out of the ranks' parts, and moves everything else to `data`.
 Json marks_of(Json ranks, Json& data) {
   double origin = INFINITY;
   bool several_hosts = false;

@@ -13,7 +13,7 @@
 
 namespace sc {
 
-/// What one rank did in the marked steps, and what it had planned to hold.
+/// What one rank did in the steps that the page shows, and what it had planned to hold.
 struct RankMarks {
   std::vector<Trace::Step> steps;
   std::vector<Timeline::Span> spans;
@@ -21,7 +21,7 @@ struct RankMarks {
   std::vector<ContentChange> content_changes;
 };
 
-/// A rank's part of a page, sent to rank 0: a JSON object. `layout` is this rank's, with its parts of what
+/// A rank's part of a page, sent to rank 0 as a JSON object. `layout` is this rank's, with its parts of what
 /// tensor ranks share.
 std::string text_of(Rank rank, const RankMarks& marks, const Contents& contents, const MemoryPlan& plan,
                     const ParamLayout& layout);
@@ -37,7 +37,7 @@ struct Page {
   const std::vector<std::string>& ranks;  // text_of() of each rank
   Mesh mesh;
 };
-/// The text of the page.
+/// The page as HTML.
 ///   Errors  std::runtime_error if `frame` is not the template.
 std::string html_of(const Page& page, const std::string& frame);
 

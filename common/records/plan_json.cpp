@@ -33,7 +33,7 @@ Json json_of(const MemoryPlan& plan) {
   return json;
 }
 
-// The elements of each unit for ranks that cut it evenly: padded for the ranks of the data axis.
+// The elements of each unit, padded for the ranks of the data axis.
 Json units_of(const RunShape& shape) {
   const ParamLayout layout(shape.workload.model, WorldSize{static_cast<int>(shape.mesh.size(Axis::data))});
   Json json = Json::array();

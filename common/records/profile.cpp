@@ -59,7 +59,7 @@ std::string format_communication(const Profile& p, double steps) {
   return table(lines);
 }
 
-// Explains what "of its bound" refers to.
+// Explains what the table means by an operation's bound.
 std::string format_bounds(const Profile& p) {
   std::string text = "  bounds, measured after the run: ";
   text += p.product_rate > 0

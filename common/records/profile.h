@@ -1,5 +1,4 @@
-// Where the time of a step goes, compared with the least that each part could take: found and printed by
-// --profile. No torch.
+// Where the time of a step goes, and the least that each part could take: what --profile prints. No torch.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ struct ProfileRow {
   double alone = 0;  // milliseconds of the same calls at their bound; 0: not known
 };
 
-/// One kind of this rank's collectives, summed likewise, each from its start until all data have arrived.
-/// Collectives run at the same time as operations.
+/// One kind of this rank's collectives, summed over the profiled steps, each from its start until all data
+/// have arrived. Collectives run at the same time as operations.
 struct ProfileCommRow {
   CommKind kind{};
   double milliseconds = 0;
@@ -30,9 +29,9 @@ struct ProfileCommRow {
   double alone = 0;  // milliseconds of the same collectives with nothing else running; 0: not known
 };
 
-/// Bounds are measured on the same GPUs after the run: each matrix product as a plain product of its shape,
-/// alone; memory-bound operations as a copy of their bytes; attention at the best rate of these products;
-/// sums over ranks alone.
+/// The profile of a run. Bounds are measured on the same GPUs after it: each matrix product as a plain
+/// product of its shape, alone; memory-bound operations as a copy of their bytes; attention at the best rate
+/// of these products; sums over ranks alone.
 struct Profile {
   std::int64_t steps = 0;
   double step_milliseconds = 0,

@@ -16,8 +16,8 @@ namespace sc {
 struct ProgressOptions {
   std::int64_t total_steps = 0;
   bool quiet = false;  // print notes and nothing else
-  // One line, redrawn ten times a second; otherwise plain lines: the first step, one every two seconds, the
-  // last step.
+  // True: one line, redrawn ten times a second. False: plain lines for the first step, every two seconds, and
+  // the last step.
   bool terminal = false;
   std::optional<Look> bar = {};          // how the bar at the redrawn line's beginning looks; empty: no bar
   std::optional<ModelFlops> flops = {};  // on GPUs
@@ -34,20 +34,19 @@ const char* fresh_line();
 /// The line "step  12/200  loss 2.5821  52.0k tok/s  waiting  8 %  left 1 min 05 s", with "MFU 41 %" if a
 /// GPU's peak is known; with a bar
 ///   "  12/200 [#-------------------] loss 2.58  52.0k tok/s  waiting 8 %  1 min 05 s left".
-/// Rates are means over the last steps (at most 20), so that a slow start is forgotten. Only one rank has a
-/// Progress.
+/// Rates are means over the last steps (at most 20), so that a slow start is forgotten. One rank of a run
+/// shows it.
 class Progress {
  public:
   /// `clock` returns seconds from any origin. `out` and what `clock` refers to must outlive this object.
   Progress(std::ostream& out, std::function<double()> clock, ProgressOptions options);
-  /// Ends a redrawn line.
   ~Progress();
   Progress(const Progress&) = delete;
 
   void step(const StepRecord& step);
   /// Prints a line ("validation loss 2.31") that the redrawn line does not overwrite. Also printed if quiet.
   void note(const std::string& text);
-  /// Call after the last step: the redrawn line stays, and the cursor goes to the next one. Idempotent.
+  /// Called after the last step: the redrawn line stays, and the cursor goes to the next line. Idempotent.
   void finish();
 
  private:

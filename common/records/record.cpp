@@ -23,7 +23,7 @@ Json number_or_word(double value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// The values of a step. Optional ones are null if missing, and a word if not finite.
+// The JSON of a step's values. Optional ones are null if missing, and a word if not finite.
 Json json_of(std::int64_t value) { return value; }
 Json json_of(double value) { return number(value); }
 Json json_of(bool value) { return value; }
@@ -67,7 +67,7 @@ Json json_of(const GpuSensors::Sample& s) {
   return {{"sm_mhz", s.sm_mhz}, {"watts", s.watts}, {"limit_watts", s.limit_watts}};
 }
 
-// Milliseconds and calls are sums over the profiled steps.
+// The JSON of a profile, in which milliseconds and calls are sums over the profiled steps.
 Json json_of(const Profile& p) {
   Json json = {{"steps", p.steps},
                {"step_milliseconds", number(p.step_milliseconds)},
@@ -108,7 +108,7 @@ Json json_of(const AllocatorCheck& c) {
           {"beside", json_of(c.beside)}};
 }
 
-// A span takes one line: name, begin, end, and the expected begin and end.
+// The JSON of a timetable. A span takes one line: name, begin, end, and the expected begin and end.
 Json json_of(const Timetable& t) {
   Json json = {{"ranks", Json::array()}, {"rows", Json::array()}};
   for (const Timetable::Row& row : t.rows)
@@ -163,7 +163,7 @@ Json json_of(const RankRecord& r, int world) {
            r.measured_operations ? json_of(*r.measured_operations, world) : Json(nullptr)}};
 }
 
-// Columns instead of rows: one array per quantity, so that thousands of steps stay small.
+// The steps as columns instead of rows: one array per quantity, so that thousands of steps stay small.
 Json json_of(const std::vector<StepRecord>& steps) {
   Json json;
   const auto column = [&](const char* key, auto field) {
@@ -234,8 +234,7 @@ Json json_of(const RunRecord& r) {
   return json;
 }
 
-// Objects and arrays with nested or long content take one line per member; a column of numbers takes one
-// line.
+// Objects and arrays of nested or long content take one line per member; a column of numbers takes one line.
 std::string text_of(const Json& json, std::size_t indent) {
   constexpr std::size_t kLine = 100;
   const bool nested =
@@ -253,7 +252,7 @@ std::string text_of(const Json& json, std::size_t indent) {
   return text + "\n" + std::string(indent, ' ') + (json.is_object() ? '}' : ']');
 }
 
-// The value that `share` of the sorted values do not exceed: nearest rank.
+// The value that `share` of the sorted values do not exceed (the nearest-rank quantile).
 double quantile(const std::vector<double>& sorted, double share) {
   const auto at = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::max<std::size_t>(at, 1) - 1];

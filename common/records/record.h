@@ -34,7 +34,7 @@ struct StepRecord {
   double grad_norm = 0;     // before clipping
   std::int64_t tokens = 0;  // summed over ranks
   double seconds = 0;       // measured by the writing rank
-  // Time inside waits for communication: of the host, or on GPUs of the compute stream, by events
+  // The time inside waits for communication: of the host, or on GPUs of the compute stream, by events
   // (watch/gpu_moment.h).
   double waited_seconds = 0;
   bool skipped = false;                        // loss or gradient was not finite, so there was no update
@@ -43,10 +43,9 @@ struct StepRecord {
   [[nodiscard]] double wait_share() const;
 };
 
-/// The fields of a step by their JSON keys, in their order: one table for lines and columns, for writing and
-/// reading. The validation loss comes after them, because each of these four treats a missing one
-/// differently. The two functions are computed from the fields; they are written in lines only, and never
-/// read.
+/// The fields of a step by their JSON keys, in order, for lines and columns, writing and reading. The
+/// validation loss is not among them, because each of these four treats a missing one differently. The two
+/// functions are computed from the fields, written in lines only, and never read.
 inline constexpr std::tuple kStepFields = {std::pair("step", &StepRecord::step),
                                            std::pair("loss", &StepRecord::loss),
                                            std::pair("lr", &StepRecord::lr),
@@ -58,12 +57,11 @@ inline constexpr std::tuple kStepFields = {std::pair("step", &StepRecord::step),
                                            std::pair("wait_share", &StepRecord::wait_share),
                                            std::pair("skipped", &StepRecord::skipped)};
 
-/// Calls visit(key, member) for each field.
 template <class Visit>
 void for_each_step_field(const Visit& visit) {
   std::apply([&](const auto&... of) { (visit(of.first, of.second), ...); }, kStepFields);
 }
-/// Calls visit(key, member) for each field that is stored in columns and read, so without the functions.
+/// Calls visit(key, member) for each field that is stored in columns and read: all but the two functions.
 template <class Visit>
 void for_each_stored_step_field(const Visit& visit) {
   for_each_step_field([&](const char* key, auto field) {
@@ -86,11 +84,10 @@ struct RankRecord {
   std::optional<RankBytes> measured_bytes;
   std::optional<CommPlan> measured_operations;
   bool operator==(const RankRecord&) const = default;
-  /// Whether both were measured, and every number equals the prediction.
+  /// Whether bytes and operations were measured, and every number equals its prediction.
   [[nodiscard]] bool as_predicted() const;
 };
 
-/// A checkpoint that a run wrote.
 struct SaveRecord {
   std::int64_t step = 0;  // steps done in it
   double blocked = 0;     // seconds that the run waited for it
@@ -111,11 +108,10 @@ struct TestRecord {
   double loss = 0;  // nats per token
 };
 
-/// The checkpoint that a run resumed from.
 struct ResumedFrom {
   std::string path, lesson;
   std::int64_t step = 0, world = 0;
-  // Position in the order of rows where the run begins; tokens trained on before.
+  // The position in the order of rows where the run begins, and the tokens trained on before.
   std::int64_t rows = 0, tokens = 0;
 };
 
@@ -132,13 +128,13 @@ struct RunRecord {
   int threads = 1;                              // intra-op threads per rank
   std::map<std::string, std::string> versions;  // of LibTorch, MPI, compiler, ...
   std::optional<ModelFlops> flops = {};         // on GPUs
-  // The members from here to `resumed_from`, `saves` and `test` are written, but not read back. `profile` and
+  // Down to `allocator`, and in `saves` and `test`, what is written is not read back. `profile` and
   // `allocator` are rank 0's, on GPUs.
   std::optional<Profile> profile = {};  // --profile
   std::optional<AllocatorCheck> allocator = {};
   std::optional<GraphNodes> graph = {};
   std::optional<Timetable> timetable = {};  // of rank 0
-  // The strategy's counters.
+  // The strategy's counters by their names.
   std::vector<std::pair<std::string, std::int64_t>> counts = {};
   std::optional<ResumedFrom> resumed_from = {};  // empty if the run started at step 0
   std::optional<FileRecord> init = {};           // --init; empty: none, or an older record without it
@@ -154,7 +150,6 @@ struct RunRecord {
   [[nodiscard]] bool as_predicted() const;
 };
 
-/// The timing of the steps after the warm-up.
 struct StepTiming {
   std::int64_t steps = 0;               // number of timed steps
   double median = 0, p10 = 0, p90 = 0;  // seconds per step
@@ -164,22 +159,21 @@ struct StepTiming {
 inline constexpr std::int64_t kWarmupSteps = 5;
 inline constexpr std::int64_t kTimedSteps = 20;  // with fewer steps there is no measurement
 
-/// Empty if fewer than kTimedSteps steps follow the warm-up.
+/// The timing of the steps after the warm-up; nullopt if they are fewer than kTimedSteps.
 std::optional<StepTiming> timing_of(const std::vector<StepRecord>& steps);
 
 /// Writes dir/record.json, completely or not at all; an existing one is replaced.
 ///   Errors  InputError (exit 73).
 void write_record(FileOps& ops, const Path& dir, const RunRecord& record);
-/// The text of record.json on one line.
 std::string line_of(const RunRecord& record);
-/// write_record(), but returns false and writes nothing if the directory has a record.
+/// Does write_record() if the directory has no record yet; otherwise returns false and writes nothing.
 bool write_new_record(FileOps& ops, const Path& dir, const RunRecord& record);
 
 /// Reads a record.
 ///   Errors  InputError (exit 65) with the path and the key (or line and column) that is wrong.
 RunRecord read_record(FileOps& ops, const Path& path);
 
-/// A rank's part of record.json, in which it is sent to the rank that writes the record; and its reverse.
+/// Turns a rank's part of record.json into text, sent to the rank that writes the record, and back.
 ///   Errors  InputError (exit 65): a text that text_of() with this world did not make.
 std::string text_of(const RankRecord& rank, int world);
 RankRecord rank_of_text(const std::string& text, int world);
@@ -187,7 +181,7 @@ RankRecord rank_of_text(const std::string& text, int world);
 /// Writes dir/steps.jsonl, one line per step during the run, so that a killed run leaves what it had.
 class StepLog {
  public:
-  /// Creates the file; an existing one is replaced.
+  /// Creates steps.jsonl; an existing one is replaced.
   ///   Errors  those of atomic_write_file; exit 73 for append().
   StepLog(FileOps& ops, const Path& dir);
   void append(const StepRecord& step);
@@ -196,7 +190,7 @@ class StepLog {
   std::unique_ptr<File> file_;
 };
 
-/// All complete lines; a last line cut short by a kill is left out.
+/// Reads all complete lines of steps.jsonl; a last line cut short by a kill is left out.
 ///   Errors  InputError (exit 65) with the line.
 std::vector<StepRecord> read_steps(FileOps& ops, const Path& path);
 
@@ -204,7 +198,7 @@ std::vector<StepRecord> read_steps(FileOps& ops, const Path& path);
 Path new_run_dir(FileOps& ops, const Path& root, const std::string& lesson,
                  std::chrono::system_clock::time_point now);
 
-/// "2025-01-31T12:00:00Z".
+/// A time in UTC as text: "2025-01-31T12:00:00Z".
 std::string utc_text(std::chrono::system_clock::time_point time);
 
 }  // namespace sc

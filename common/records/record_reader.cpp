@@ -12,13 +12,13 @@
 namespace sc {
 namespace {
 
-// A record of 100,000 steps has 13 MB and 900,000 values.
+// A record of 100,000 steps has 13 MB and 900,000 values, well within these bounds.
 constexpr JsonLimits kLimits{.bytes = std::size_t{32} << 20U};
 constexpr JsonLimits kLineLimits{.bytes = std::size_t{16} << 10U};  // of steps.jsonl; a line has 200 bytes
-// Far above what a run can have, and small enough for sums over a whole record.
+// Bounds far above what a run can have, and small enough for sums over a whole record.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U, kMostMoved = std::int64_t{1} << 40U;
 
-/// null stands for a number that is not finite, and becomes NaN.
+/// The number of a field, or NaN for null, which stands for a number that is not finite.
 double number_of(const JsonNode& node) {
   return node.value().is_null() ? std::numeric_limits<double>::quiet_NaN() : node.number();
 }
@@ -33,13 +33,12 @@ std::optional<double> optional_number(const JsonNode& node) {
   return node.number();
 }
 
-/// of(node), or empty if the node is null.
 template <class Of>
 auto unless_null(const JsonNode& node, const Of& of) {
   return node.value().is_null() ? std::nullopt : std::optional(of(node));
 }
 
-/// The enumerator whose name_of() is the text; empty if there is none.
+/// The enumerator whose name_of() is the text; nullopt if there is none.
 template <class Enum>
 std::optional<Enum> named(const std::string& text, Enum last) {
   for (int i = 0; i <= static_cast<int>(last); ++i)
@@ -123,12 +122,11 @@ FileRecord read_file_record(const JsonNode& node) {
   return {node["file"].text(), node["bytes"].integer(), node["sum"].text()};
 }
 
-// Times get sorted later, and NaN has no order.
+// Refuses a time that is NaN or negative: times get sorted later, and NaN has no order.
 void check_time(const StepRecord& step, const JsonNode& where) {
   if (!(step.seconds >= 0)) where.fail("has a step whose \"seconds\" are no time");
 }
 
-// The fields of a step.
 void read(const JsonNode& node, std::int64_t& field) { field = node.integer(); }
 void read(const JsonNode& node, double& field) { field = number_of(node); }
 void read(const JsonNode& node, bool& field) { field = node.boolean(); }

@@ -18,7 +18,7 @@ std::int64_t count_of(const CommPlan& plan, const Operation& op) {
   return found == plan.count.end() ? 0 : found->second;
 }
 
-// A purpose's row carries its sum and first buffer; its further buffers follow below.
+// Adds a purpose's rows: the first has its sum and first buffer, the others its further buffers.
 void add_purpose(const MemoryPlan& plan, Purpose purpose, Place place, Rows& rows) {
   bool first = true;
   for (const Buffer& item : plan.items()) {
@@ -41,7 +41,7 @@ std::string memory_table(const MemoryPlan& plan) {
   return table(rows);
 }
 
-// The name of the sum of each path: messages, copies and transfers are summed separately.
+// What the sum of one path's bytes is called: messages, copies and transfers are summed separately.
 std::string sum_name(Way way) { return way == Way::wire ? "total" : "over the " + std::string(name_of(way)); }
 
 std::string operation_table(const CommPlan& named) {
@@ -64,7 +64,7 @@ std::string operation_table(const CommPlan& named) {
   return table(rows);
 }
 
-// Ranks whose plans look the same in tables.
+// The ranks whose plans look the same in tables.
 struct Group {
   std::vector<std::int64_t> ranks;  // ascending
   RankPlan plan;                    // without payloads
@@ -83,8 +83,7 @@ std::vector<Group> group_equal(const std::vector<RankPlan>& plans) {
   return groups;
 }
 
-// Adds one row with its name and the bytes of each group. It is left out if all are zero, unless it is always
-// shown.
+// Adds one rowof each group's bytes. It is left out if all are zero, unless it is always shown.
 template <class BytesIn>
 void add_bytes_row(const std::string& name, const std::vector<Group>& groups, const BytesIn& bytes_in,
                    Rows& rows, bool always = false) {
@@ -102,7 +101,7 @@ void add_purpose_row(const std::vector<Group>& groups, Purpose purpose, Place pl
   add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
 }
 
-// The table with one column per group.
+// The table of bytes by purpose, with one column for each group of equal ranks.
 std::string memory_by_group(const std::vector<Group>& groups) {
   Rows rows = {{"purpose"}};
   for (const Group& group : groups) rows[0].push_back(group.name());
@@ -147,8 +146,7 @@ std::set<Operation> all_of(const CommPlan& a, const CommPlan& b) {
   return all;
 }
 
-// Compares operations without payloads; if those are equal in number and differ in payloads, compares the
-// payloads.
+// Compares operations without payloads;compares these too if only they differ.
 void compare_operations(const CommPlan& predicted, const CommPlan& measured, WorldSize world, Rows& rows) {
   const CommPlan a = predicted.without_names(), b = measured.without_names();
   for (const Operation& alike : all_of(a, b)) {

@@ -16,7 +16,7 @@ constexpr std::int64_t kCells = 16;  // of the longest bar
 constexpr std::size_t kLongestFormula = 24;
 constexpr std::int64_t kColumns = 72;  // of a timeline
 
-// The rows of the table by purpose.
+// A row of the screen's table, and the purposes whose bytes it adds.
 struct Kind {
   const char* name;
   std::initializer_list<Purpose> purposes;
@@ -44,7 +44,7 @@ std::string formula_of(const MemoryPlan& plan, const Kind& kind) {
   return sum.size() <= kLongestFormula ? sum : "";
 }
 
-// Which kinds of bytes are at that place: "gradients, optimizer".
+// The kinds of bytes at a place, as "gradients, optimizer".
 std::string kinds_at(const MemoryPlan& plan, Place place) {
   std::string text;
   for (const Kind& kind : kKinds)
@@ -53,12 +53,11 @@ std::string kinds_at(const MemoryPlan& plan, Place place) {
   return text;
 }
 
-// The cells of a bar, if the longest bar shows `most`; at least one for anything above 0.
+// The length of a bar in cells, if the longest bar shows `most`; at least one for anything above 0.
 std::int64_t cells_of(Bytes bytes, Bytes most) {
   return bytes.value() == 0 ? 0 : std::max<std::int64_t>(1, bytes.value() * kCells / most.value());
 }
 
-// A line of bytes, its bar and the text after it.
 struct Line {
   std::string name;
   Bytes bytes;
@@ -86,7 +85,6 @@ std::string text_of(const std::vector<Line>& lines, Look look) {
   return text;
 }
 
-// E.g. "15 checks".
 std::string counted(std::int64_t times, const std::string& what) {
   return fmt::format("{} {}{}", human_count(times), what, times == 1 ? "" : "s");
 }
@@ -99,7 +97,7 @@ std::string counted(std::int64_t times, CommKind kind) {
 
 const char* verb_of(Way way) { return way == Way::link ? "copied" : "read and written"; }
 
-// E.g. "15 all-reduces, 2.53 MB sent".
+// The operations of a step in words, as "15 all-reduces, 2.53 MB sent".
 std::string step_in_words(const CommPlan& plan, Rank rank) {
   std::map<CommKind, std::int64_t> messages;
   for (const auto& [op, times] : plan.count)
@@ -156,7 +154,7 @@ std::string of_several(const std::vector<RankPlan>& ranks, Look look) {
   return table(rows) + fmt::format("  and at most {} sent by a rank per step\n", human_bytes(sent));
 }
 
-// E.g. "18,164,048 bytes held, 8 purposes".
+// The checked memory in words, as "18,164,048 bytes held, 8 purposes".
 std::string held_in_words(const MemoryPlan& memory) {
   std::string text = human_count(memory.total().value()) + " bytes held";
   for (const Place place : {Place::pinned, Place::host, Place::disk})
@@ -169,7 +167,7 @@ std::string held_in_words(const MemoryPlan& memory) {
   return text + ", " + counted(std::ssize(purposes), "purpose");
 }
 
-// E.g. "15 operations, 2,533,920 bytes sent".
+// The checked operations in words, as "15 operations, 2,533,920 bytes sent".
 std::string moved_in_words(const CommPlan& plan, Rank rank) {
   std::int64_t operations = 0;
   for (const auto& entry : plan.count) operations += entry.second;
@@ -209,7 +207,7 @@ std::string drawn(const Timetable& timetable, double seconds, bool expected) {
   return text;
 }
 
-// The letters that occur, and their meaning.
+// The letters that occur in a timeline, and their meaning.
 std::string legend_of(const Timetable& timetable) {
   std::string text, letters;
   for (const std::vector<Timetable::Span>& spans : timetable.ranks)
@@ -220,8 +218,7 @@ std::string legend_of(const Timetable& timetable) {
   return text;
 }
 
-// The numbers of updates behind that more than a twentieth of the micro-batches had, which leaves out the
-// run's beginning.
+// How many updates behind more than a twentieth of the micro-batches were; this leaves out the beginning.
 std::string usual(const std::map<std::int64_t, std::int64_t>& counts) {
   std::int64_t all = 0;
   for (const auto& [age, count] : counts) all += count;

@@ -1,5 +1,5 @@
-// The default screen of a run: what it will hold, and what it held. Pure functions from plans and records to
-// text. No torch.
+// The default screen of a run: what it will hold, and what it held, as pure functions from plans and records
+// to text. No torch.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,36 @@
 
 namespace sc {
 
-/// The abilities of what shows the text. The default is for a file, or a terminal of which nothing is known.
+/// What the terminal or file that shows the text can do; nothing by default.
 struct Look {
   bool utf8 = false;    // bars of block characters instead of "#" and "-"
   bool colour = false;  // ANSI escapes
 };
-/// Plain unless it is a terminal. Colours unless NO_COLOR is set or TERM is "dumb"; UTF-8 if the locale
-/// (LC_ALL, else LC_CTYPE, else LANG) says so.
+/// Nothing special unless on a `terminal`; there colours unless NO_COLOR is set or TERM is "dumb", and UTF-8
+/// if the locale (LC_ALL, else LC_CTYPE, else LANG) says so.
 Look look_of(bool terminal, const Environment& variable);
 
-/// "####", or with `empty` cells after it "####------".
+/// A bar, "####", or with `empty` cells after it "####------".
 std::string bar(std::int64_t full, std::int64_t empty, Look look);
-/// The text, e.g. "PREDICTED", in bold if there are colours.
+/// A word that begins a section, such as "PREDICTED", in bold if the terminal has colours.
 std::string heading(const std::string& text, Look look);
 
-/// "8 P" for "4 P" and "4 P"; empty if they are not multiples of the same.
+/// Adds formulas that are multiples of the same: "8 P" for "4 P" and "4 P"; empty if they are not.
 std::string sum_of_formulas(const std::vector<std::string>& formulas);
 
-/// PREDICTED: bytes of a rank by purpose with bars, formulas if they are short, bytes at other places than
-/// the device, and what a step sends. If ranks differ, one line for each.
-///   ranks  one line for each set of equal ranks, for the one that has the most
+/// The section PREDICTED: bytes of a rank by purpose with bars, formulas if they are short, bytes at other
+/// places than the device, and what a step sends. If ranks differ, a line per set of equal ranks.
 std::string format_predicted(const std::vector<RankPlan>& ranks, Look look);
 
-/// What was checked and held, one line each.
-///   replicas  how many times replicas were compared and found equal; 0: there are none
+/// The lines about what was checked and held, one each. `replicas` counts how often replicas were compared
+/// and found equal; 0: there are none.
 std::string format_checks(const RankPlan& plan, Rank rank, const std::optional<AllocatorCheck>& allocator,
                           std::int64_t replicas, Look look);
 
-/// The rows of a timetable. Measured and simulated ones have one line per stage, drawn over the same time as
-/// by pipedream: each column shows the action that takes most of it.
+/// The rows of a timetable as drawings. Measured and simulated ones have one line per stage, over the same
+/// time as by pipedream: each column shows the action that takes most of it.
 std::string format_timelines(const Timetable& timetable);
-/// How many updates behind the newest weights each rank computed most of its gradients; empty without
-/// versions.
+/// How many updates behind the newest weights most gradients of a rank are; empty without versions.
 std::string format_ages(const std::vector<VersionsRead>& versions);
 /// Why stages wait if several share a core; empty if each has its own. `has_pace`: the lesson can simulate
 /// stages with cores of their own.

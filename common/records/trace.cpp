@@ -14,8 +14,7 @@ namespace {
 
 double end_of(const TraceSpan& span) { return span.begin_us + span.duration_us; }
 
-// Whether a row can show the span besides those that it has: it lies inside the innermost open span, or after
-// it.
+// Whether a row of the trace can show another span: it lies inside the innermost open one, or after it.
 //   open  the ends of the open spans, the innermost last
 bool takes(std::vector<double>& open, const TraceSpan& span, bool may_nest) {
   while (!open.empty() && open.back() <= span.begin_us) open.pop_back();
@@ -37,7 +36,7 @@ std::vector<Placed> place(const std::vector<TraceSpan>& spans, Lane lane) {
     if (span.lane == lane) placed.push_back({&span, 0});
   std::ranges::stable_sort(placed, {},
                            [](const Placed& p) { return std::pair(p.span->begin_us, -p.span->duration_us); });
-  // Operations are not nested, even if one ends earlier than another.
+  // Operations are shown side by side, even if one begins and ends within another.
   const bool may_nest = lane != Lane::communication;
   std::vector<std::vector<double>> rows(placed.size());  // at most as many as spans
   for (Placed& p : placed)

@@ -22,11 +22,11 @@ constexpr std::string_view name_of(Lane lane) {
   return kNames[static_cast<int>(lane)];
 }
 
-/// [begin, end) on the host's clock.
+/// A half-open interval on the host's clock.
 using Stretch = std::pair<OpSpan::Clock::time_point, OpSpan::Clock::time_point>;
 /// The times in which operations were waited for, sorted.
 std::vector<Stretch> waits_for(std::span<const OpSpan> operations);
-/// What is left of `whole` without `holes`, which are sorted.
+/// The parts of `whole` outside `holes`, which are sorted.
 std::vector<Stretch> without(const Stretch& whole, std::span<const Stretch> holes);
 
 struct TraceSpan {
@@ -47,7 +47,7 @@ class Trace {
   void add(TraceSpan span);
   void add(Lane lane, std::string name, Clock::time_point begin, Clock::time_point end);
 
-  /// A step as run_lesson timed it.
+  /// A step's times, as run_lesson measured them.
   struct Step {
     std::int64_t step = 0;
     Clock::time_point begin, end;
@@ -56,14 +56,12 @@ class Trace {
   /// Adds a whole run: operations from issue (on GPUs: from their begin) to end (or to the end of their wait,
   /// if the transport does not know better), waits, and the computation: the passes in `marks`, or for a step
   /// without any the time that waits leave (of its GPU time, if known). Operations without an end are left
-  /// out.
-  ///   last_unit  the model's, for names
+  /// out. `last_unit` is the model's, for names.
   void add_run(std::span<const Step> steps, std::span<const OpSpan> operations,
                std::span<const Timeline::Span> marks = {}, int last_unit = kNoUnit);
 
   [[nodiscard]] const std::vector<TraceSpan>& spans() const { return spans_; }
   [[nodiscard]] std::int64_t left_out() const { return left_out_; }
-  /// This rank's part of the file, for merge_traces() on rank 0.
   [[nodiscard]] std::string serialise() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a run predicts of its bytes and operations, and the check on one of its steps.
+// What a run predicts of its bytes and operations, checked on one of its steps.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@ namespace sc::detail {
 
 class Claims {
  public:
-  /// `ground` has the ledger and the allocators that know what was handed out.
+  /// Checks against the ledger and the allocators in `ground`, which know what was handed out.
   Claims(const TrainJob& job, const Ground& ground) : shape_(job.shape), plan_(job.plans.own), on_(ground) {}
 
-  /// Call right before the checked step: resets peaks.
+  /// Resets peaks. Must be called right before the checked step.
   void begin();
-  /// Call right after the checked step, which was `step`.
+  /// Checks the predictions. Must be called right after the checked step, which was `step`.
   ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
   ///           sum, operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
-  /// Null before the check.
+  /// What the check found; null before it.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
-  /// Set on a GPU after the check.
+  /// What the check of a GPU's memory found; nullopt before it and on a CPU.
   [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }
-  /// For the end of a run: predicted and found numbers side by side, or why there are none.
+  /// The text for the end of a run: predicted and found numbers, or why there are none.
   [[nodiscard]] std::string report() const;
 
  private:

@@ -21,8 +21,8 @@ std::string joined(const std::string& some, const std::string& more) {
   return some.empty() || more.empty() ? some + more : some + ", " + more;
 }
 
-// The keys that change `of` a workload: each that does so alone, or all that differ if only several together
-// do. There is no list of such keys; what is computed decides.
+// The keys that change what `of` makes of a workload: each that does so alone, or all that differ if only
+// several together do. There is no list of such keys; what is computed decides.
 template <class Of>
 std::string keys_that_change(const Workload& then, const Workload& now, const Of& of) {
   const std::map<std::string, std::string> before = values_of(then);
@@ -38,8 +38,7 @@ std::string keys_that_change(const Workload& then, const Workload& now, const Of
   return some.empty() ? all : some;
 }
 
-// How the file's tokens differ from those that were trained on; empty if they do not. A moved file counts as
-// the same.
+// How the file's tokens differ from those trained on before; empty if they do not.A moved file is the same.
 std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, const Path& tokens,
                          Communicator& comm) {
   std::string differs;
@@ -60,7 +59,7 @@ std::string other_tokens(const TrainJob& job, const checkpoint::Manifest& from, 
                    "that file; or, if other data are meant, --resume-with data.source");
 }
 
-// Why rows start again; empty if a position still means the same row.
+// Why the run begins again with the first row; empty if a position still means the same row.
 std::string why_anew(const Workload& then, const Workload& now, std::int64_t tokens, bool other_file) {
   const auto order = [tokens](const Workload& w) { return row_order(w, tokens); };
   std::string why = other_file ? "data.source holds other tokens now" : "";
@@ -68,7 +67,7 @@ std::string why_anew(const Workload& then, const Workload& now, std::int64_t tok
   return why;
 }
 
-// Both numbers, with the fewest digits that show the difference.
+// Two numbers as texts with the fewest digits that differ.
 std::pair<std::string, std::string> told_apart(double a, double b) {
   for (int digits = 3;; ++digits) {
     const std::string one = fmt::format("{:.{}g}", a, digits), other = fmt::format("{:.{}g}", b, digits);
@@ -76,7 +75,7 @@ std::pair<std::string, std::string> told_apart(double a, double b) {
   }
 }
 
-// The learning rate of the first step by both schedules: it may jump if warm-up or decay has another length.
+// A remark if the learning rate jumps at the first step, as warm-up or decay has another length now.
 std::string other_learning_rate(const TrainJob& job, const Workload& then) {
   const std::int64_t step = job.first_step;
   const auto rate = [&](const Workload& w) {
@@ -100,7 +99,7 @@ std::string other_learning_rate(const TrainJob& job, const Workload& then) {
 
 }  // namespace
 
-// Uses the stored rows instead of steps x batch.global, because earlier steps may have had other batches.
+// Counts the stored rows instead of steps x batch.global, because earlier steps may have had other batches.
 Continuation continuation_of(const TrainJob& job, const checkpoint::Manifest& from, const Dataset& data,
                              Communicator& comm) {
   const Workload then = workload_of_texts(from.workload, checkpoint::kManifestName),

@@ -13,8 +13,7 @@
 namespace sc {
 namespace {
 
-// The bytes that a rank may hold. A larger world is assumed to have the same share of its ranks on this
-// machine.
+// The bytes that a rank may hold. A larger worldis assumed to have as large a share on this machine.
 Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
   if (run.sharing == 0) return run.cap;
   return run.cap / ceil_div(to_int(shape.mesh.world()) * run.sharing, to_int(run.shape.mesh.world()));
@@ -40,12 +39,11 @@ bool fits(const LimitedRun& run, const RunShape& shape, const std::vector<Memory
   return held_by(run, stages) <= limit_of(run, shape);
 }
 
-/// The number of micro-batches of all ranks in a step.
 std::int64_t micro_batches(const RunShape& shape) {
   return shape.workload.batch.global / shape.workload.batch.micro;
 }
 
-// Shapes with fewer rows per micro-batch, largest first.
+// The shape with fewer rows per micro-batch, largest first.
 std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   std::vector<RunShape> shapes;
   RunShape shape = run.shape;
@@ -58,7 +56,7 @@ std::vector<RunShape> smaller_micro_batches(const LimitedRun& run) {
   return shapes;
 }
 
-// Shapes that recompute more, the least recomputation first.
+// The shape with more recomputation, the least first.
 std::vector<RunShape> more_recomputed(const RunShape& from) {
   std::vector<RunShape> shapes;
   RunShape shape = from;
@@ -69,7 +67,7 @@ std::vector<RunShape> more_recomputed(const RunShape& from) {
   return shapes;
 }
 
-// Worlds from `from` on in which every stage has a block and the ranks share the step's micro-batches evenly.
+// Worlds from `from` on in which every stage has a block and ranks share a step's micro-batches evenly.
 std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
                                     const std::function<Mesh(WorldSize)>& mesh) {
   std::vector<RunShape> shapes;
@@ -89,7 +87,7 @@ std::vector<RunShape> larger_worlds(const RunShape& shape, std::int64_t from,
   return shapes;
 }
 
-// The settings that change `from`, each after a blank.
+// The settings by which `changed` differs from `from`, as flags, each after a blank.
 std::string settings(const RunShape& changed, const RunShape& from) {
   Workload w = changed.workload;
   std::string text;
@@ -100,14 +98,14 @@ std::string settings(const RunShape& changed, const RunShape& from) {
   return text;
 }
 
-// A run that may fit: the words that ask for it, each after a blank, and its strategy; null is the run's own.
+// A run that may fit: the flags that ask for it, each after a blank, and its strategy; null is the run's own.
 struct Candidate {
   std::string what;
   RunShape shape;
   const Plans* plans = nullptr;
 };
 
-// Adds the first candidate that fits and returns it; null if none does.
+// Adds the first candidate that fits to `changes` and returns it; null if none does.
 const Candidate* add_first(const LimitedRun& run, const std::vector<Candidate>& candidates,
                            std::vector<Change>& changes) {
   for (const Candidate& of : candidates) {
@@ -133,8 +131,7 @@ std::string settings_of(const StrategyPlans& strategy) {
   return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
 }
 
-// Adds each strategy with the fewest ranks that it needs, if it needs fewer than the one before it. False:
-// none fits.
+// Adds each strategywith the fewest ranks that it needs, if fewer than the one before. False if none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
   std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
@@ -154,14 +151,14 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
   return changes.size() > before;
 }
 
-// Adds strategies, if necessary with as little recomputation as possible.
+// Adds strategies that fit, if necessary with as little recomputation as possible.
 void add_strategies(const LimitedRun& run, std::vector<Change>& changes) {
   if (add_strategies(run, run.shape, changes)) return;
   for (const RunShape& shape : more_recomputed(run.shape))
     if (add_strategies(run, shape, changes)) return;
 }
 
-// For runs that no change makes fit.
+// What else would help a run that no change makes fit.
 std::string or_more_of(const LimitedRun& run) {
   if (run.sharing > 0) return run.shape.device == DeviceKind::cpu ? ", or more machines" : ", or more GPUs";
   return run.one_rank_only ? "" : ", or more ranks";

@@ -1,5 +1,5 @@
-// Which changes would make a plan fit below --memory-cap, or in the memory of this machine or GPU. Found by
-// evaluating plans.
+// Finds, by evaluating plans, which changes would make a run fit below --memory-cap, or in this machine's or
+// GPU's memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@
 
 namespace sc {
 
-/// A run with a memory limit: each rank has `cap`, or all `sharing` ranks of a machine or GPU have it
-/// together.
+/// A run with a memory limit: `cap` for each rank, or for all `sharing` ranks of a machine or GPU together.
 struct LimitedRun {
   RunShape shape;
   Bytes cap;
@@ -26,11 +25,10 @@ struct LimitedRun {
   std::int64_t virtual_ranks = 1;              // per rank
   std::function<Mesh(WorldSize)> mesh = [](WorldSize world) { return Mesh(world); };
   bool one_rank_only = false;
-  /// The plans of all ranks of a shape, one for each set of equal ranks.
+  /// A function that plans all ranks of a shape, with one plan for each set of equal ranks.
   std::function<std::vector<MemoryPlan>(const RunShape&)> plans;
 };
 
-/// A change to the run, and what a rank would then hold.
 struct Change {
   std::string what;  // e.g. "--set batch.micro=2"
   Bytes bytes;
@@ -41,8 +39,8 @@ struct Change {
 /// empty.
 std::vector<Change> changes_that_fit(const LimitedRun& run);
 
-/// The lines of those changes, and the cap that would suffice if each rank has one.
-///   total  bytes of the rank that holds most in the unchanged run
+/// The lines about changes that fit, and about the cap that would suffice if each rank has one. `total` are
+/// the bytes of the rank that holds most in the unchanged run.
 std::string describe_changes(const LimitedRun& run, Bytes total);
 
 /// Refuses a run that does not fit.

@@ -17,7 +17,7 @@ std::optional<Bytes> number_at(std::string_view text, std::int64_t unit) {
   return Bytes(value * unit);
 }
 
-// The number after `name` at the beginning of a line.
+// The number after `name` where that begins a line, in bytes.
 std::optional<Bytes> number_named(std::string_view text, std::string_view name, std::int64_t unit) {
   for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     if (at == 0 || text[at - 1] == '\n') return number_at(text.substr(at + name.size()), unit);
@@ -25,7 +25,7 @@ std::optional<Bytes> number_named(std::string_view text, std::string_view name, 
   return {};
 }
 
-// In version 1, lines without "total_" do not include child groups.
+// The bytes of cached file pages. In version 1 only lines with "total_" include child groups.
 Bytes pages_of_files(std::string_view stat) {
   Bytes pages;
   for (const std::string name : {"active_file ", "inactive_file "}) {

@@ -19,7 +19,7 @@ std::optional<Bytes> left_of_limit(std::string_view limit, std::string_view used
 /// groups of this process (a container, a job) have left if that is less. Empty if neither is known. Tests
 /// put `top` before every path.
 std::optional<Bytes> available_host_memory(const std::string& top = "");
-/// The smallest remainder over this process's control groups; empty if none has a limit.
+/// The least that any of this process's control groups has left; nullopt if none has a limit.
 std::optional<Bytes> host_memory_left_of_limit(const std::string& top = "");
 
 }  // namespace sc

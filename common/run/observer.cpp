@@ -15,8 +15,8 @@
 namespace sc::detail {
 namespace {
 
-// What to add to this run's command to resume from the checkpoint of `saved` steps. Nothing if the run has
-// made none (0), since the command then resumes from the same checkpoint as before.
+// The flag that makes this run's command resume from its checkpoint of `saved` steps. Empty if it has none
+// (0), since the command then resumes as before.
 std::string change_to_go_on(const TrainJob& job, std::int64_t saved) {
   const std::string& resumed = job.line.checkpoints.resume;
   if (saved == 0 || resumed == "latest") return "";
@@ -47,7 +47,7 @@ Observer::Observer(const TrainJob& job, const Observed& observed)
 
 Observer::~Observer() { seen_.world.set_last_acts({}); }
 
-// Writes to where the line of a successful run goes.
+// Writes a failure to where the last line of a successful run goes.
 void Observer::failed(int exit_code, const std::string& text) {
   const Path record = seen_.files.fail(exit_code, text, seen_.run_began);
   if (!record.empty()) std::cout << fresh_line() << "record: " << printable(record.string()) << std::endl;
@@ -100,7 +100,7 @@ void Observer::computed() {
 
 // [anchor: waits-for-the-step]
 const StepRecord* Observer::record(const StepResult& result) {
-  // Copying waits for the step.
+  // Copying the sums to the host waits for the step.
   const at::Tensor host_sums = result.sums.defined() ? result.sums.cpu() : at::Tensor();
   const Clock::time_point now = Clock::now();
   comm_.record().read_gpu_times();
@@ -120,8 +120,8 @@ const StepRecord* Observer::record(const StepResult& result) {
       .tokens = workload.batch.global * workload.batch.sequence,
       .skipped = sums[kNonFinite] != 0};
   const auto own = times_.extract(step);
-  // The result of a step before the checkpoint from which this run resumed: the run that saved it may have
-  // ended without this result.
+  // The result is of a step before the checkpoint from which this run resumed; the run that saved it may have
+  // ended without it.
   if (own.empty()) return &(earlier_ = record);
   record.seconds = own.mapped().seconds, record.waited_seconds = own.mapped().waited_seconds;
   return &steps_.emplace_back(record);

@@ -20,7 +20,7 @@
 
 namespace sc::detail {
 
-/// What an observer reads and writes. All of it must outlive the observer.
+/// What an observer reads and writes; all of it must outlive the observer.
 struct Observed {
   World& world;
   Claims& claims;
@@ -38,12 +38,11 @@ class Observer {
   Observer(const TrainJob& job, const Observed& observed);
   ~Observer();
 
-  // The functions from here to end() are called once per step, in this order.
+  // The functions down to end() are called once per step, in this order.
 
-  /// Starts the step's clock and the watchdog's.
   void begin(std::int64_t step);
-  /// Enclose the enqueueing of the strategy's work: computing() starts the claims of the checked step, and
-  /// both mark the GPU's times of a step that is drawn.
+  /// Called before and after the strategy's work is enqueued: computing() starts the claims of the checked
+  /// step, and both mark the GPU's times of a step that is drawn.
   void computing();
   void computed();
   /// Waits for the step and returns its record, or, if a late result arrives, the record of the step it
@@ -52,14 +51,13 @@ class Observer {
   /// Checks the claims after the checked step. Operations from here on do not count as training.
   ///   Errors  ClaimError.
   void check();
-  /// Writes the step to steps.jsonl, and the line on the screen.
+  /// Writes the step to steps.jsonl, and redraws the line on the screen.
   void end();
 
-  /// A checkpoint after `done` steps is durable.
+  /// Called when a checkpoint after `done` steps is durable.
   void saved(std::int64_t done) { saved_ = done; }
-  /// The validation loss after the newest step.
+  /// Takes the validation loss after the newest step.
   void validated(double loss);
-  /// Prints a line of its own.
   void note(const std::string& text);
   /// Ends the line on the screen, after the last step or when there will be no more. Idempotent.
   void finish() { progress_.finish(); }

@@ -31,7 +31,7 @@ void refuse_gpu_flags(const CommandLine& line) {
                    "leave it out, or --device cuda");
 }
 
-// Refuses what this strategy cannot do.
+// Refuses flags that this strategy cannot serve.
 void refuse_by(const Facts& facts, const CommandLine& line) {
   if (line.graph.value_or(false) && !facts.no_graph.empty())
     throw InputError(ExitCode::usage, "--graph on", facts.no_graph, "leave it out");

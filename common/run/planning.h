@@ -10,7 +10,6 @@
 
 namespace sc::detail {
 
-/// A configuration that was checked.
 struct Prepared {
   ResolvedConfig config;
   BatchPlan batch;
@@ -27,13 +26,13 @@ Prepared prepare(const Program& program, const Plans& plans, const CommandLine& 
 RankPlan plan_of_set(const RankSet& ranks, const Plans& plans, RunShape shape);
 /// The plans of one rank for each set of ranks that share micro-batches: of the first, which holds most.
 std::vector<RankPlan> rank_plans_of(const Plans& plans, const RunShape& shape);
-/// The plans with ranks of smaller slices in sets of their own: all ranks of a set hold and send the same.
-///   found  rank_plans_of the same
+/// The plans of rank_plans_of (`found`), with ranks of smaller slices in sets of their own: all ranks of a
+/// set hold and send the same.
 std::vector<RankPlan> exact_plans_of(const Plans& plans, const RunShape& shape, std::vector<RankPlan> found);
-/// What was asked for, but does not happen between step `first` and the run's end, in words.
+/// What was asked for but does not happen between step `first` and the run's end, in words.
 std::vector<std::string> what_never_comes(const CommandLine& line, const Workload& workload,
                                           const Facts& known, std::int64_t first);
-/// Notes for the reader of a plan.
+/// Remarks for the reader of a plan.
 std::vector<std::string> notes_of(const Prepared& run, const CommandLine& line);
 
 }  // namespace sc::detail

@@ -39,13 +39,13 @@
 namespace sc::detail {
 namespace {
 
-// The device of a run. Without --device, 16-bit training takes a GPU, if there is one.
+// The device of a run. Without --device, 16-bit training takes a GPU if there is one.
 DeviceChoice run_device(const Workload& workload, DeviceChoice asked) {
   if (asked == DeviceChoice::automatic && !gpu_available()) return DeviceChoice::cpu;
   return plan_device(workload, asked);
 }
 
-// Shows the rank that holds most.
+// The two lines of --plan --brief, for the rank that holds most.
 std::string brief_plan(const std::string& lesson, const Prepared& run, const std::vector<RankPlan>& plans) {
   const auto most =
       std::ranges::max_element(plans, {}, [](const RankPlan& plan) { return plan.memory.total(); });
@@ -114,7 +114,7 @@ void refuse_what_the_host_lacks(const TrainJob& job) {
       "a smaller model, or more machines");
 }
 
-// A GPU's free memory is known only once it is in use; train() checks it.
+// Refuses a plan that exceeds its limits. A GPU's free memory is known only later (train).
 void refuse_too_large(const TrainJob& job) {
   for (const RankPlan& rank : job.plans.world) {
     refuse_past("--host-cap", job.line.host_cap,
@@ -128,7 +128,7 @@ void refuse_too_large(const TrainJob& job) {
   refuse_more_than(*cap, job, shared ? "this machine" : "", shared ? to_int(job.launch.local_world) : 0);
 }
 
-// Refuses what can be refused before anything is opened or allocated, then runs.
+// Refuses what can be refused before anything is opened or allocated, then trains.
 int run_job(TrainJob job) {
   refuse_too_large(job);
   if (!job.line.compare.empty())
@@ -171,8 +171,8 @@ int run_checked(const AnyLesson& lesson, Launch launch, int argc, char** argv) {
                   run_plans_of(lesson.plans, shape, line.checkpoints)});
 }
 
-// This process's position among those that find the same error, even if the launcher's variables contradict
-// each other.
+// This process's position among the ranks, which all find the same error, even if the launcher's variables
+// contradict each other.
 int place_in_line() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
@@ -205,7 +205,7 @@ int run(const AnyLesson& lesson, int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
   try {
     leave_sign("started", process_environment());
-    // Without colours: under mpirun every rank's stdout is a terminal, even if the output goes to a file.
+    // The log has no colours: under mpirun every rank's stdout is a terminal, even if a file gets the output.
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stdout_sink_mt>()));
     const Launch launch = detect_launch(process_environment());

@@ -25,7 +25,7 @@ Path from_environment(const char* name) {
   return value == nullptr ? Path() : Path(value);
 }
 
-// Whether the directory exists or can be made, and is writable.
+// Whether the directory exists or can be made, and this user may write there.
 bool may_write(Path path) {
   std::error_code is_none;  // set also if this user may not look there
   while (!std::filesystem::exists(path, is_none) && path.has_relative_path()) path = path.parent_path();
@@ -109,7 +109,7 @@ void RunFiles::gather(const Claims& claims, Timeline& timeline, const ParamLayou
     Trace trace(job_.shape.rank, Trace::Clock::time_point{});  // the clock is the host's, so ranks line up
     std::vector<OpSpan> spans = comm.record().spans();
     std::erase_if(
-        // --profile keeps later ones too.
+        // With --profile operations after the traced steps are kept too, but the trace does not show them.
         spans, [&](const OpSpan& s) { return s.step >= job_.traced_end(); });
     trace.add_run(traced_, spans, timeline.drawn(), static_cast<int>(job_.shape.workload.model.layers) + 1);
     const std::vector<std::string> parts = gather_strings(comm, trace.serialise());
@@ -175,7 +175,7 @@ Path RunFiles::fail(int exit_code, const std::string& message,
     record.steps = read_steps(files_, dir_ / "steps.jsonl");
     record.exit_code = exit_code;
     record.message = message;
-    // After reading the steps, since one may have ended while a signal was handled.
+    // The time is taken after reading the steps, since one may have ended while a signal was handled.
     record.seconds = seconds_since(began);
     write_record(files_, dir_, record);
     return dir_ / kRecord;

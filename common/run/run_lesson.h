@@ -1,4 +1,4 @@
-// The program around every lesson: command line, start, training, checks, records, end. main.cpp is one
+// The program around every lesson: command line, start, training, checks, records, end. A main.cpp is one
 // call:
 //   int main(int argc, char** argv) {
 //     return sc::run_lesson<sc::MyStrategy>({.name = "my_lesson"}, argc, argv);
@@ -17,12 +17,12 @@
 
 namespace sc {
 
-/// The lesson to run after this one.
+/// The lesson that a run suggests to run after it.
 struct NextLesson {
   std::string folder;    // empty: this is the last lesson
   std::string why;       // e.g. "same loss, less memory"
   bool compares = true;  // it trains the same workload
-  // Settings of this run that it should be given too, e.g. "update=delayed".
+  // Settings of this run that the next lesson should be given too, e.g. "update=delayed".
   std::vector<std::string> with = {};
 };
 
@@ -35,7 +35,7 @@ struct LessonInfo {
   std::vector<Flag> flags = {};                // flags that stand for keys of the strategy
   std::string ranks_flag = "-n";               // the flag that changes the number of ranks that share a step
   NextLesson next = {};
-  // The other lessons, as advice if this one does not fit.
+  // The other lessons, as advice if this one does not fit into memory.
   std::vector<StrategyPlans> strategies = {};
 };
 

@@ -22,7 +22,6 @@ bool same(const Path& a, const Path& b) {
   return std::filesystem::weakly_canonical(a, is_none) == std::filesystem::weakly_canonical(b, is_none);
 }
 
-/// The directory of the checkpoint from which a run resumes.
 Path resumed_dir(const TrainJob& job) {
   const std::string& asked = job.line.checkpoints.resume;
   if (asked == "latest") return checkpoints_dir(job);

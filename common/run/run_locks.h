@@ -13,11 +13,10 @@ namespace sc::detail {
 /// (shared), and the file of --save. Does nothing on other ranks.
 class RunLocks {
  public:
-  /// Takes the locks.
+  /// Takes all locks.
   ///   Errors  InputError: another run has one of them (exit 64), or it cannot be written (exit 73).
   explicit RunLocks(const TrainJob& job);
-  /// Releases the locks at the end of a process that runs no destructors. If run.sh restarts the run, run.sh
-  /// keeps them.
+  /// Releases the locks where a process ends without destructors. If run.sh restarts the run, it keeps them.
   void leave();
 
  private:
@@ -30,7 +29,7 @@ class RunLocks {
   std::vector<std::unique_ptr<RunLock>> locks_;
 };
 
-/// Checks on rank 0, before it writes there, that this run still has the lock.
+/// Checks on rank 0, before it writes to the directory, that this run still has its lock.
 ///   Errors  InputError (exit 73): a run on another host took this one for dead.
 void require_held(FileOps& ops, const Path& checkpoints);
 

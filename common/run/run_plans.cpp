@@ -7,7 +7,7 @@
 namespace sc::detail {
 namespace {
 
-// Elements whose optimizer states a rank has, in any place.
+// The number of elements whose optimizer states a rank has, at any place.
 std::int64_t elements_of_states(const RankPlan& rank) {
   Bytes bytes;
   for (const Buffer& item : rank.memory.items())
@@ -15,7 +15,7 @@ std::int64_t elements_of_states(const RankPlan& rank) {
   return bytes.value() / size_of(DType::f32);
 }
 
-// Elements of each of the optimizer's three states that this rank saves: its own; replicas share theirs.
+// The elements of each optimizer state that this rank saves: its own, or its part of what replicas share.
 std::int64_t elements_copied(const RunPlans& plans, const RunShape& shape) {
   const std::int64_t replicas = shape.mesh.group(shape.rank, kAlike).count,
                      held = elements_of_states(plans.own);

@@ -12,12 +12,12 @@ namespace sc::detail {
 struct RunPlans {
   Facts facts;                  // of this rank, like everything but `world`
   std::vector<RankPlan> world;  // one for each set of equal ranks: the first one's
-  // All that this rank holds, including the copy from which checkpoints are written while training goes on.
+  // All that this rank holds, with the copy from which checkpoints are written while training goes on.
   RankPlan own;
   Contents contents;
 };
 
-/// The plans for the rank of `shape`. `asked` are the flags of its checkpoints.
+/// The plans for the rank of `shape`; `asked` says whether checkpoints need a copy of the state.
 RunPlans run_plans_of(const Plans& plans, const RunShape& shape, const CheckpointFlags& asked);
 
 }  // namespace sc::detail

@@ -13,8 +13,8 @@
 
 namespace sc::detail {
 
-// On a CPU, more cores serve more ranks, and OpenMP's threads would spin on cores that are taken. With a GPU
-// the host's threads make the initial weights and gather tokens.
+// On a CPU cores serve more ranks instead, because OpenMP's threads would spin on cores that are taken. With
+// a GPU the host's threads make the initial weights and gather tokens.
 int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here) {
   if (device == DeviceKind::cpu) return 1;
   return static_cast<int>(std::max<std::int64_t>(1, cores / to_int(ranks_here)));

@@ -19,12 +19,12 @@ int default_threads(DeviceKind device, std::int64_t cores, WorldSize ranks_here)
 /// threads, which are part of it.
 RunShape shape_of_run(RunShape prepared, const CommandLine& line, const Launch& launch);
 
-/// The fault of --inject, or none.
+/// The fault that --inject asks for, or none.
 ///   Errors  InputError 64.
 Fault fault_of(const TrainJob& job);
 
-/// Whether a rank of that shape poisons its gradients in `step`. All ranks that compute the same
-/// micro-batches do, for example the stages of a pipeline, because the loss scale is read where the loss is.
+/// Whether a rank makes its gradients NaN in `step`. All ranks that compute the same micro-batches do, such
+/// as the stages of a pipeline, because the loss scale is read where the loss is.
 bool poisons(const Fault& fault, const RunShape& shape, std::int64_t step);
 
 LimitedRun limited_run(const AnyLesson& lesson, const RunShape& shape, const Facts& facts, Bytes cap);

@@ -20,7 +20,7 @@
 namespace sc::detail {
 namespace {
 
-// The shape for one row. Nothing is recomputed, because there is no backward.
+// The run's shape for one row. Nothing is recomputed, because there is no backward.
 RunShape one_row(const RunShape& run) {
   RunShape one = run;
   one.workload.batch.micro = 1;
@@ -29,7 +29,7 @@ RunShape one_row(const RunShape& run) {
   return one;
 }
 
-// The token at which the running sum of the distribution exceeds `u`, which is in [0, 1).
+// The token at which the running sum of the distribution exceeds `u`, a number in [0, 1).
 std::int64_t draw(const at::Tensor& logits, std::int64_t vocab, double temperature, double u) {
   const float* x = logits.const_data_ptr<float>();
   const float* likeliest = std::max_element(x, x + vocab);
@@ -91,8 +91,8 @@ void TextModel::set_unit(int unit, const UnitTensors& values) {
   if (mine.whole.defined() && mine.whole.numel() > 0) mine.whole.copy_(values.whole);
 }
 
-// Attention only looks back, so tokens after the last one do not matter. `after` receives the output of every
-// unit but the last, for the tokens that are used.
+// Runs all units but the head over the last tokens. Attention only looks back, so the row may be longer.
+// `after` receives every unit's output for those tokens.
 at::Tensor TextModel::forward(std::span<const std::int64_t> tokens,
                               const std::function<void(int unit, const at::Tensor& x)>& after) {
   const auto row = static_cast<std::size_t>(gpt_.sizes().T);
@@ -166,7 +166,7 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
     }
     comm.broadcast(next, Rank{0}, {OpPurpose::tokens}).wait();
     if (const std::int64_t said = next.const_data_ptr<std::int64_t>()[0]; said < 0) {
-      // A negative number instead of a token: the output is not finite.
+      // Rank 0 sent a negative number instead of a token: its output is not finite.
       sample.nonfinite_unit = static_cast<int>(-1 - said);
       break;
     }

@@ -25,12 +25,12 @@ namespace sc::detail {
 class TextModel {
  public:
   TextModel(const RunShape& run, const ParamLayout& layout, Ledger& ledger);
-  /// Sets a unit's parameters, from any dtype and device; call it for every unit.
+  /// Sets the parameters of a unit, from any dtype and device. Must be called for every unit.
   void set_unit(int unit, const UnitTensors& values);
   /// The logits, [vocab] fp32 in host memory, of the token after `tokens`, of which the last T count.
   [[nodiscard]] at::Tensor next_logits(std::span<const std::int64_t> tokens);
-  /// For next_logits() of the same tokens: the first unit whose output is not finite, or the last unit if
-  /// only the logits are not.
+  /// Where next_logits() of these tokens went wrong: the first unit whose output is not finite, or the last
+  /// unit if only the logits are not.
   [[nodiscard]] int first_nonfinite_unit(std::span<const std::int64_t> tokens);
 
  private:
@@ -50,7 +50,7 @@ struct Sample {
   std::optional<int> nonfinite_unit = {};  // the text ends where the model's output was not finite
 };
 
-/// The beginning of the first row: kPromptTokens tokens, at most half the row.
+/// The first tokens of the first row: kPromptTokens, or half the row if that is less.
 inline constexpr std::size_t kPromptTokens = 32;
 std::vector<TokenId> beginning_of(const Rows& rows);
 
@@ -73,8 +73,8 @@ Sample make_sample(Strategy& strategy, const SampleSource& source, Ledger& ledge
 /// and one core can generate them in about three seconds; otherwise 0.
 std::int64_t tokens_to_show(const RunShape& shape, const Dataset& data);
 
-/// The line of the default screen: "it writes: " and, in quotes, prompt and text like those of
-/// format_sample(), without line breaks.
+/// The sample as one line of the default screen: "it writes: " and, in quotes, prompt and text as
+/// format_sample() shows them, without line breaks.
 std::string format_written(const Sample& sample, const Tokenizer& tokenizer, Look look);
 
 /// The text of --sample on the screen: "sample ...:" and the text, with " | " between prompt and generated

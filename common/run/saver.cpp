@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr const char* kNoPlace = "no checkpoint can be written here";
 
-// Refuses generation names that something else in the directory has.
+// Refuses a directory in which something else has a generation's name.
 void require_names(FileOps& ops, const Path& dir) {
   if (ops.kind(dir) == PathKind::absent) return;
   for (const std::string& name : ops.list(dir)) {
@@ -52,7 +52,7 @@ std::string newest_of_others(const Saver::Parts& parts, FileOps& ops, const Path
 
 }  // namespace
 
-/// A save between its begin and the step at which all ranks know that it has ended.
+/// A save, from its beginning to the step at which all ranks know that it has ended.
 struct Saver::InFlight {
   Position position;
   std::string pending;              // Strategy::pending()
@@ -63,7 +63,7 @@ struct Saver::InFlight {
   Clock::time_point began = Clock::now();
   double blocked = 0;
   std::atomic<std::int64_t> written = 0;  // in bytes
-  // The members below are used by the thread until `done`.
+  // Only the writing thread uses `sums` and `nonfinite` until `done`.
   std::string sums;
   std::string nonfinite;  // the first weight that is not finite
   Trouble trouble;
@@ -85,8 +85,8 @@ Saver::Saver(const Parts& parts)
   require_place();
 }
 
-// Two runs in one directory would remove each other's checkpoints, and resuming would take the one that got
-// further, whichever run made it.
+// Refuses a directory with another run's checkpoints: two runs would remove each other's, and resuming would
+// take the one that got further, whichever run made it.
 void Saver::refuse_others() {
   const std::string newest = broadcast_string(
       parts_.comm, parts_.comm.rank() == Rank{0} ? newest_of_others(parts_, *ops_, dir_) : "");
@@ -118,7 +118,8 @@ void Saver::require_place() {
   std::optional<AtomicDir> trial;
   together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
     const CheckpointFlags& asked = parts_.job.line.checkpoints;
-    // One generation more than is kept, each with a directory, a manifest and a file per rank.
+    // Space is needed for one generation more than is kept, each with a directory, a manifest and a file per
+    // rank.
     const std::int64_t most = std::min(asked.keep + 1, parts_.job.shape.workload.steps / asked.every);
     const std::int64_t there = std::ssize(checkpoint::generations(ops, dir_));
     checkpoint::require_free_space(
@@ -210,7 +211,7 @@ void Saver::save(const Position& position) {
   saves_.back().blocked = seconds_since(began);
 }
 
-// Collects the step's values, and tells all ranks where to write.
+// Collects the values of the step, and tells all ranks where to write.
 void Saver::begin(const Position& position) {
   parts_.strategy.quiet();
   in_flight_ = std::make_unique<InFlight>();
@@ -221,7 +222,7 @@ void Saver::begin(const Position& position) {
   std::string path;
   together(kNoPlace, parts_.comm.rank() == Rank{0}, [&] {
     const Path target = dir_ / checkpoint::generation_name(position.step);
-    // True if the run was taken back to an earlier step.
+    // The target exists if the run was taken back to an earlier step.
     const bool there = ops_->kind(target) != PathKind::absent;
     require_held(*ops_, dir_);
     make_dirs(*ops_, dir_);
@@ -271,7 +272,7 @@ void Saver::write() {
   save.done = true;
 }
 
-// The new checkpoint is complete, so an old one that cannot be removed does not end the run.
+// Removes old checkpoints. The new one is complete, so one that cannot be removed does not end the run.
 void Saver::remove_old(std::int64_t newest) {
   try {
     for (const checkpoint::PassedOver& old :
@@ -283,7 +284,7 @@ void Saver::remove_old(std::int64_t newest) {
   }
 }
 
-// A disk may be slow as long as it makes progress; one that stops answering is a hang.
+// Waits for all ranks' files. A slow disk makes progress; one that stops answering is a hang.
 void Saver::wait() {
   Clock::time_point moved = Clock::now();
   for (std::int64_t before = 0; !parts_.files.all_say(in_flight_->done);) {
@@ -347,7 +348,7 @@ void Saver::require_finite() {
                "a checkpoint of before it, then a smaller optim.lr; nothing was written");
 }
 
-// sums: those of every rank's file.
+// Describes a save; `sums` are those of every rank's file.
 checkpoint::Manifest Saver::manifest(const Position& position, const std::vector<std::string>& sums) {
   const TrainJob& job = parts_.job;
   const Workload& workload = job.shape.workload;

@@ -22,7 +22,7 @@
 
 namespace sc::detail {
 
-/// All ranks must call the same functions at the same steps.
+/// Saves at given steps. All ranks must call the same functions at the same steps.
 class Saver {
  public:
   struct Parts {
@@ -46,11 +46,9 @@ class Saver {
   }
   /// Saves, between two steps. Returns when the checkpoint is durable, or with --save-async on when all
   /// values have been copied.
-  ///   Errors  InputError (exit 73) on all ranks, naming the ranks that failed; older checkpoints are
-  ///           unchanged.
+  ///   Errors  InputError (exit 73) on all ranks, naming those that failed; older checkpoints are unchanged.
   void save(const Position& position);
-  /// Between two steps: finishes a save that all ranks have written; with `must_end` waits for one that they
-  /// have not.
+  /// Finishes, between two steps, a save that all ranks have written; with `must_end` waits until they have.
   void settle(bool must_end);
   [[nodiscard]] const std::vector<SaveRecord>& saves() const { return saves_; }
 
@@ -60,22 +58,22 @@ class Saver {
   void require_place();
   void begin(const Position& position);
   void write();
-  /// Collective: waits until no rank writes any more.
+  /// Waits until no rank writes any more. Collective.
   void wait();
   void commit();
   void require_finite();
   void remove_old(std::int64_t newest);
   [[nodiscard]] checkpoint::Manifest manifest(const Position& position, const std::vector<std::string>& sums);
-  /// What went wrong on this rank; empty: nothing.
+  /// An error of this rank; an empty text means that there was none.
   struct Trouble {
     std::string text, fix;
     void note(const InputError& refused);
   };
-  /// Runs act() if this rank acts, and returns its error.
+  /// Runs act() if this rank takes part, and returns its error.
   static Trouble trouble_of(bool acts, const std::function<void()>& act);
-  /// Runs act() on the ranks that act, while the others wait. Throws on all ranks if one of them failed.
+  /// Runs act() on the ranks that take part; the others wait. Throws on all ranks if one of them failed.
   void together(const char* what, bool acts, const std::function<void()>& act);
-  /// Throws on all ranks if one of them has trouble.
+  /// Throws on all ranks if one of them has an error.
   void agree(const Trouble& mine, const char* what);
   [[nodiscard]] std::string fix_for_all(const Trouble& mine) const;
 

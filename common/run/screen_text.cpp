@@ -11,7 +11,7 @@
 namespace sc::detail {
 namespace {
 
-// The lesson's name in messages: "data parallel".
+// What messages call the lesson: "data parallel".
 std::string title_of(const LessonInfo& info) {
   const auto plans = std::ranges::find(info.strategies, info.name, &StrategyPlans::folder);
   if (plans != info.strategies.end()) return plans->name;
@@ -20,7 +20,7 @@ std::string title_of(const LessonInfo& info) {
   return title;
 }
 
-// Quoted so that a shell reads it as one word.
+// A word of a command, in quotes if a shell would otherwise not read it as one word.
 std::string word(const std::string& text) {
   const bool plain =
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%") ==

@@ -12,9 +12,9 @@ CommBackend comm_backend(DeviceKind device, bool share_gpu, bool apart) {
 
 void plan_surroundings(const RunShape& shape, MemoryPlan& plan) {
   const Formula f32 = size_of(DType::f32), i64 = size_of(DType::i64);
-  // lr, clip factor, norm, and the number of updates so far.
+  // The scalars: lr, clip factor, norm, and the number of updates so far.
   plan.add({Purpose::workspace, "step scalars", 3 * f32 + i64});
-  // The scale, and the counts of good steps and overflows.
+  // The scaler's state: the scale, and the counts of good steps and overflows.
   if (scales_loss(shape)) plan.add({Purpose::workspace, "loss scaler", f32 + 2 * i64});
   const Workload& w = shape.workload;
   plan_loader(w.batch, ceil_div(w.data.validation_rows, w.batch.micro), shape.mesh.size(Axis::data),

@@ -22,8 +22,8 @@
 namespace sc::detail {
 namespace {
 
-// Checked before ranks meet, so that no rank sharing the GPU has allocated anything yet. NCCL and libraries
-// need some more, so a run that passes may still fail where it allocates.
+// Refuses a plan larger than the GPU's free memory, before ranks meet, so that no rank sharing the GPU has
+// allocated anything yet. NCCL and libraries need some more, so a run that passes may still fail to allocate.
 void refuse_what_gpu_lacks(const TrainJob& job, const Gpu& gpu, int index) {
   if (job.line.memory_cap) return;
   const std::int64_t sharing =
@@ -41,7 +41,7 @@ void refuse_evaluating_nothing(const TrainJob& job) {
                    "add --validation FILE, or --set data.validation_fraction=0.05");
 }
 
-// Opens the GPU and sets options.gpu. Null on the CPU.
+// Opens this rank's GPU and sets options.gpu. Null on the CPU.
 std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   if (job.shape.device != DeviceKind::cuda) return nullptr;
   options.gpu = gpu_of(job.launch, job.line.share_gpu);  // before any other use of CUDA
@@ -52,7 +52,7 @@ std::unique_ptr<Gpu> open_gpu(const TrainJob& job, WorldOptions& options) {
   return gpu;
 }
 
-// The times of operations are kept for steps below this.
+// The step below which the times of operations are kept.
 std::int64_t steps_with_times(const TrainJob& job) {
   if (job.line.profile) return job.shape.workload.steps;
   return std::max(job.line.trace ? job.traced_end() : 0, job.line.page ? job.marked_end() : 0);

@@ -1,4 +1,4 @@
-// Everything that one run was asked for: the lesson, the command line and the resulting configuration.
+// What one run was asked for: the lesson, the command line and the resulting configuration.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,9 @@ namespace sc::detail {
 
 /// The step of a run whose bytes and operations are checked: the second, after everything that is made once.
 inline constexpr std::int64_t kCheckedStep = 1;
-/// The number of steps that --trace draws: the first ones.
 inline constexpr std::int64_t kTracedSteps = 8;
-/// The number of steps that a page shows.
 inline constexpr std::int64_t kMarkedSteps = 2;
 
-/// Seconds since a moment of the host's clock.
 inline double seconds_since(std::chrono::steady_clock::time_point moment) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - moment).count();
 }
@@ -49,7 +46,7 @@ struct TrainJob {
   [[nodiscard]] std::int64_t checked_step() const { return first_step + kCheckedStep; }
   [[nodiscard]] std::int64_t traced_end() const { return first_step + kTracedSteps; }
   [[nodiscard]] bool traces(std::int64_t step) const { return line.trace && step < traced_end(); }
-  /// The first step that the page shows: two steps after the checked one, or in a short run the last steps.
+  /// The first step that the page shows: that after the checked one, or earlier in a short run.
   [[nodiscard]] std::int64_t marked_begin() const {
     return std::max(first_step, std::min(checked_step() + 1, shape.workload.steps - kMarkedSteps));
   }
@@ -57,19 +54,20 @@ struct TrainJob {
   [[nodiscard]] bool marks(std::int64_t step) const {
     return line.page && step >= marked_begin() && step < marked_end();
   }
-  /// Whether a sample is shown without --sample; with a memory cap there may be no room for a second model.
+  /// Whether the screen shows generated text without --sample; with a memory cap there may be no room for a
+  /// second model.
   [[nodiscard]] bool shows_text() const {
     return !line.evaluation.sample && !line.verbose && !line.brief && !line.memory_cap;
   }
   [[nodiscard]] bool profiles(std::int64_t step) const {
     return line.profile && step >= first_step + kWarmupSteps;
   }
-  /// Whether a GPU's step is captured once and replayed.
   [[nodiscard]] bool graph() const {
     return plans.facts.no_graph.empty() && line.graph.value_or(!line.profile && !line.share_gpu);
   }
-  /// On a GPU the first two steps run as they are: libraries choose their kernels, and the second step is
-  /// checked. The third is captured, and replayed from then on: one launch instead of thousands.
+  /// Whether a step replays the graph. On a GPU the first two run as they are: libraries choose their
+  /// kernels, and the second is checked. The third is captured, and replayed from then on: one launch instead
+  /// of thousands.
   [[nodiscard]] bool replays(std::int64_t step) const {
     return shape.device == DeviceKind::cuda && graph() && step > checked_step();
   }

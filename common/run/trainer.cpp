@@ -22,7 +22,7 @@
 namespace sc::detail {
 namespace {
 
-/// With optim.nonfinite=skip: this many skipped updates in a row are no outlier any more.
+/// The number of skipped updates in a row that no outlier explains (optim.nonfinite=skip).
 constexpr std::int64_t kMostSkipped = 10;
 
 }  // namespace
@@ -36,7 +36,7 @@ Trainer::Trainer(const TrainJob& job, const Ground& ground) : job_(job), on_(gro
   skipped_in_a_row_ = from.skips_in_a_row;
 }
 
-// The beginning of the generated text; empty if none is generated.
+// The tokens that the generated text begins with; none if no text is generated.
 std::vector<TokenId> Trainer::make_prompt() const {
   const EvaluationFlags& asked = job_.line.evaluation;
   if (asked.sample.value_or(unasked_) == 0) return {};
@@ -67,7 +67,6 @@ StepScalars Trainer::make_scalars() const {
   return scalars;
 }
 
-// The record of a run at its start, on rank 0, which writes it.
 RunRecord Trainer::record_of_start() const {
   if (!job_.speaks()) return {};
   const auto world = static_cast<int>(to_int(shape_.mesh.world()));
@@ -177,7 +176,7 @@ void Trainer::save(std::int64_t done) {
   on_.world.watchdog().step_end();
 }
 
-// Also called during an evaluation, which may be long.
+// Saves and ends if a signal asked for it. Also called during an evaluation, which may be long.
 void Trainer::end_if_asked(std::int64_t done) {
   if (!saver_) return;
   on_.world.comm().set_phase("check");
@@ -203,7 +202,8 @@ Position Trainer::position_after(std::int64_t done) const {
   return position;
 }
 
-// If a gradient is not finite, the update has changed nothing (global_norm_and_clip), on any rank.
+// Skips a step or stops the run if its gradient is not finite; the update has then changed nothing, on any
+// rank (global_norm_and_clip).
 void Trainer::skip_or_stop(const StepRecord& step) {
   if (!step.skipped) {
     skipped_in_a_row_ = 0;
@@ -249,8 +249,8 @@ Path Trainer::finish() {
   return records_.finish(known_);
 }
 
-// Weights and record are written: from here on errors do not fail the run, unless they concern something that
-// was asked for.
+// Writes what a user looks at. Weights and record are written already, so errors do not fail the run, unless
+// they concern something that was asked for.
 void Trainer::inform(const Path& record) {
   {
     const auto writing = files_.writing();

@@ -27,7 +27,7 @@
 
 namespace sc::detail {
 
-/// Everything that allocates does so in the constructor. Collective.
+/// A run. Everything that allocates does so in the constructor. Collective.
 class Trainer {
  public:
   Trainer(const TrainJob& job, const Ground& ground);
@@ -81,7 +81,7 @@ class Trainer {
           ? std::nullopt
           : std::optional<TestSet>(std::in_place, files_, job_.line.evaluation.test, shape_.workload,
                                    cache_dir());
-  /// Tokens of text that the default screen shows.
+  /// The number of tokens that the default screen shows as text.
   const std::int64_t unasked_ = job_.shows_text() ? tokens_to_show(shape_, data_) : 0;
   std::vector<TokenId> prompt_ = make_prompt();  // of --sample, or of the text on the default screen
   const Continuation goes_on_ = on_.resume == nullptr
@@ -104,10 +104,10 @@ class Trainer {
                       .record = on_.world.comm().shared_record(),
                       .first_step = job_.first_step};
   Claims claims_{job_, on_};
-  /// For --profile. Made before the strategy, whose model uses it.
+  /// The profiler of --profile. Made before the strategy, whose model uses it.
   std::unique_ptr<GpuProfile> profile_ = job_.line.profile ? profile_gpu() : nullptr;
   std::unique_ptr<Strategy> strategy_ = make_strategy();
-  /// Null if the run saves nothing.
+  /// The writer of checkpoints; null if the run saves nothing.
   std::unique_ptr<Saver> saver_ =
       job_.line.checkpoints.every == 0
           ? nullptr
@@ -115,7 +115,7 @@ class Trainer {
                                                  data_.tokens_path(),
                                                  on_.resume != nullptr ? on_.resume->path() : Path()});
   RunRecord known_ = record_of_start();  // what this rank knows of the record
-  /// Made after everything that may refuse, so that a run that cannot start leaves no directory.
+  /// The run's directory. Made after everything that may refuse, so that a run that cannot start leaves none.
   RunFiles records_{files_, job_, known_, on_.world.comm()};
   Observer observer_{job_, {on_.world, claims_, records_, timeline_, began_}};
   StepResult captured_;  // of a GPU's graph: the same tensors in every replay

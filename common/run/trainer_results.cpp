@@ -1,5 +1,5 @@
-// What a run does with the trained model: losses of texts, a sample, the weights. None of these is made if
-// numbers are not finite.
+// What a run does with the trained model: losses of texts, a sample, the weights. None is made if numbers are
+// not finite.
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
@@ -52,8 +52,8 @@ void Trainer::evaluate() {
   }
 }
 
-// The text of --sample, or of the default screen. If the model's output is not finite, the latter is left out
-// without an error, because nobody asked for it.
+// Writes the text of --sample, or of the default screen. If the model's output is not finite, the latter is
+// left out without an error, because nobody asked for it.
 void Trainer::write_text() {
   const EvaluationFlags& asked = job_.line.evaluation;
   const std::int64_t tokens = asked.sample.value_or(observer_.steps().empty() ? 0 : unasked_);

@@ -1,5 +1,4 @@
-// What a run prints at its start and its end: on the default screen, in full (--verbose), or in three lines
-// (--brief).
+// What a run prints at its start and end: on the default screen, in full (--verbose), in brief (--brief).
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -89,7 +88,7 @@ std::string Trainer::says_of_checkpoints() const {
   return text + "\n";
 }
 
-// Says how much of a named text was evaluated, because a reader expects all of it.
+// How much of a named validation text was evaluated, because a reader expects all of it.
 std::string Trainer::part_of_validation() const {
   const std::int64_t used = sampler_.validation_rows();
   const std::int64_t all = data_.validation().count();

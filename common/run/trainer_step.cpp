@@ -7,7 +7,7 @@
 
 namespace sc::detail {
 
-// NCCL can only end after the graphs with its operations are gone.
+// The graph goes first, because NCCL can only end after graphs with its operations are gone.
 Trainer::~Trainer() {
   if (on_.gpu != nullptr) on_.gpu->drop_graph();
 }
@@ -18,7 +18,7 @@ LossFactor Trainer::loss_factor(std::int64_t step) const {
           .loss_scale = scalars_.loss_scale};
 }
 
-// Enqueues the step; nothing has been waited for.
+// Enqueues a step without waiting for anything.
 StepResult Trainer::enqueue(std::span<const Batch> batches, std::int64_t step) {
   const bool profiled = job_.profiles(step), replays = job_.replays(step) && !profiled;
   observer_.computing();

@@ -1,5 +1,4 @@
-// Watches what a run writes, so that a slow disk is not taken for a hang, and a disk that does not answer is
-// named.
+// Watches what a run writes: a slow disk is not taken for a hang, and one that does not answer is named.
 #pragma once
 
 #include <chrono>
@@ -11,26 +10,24 @@
 
 namespace sc::detail {
 
-/// A call that changes what a disk holds counts as progress for this rank's watchdog, and its file as what
-/// the rank is doing.
+/// Tells the watchdog of every call that changes what a disk holds: the call counts as this rank's progress,
+/// and its file as what the rank is doing.
 ///   Threads  any number; only those of the thread that made this are named, and only that one communicates.
 class WatchedFiles final : public HookedFileOps {
  public:
-  /// `limit_seconds` is the watchdog's.
   WatchedFiles(std::unique_ptr<FileOps> inner, World& world, double limit_seconds);
 
-  /// While the returned object lives, this rank's calls tell the ranks that wait in meet() that it makes
-  /// progress.
+  /// While the returned object lives, this rank's calls count as progress for the ranks that wait in meet().
   [[nodiscard]] std::shared_ptr<void> writing() {
     tells_ = true;
     return {nullptr, [this](void*) { tells_ = false; }};
   }
-  /// Collective: whether every rank says `mine`.
+  /// Whether every rank says `mine`. Collective.
   bool all_say(bool mine);
-  /// Collective: returns when all ranks are here. Ranks wait in many short operations, not in a long one that
+  /// Returns when all ranks are here. Collective. Ranks wait in many short operations, not in a long one that
   /// the watchdog would take for a hang.
   void meet();
-  /// This thread writes `path` from now on; empty: nothing.
+  /// Says that this thread writes `path` from now on, or with an empty path nothing.
   void writes(const Path& path);
 
  private:

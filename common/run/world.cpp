@@ -22,7 +22,7 @@
 namespace sc::detail {
 namespace {
 
-// A directory in memory that all ranks of a host see; otherwise /tmp.
+// A directory that all ranks of a host see: in memory, or otherwise /tmp.
 std::string board_directory() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -54,7 +54,7 @@ std::pair<ExitCode, std::string> current_failure(Rank rank) {
   }
 }
 
-// Makes the strategies' communicator from the host's.
+// Makes the communicator that strategies use from the host's.
 std::unique_ptr<Communicator> for_strategies(std::unique_ptr<Communicator> host, Ledger& ledger,
                                              const WorldOptions& options,
                                              std::shared_ptr<const std::atomic<bool>> trace) {

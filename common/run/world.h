@@ -34,8 +34,8 @@ struct WorldOptions {
   std::function<void()> leaving = {};
 };
 
-/// Without a launcher a world of one over Local, otherwise over MPI. On GPUs NCCL is added on top, or Staged
-/// if ranks share a GPU. Collective.
+/// The ranks of a run: without a launcher a world of one over Local, otherwise over MPI. On GPUs NCCL is
+/// added on top, or Staged if ranks share a GPU. Collective.
 class World {
  public:
   World(const Launch& launch, Ledger& ledger, const WorldOptions& options);
@@ -43,18 +43,17 @@ class World {
 
   [[nodiscard]] RecordingCommunicator& comm() { return *comm_; }
   [[nodiscard]] Watchdog& watchdog() { return *watchdog_; }
-  /// On GPUs: whether operations issued from now on record when they began and ended, which costs launches.
+  /// Whether GPU operations issued from now on record when they began and ended, which costs launches.
   void time_operations(bool timed) { *operation_times_ = timed; }
   struct LastActs {
-    /// Called once, by the rank that reports for the job, after its message and before the end, with the exit
-    /// code and the message.
+    /// Called once, by the rank that reports for the job, after its message and before the end.
     std::function<void(int exit_code, const std::string& message)> failed;
     /// Called by every rank that a signal asks to end, with the signal that run.sh received.
     std::function<void(int signal)> interrupted;
     /// Whether a run that SIGTERM asks to end saves first, after step stops_after(). The same on all ranks.
     bool saves = false;
   };
-  /// Callable from any thread. Empty: none. Returns when no call is in progress.
+  /// Replaces the last acts, `{}` for none. Returns when no call is in progress. Callable from any thread.
   void set_last_acts(LastActs acts);
   /// The step after which all ranks save and call watchdog().end_now(). Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const { return board_->stops_after(); }
@@ -62,15 +61,15 @@ class World {
   void leave() const {
     if (leaving_) leaving_();
   }
-  /// Prints the message of the exception being handled and ends all ranks with its code. If another rank has
-  /// reported for the job, it does so silently, with that rank's code. Never returns.
+  /// Prints the message of the exception being handled and ends all ranks with its code; silently, with the
+  /// other's code, if another rank has reported for the job. Never returns.
   [[noreturn]] void fail() noexcept;
 
  private:
   void connect(Ledger& ledger, const WorldOptions& options);
   void start_watchdog(double limit_seconds);
   void speak(int exit_code, const std::string& text) noexcept;
-  // For the times without a watchdog, at MPI's start and end, when other ranks may be gone or hang.
+  // The deadline for MPI's start and end, which no watchdog covers, when other ranks may be gone or hang.
   std::chrono::milliseconds edge_limit_;
   std::optional<Deadline> edge_;
   Launch launch_;

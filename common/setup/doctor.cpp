@@ -25,8 +25,8 @@ DoctorLine mpi_line() {
   return {"MPI library", version.substr(0, version.find(','))};
 }
 
-// The files that are mapped now, by the library's name up to ".so". Two files of one name are two copies of
-// its state: calls then end in either of them.
+// The library files that this process has mapped, by the library's name up to ".so". Two files of one name
+// are two copies of its state: calls then end in either of them.
 std::vector<DoctorLine> loaded_lines() {
   std::map<std::string, std::set<std::string>> files;
   std::ifstream maps("/proc/self/maps");
@@ -50,7 +50,7 @@ std::vector<DoctorLine> loaded_lines() {
   return lines;
 }
 
-// What lesson 06 would stream its states with. Without io_uring threads do it: nothing to mend.
+// How lesson 06 would stream its states to disk. Without io_uring threads do it, which needs no mending.
 DoctorLine disk_line() {
   try {
     const auto ops = posix_file_ops();

@@ -19,7 +19,7 @@ hint() {
   row '' "hint: $3"
 }
 
-# tool NAME COMMAND PACKAGE VERSION-COMMAND...
+# tool NAME COMMAND PACKAGE VERSION-COMMAND...: reports one tool and its version, or as missing from PACKAGE.
 tool() {
   local name=$1 command=$2 package=$3
   shift 3
@@ -72,7 +72,7 @@ if have mpicc && ! is_open_mpi mpicc; then
     "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"
 fi
 if have mpirun; then
-  # On this host alone, even inside a job of Slurm.
+  # mpirun is asked to start ranks on this host alone, even inside a Slurm job.
   if ! is_open_mpi mpirun; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
   elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} \

@@ -1,4 +1,4 @@
-// What the doctor program prints: one line a library, and what is wrong with it.
+// What the doctor program prints: one line per library, and what is wrong with it.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct DoctorLine {
   std::string fix = "";  // empty: nothing is wrong
 };
 
-/// CUDA's runtime and driver, the GPUs, NCCL. In the cpu preset: one line that says so.
+/// The lines about CUDA's runtime and driver, the GPUs and NCCL; without GPU code one that says so.
 std::vector<DoctorLine> gpu_lines();
 
 }  // namespace sc

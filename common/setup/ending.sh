@@ -37,12 +37,12 @@ make_files_of_ranks() {
 forget_signs() { if [[ -n $signs ]]; then say "${STAGECRAFT_SIGNS%% *}" >"$signs"; fi; }
 left() { [[ -n $signs ]] && grep -qxF "$1" "$signs"; } # left SIGN: some rank has
 
-# find_family: sets `family`, the processes that mpirun has started; its srun has a process group of its own
-# and outlives it.
+# find_family: sets `family` to the processes that mpirun has started. mpirun's srun has a process group of
+# its own and outlives mpirun.
 find_family() { read -ra family < <(cat "/proc/$child/task/"*/children 2>/dev/null) || true; }
 kill_all() { kill -KILL -- "-$child" "${family[@]}" "${family[@]/#/-}" 2>/dev/null || true; }
 
-# kill_after TENTHS: kills the run if it has not ended by then. Ends with the run.
+# kill_after TENTHS: kills the run if it has not ended within TENTHS of a second. Stops when the run ends.
 kill_after() {
   local i
   for ((i = 0; i < $1; i++)); do
@@ -52,20 +52,21 @@ kill_after() {
   kill_all
 }
 
-# sweep: removes what a killed mpirun has left: its folder, and the shared memory by which its ranks met.
+# sweep: removes leftovers of a killed mpirun: its session folder, and the shared memory by which its ranks
+# met.
 sweep() {
   local folder
   for folder in \
     "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi."*".$(id -u)/pid.$child"; do
     [[ -f $folder/contact.txt ]] || continue
-    # The file's first number is the job's own; the ranks are the next one.
+    # contact.txt begins with the number of mpirun's own job; its ranks are the job with the next number.
     printf -v job %x $(($(number "$(content "$folder/contact.txt" | cut -d . -f 1)" 0) + 1))
     rm -rf "$folder" "/dev/shm/vader_segment."*".$(id -u).$job."*
   done
 }
 
-# Ranks meet within seconds, or never: mpirun waits silently for a host or a file of its own that does not
-# come. Busy machines and many hosts take longer.
+# Ranks meet within seconds or never: mpirun waits silently for a host or a session file that never comes.
+# Only busy machines and many hosts take longer.
 start_limit=$(whole STAGECRAFT_START_SECONDS 300)
 watch_start() { # SECONDS
   (  # this watcher ends with the start
@@ -95,8 +96,9 @@ require_limits() {
 
 # --- what a status means ------------------------------------------------------------------------------------
 
-# kind_of STATUS: `code` of the table in docs/troubleshooting.md; `lost`: a rank ended by a signal, or mpirun
-# in the middle of a run; `unstarted`: mpirun or the program ended before the ranks had met.
+# kind_of STATUS: the kind of end for mpirun's status. `code`: an exit code of docs/troubleshooting.md;
+# `lost`: a rank ended by a signal, or mpirun in the middle of a run; `unstarted`: mpirun or the program ended
+# before ranks had met.
 kind_of() {
   local known=0  # whether its ranks are all on this host and can leave signs
   if [[ -n $signs && $several_hosts == 0 ]]; then known=1; fi
@@ -123,13 +125,13 @@ kind_of() {
   esac
 }
 
-# signal_of STATUS: "SIGKILL" for 137; empty if it is not a signal.
+# signal_of STATUS: the signal's name, e.g. SIGKILL for 137; empty if the status stands for no signal.
 signal_of() {
   local name
   if (($1 > 128 && $1 <= 192)) && name=$(kill -l $(($1 - 128)) 2>/dev/null); then say "SIG$name"; fi
 }
 
-# killed_advice SIGNAL: the likely cause and the fix.
+# killed_advice SIGNAL: the likely cause of a rank's death by SIGNAL, and the fix.
 killed_advice() {
   local limit
   case $1 in
@@ -156,8 +158,8 @@ killed_advice() {
   esac
 }
 
-# lost STATUS: ends with 75. Usually a remaining rank, or on several hosts mpirun, has printed an error
-# already; then this is its last line.
+# lost STATUS: prints that a rank was lost and ends with 75. If a remaining rank, or mpirun on several hosts,
+# has already printed an error, only a last line is added.
 lost() {
   local signal what advice
   if ((several_hosts && ranks > 1)); then
@@ -191,8 +193,8 @@ last_words() {
 
 # --- before any rank runs -----------------------------------------------------------------------------------
 
-# hostfile_trouble FILE: what is wrong with a file of hosts that mpirun is told to read; empty if nothing can
-# be seen from here.
+# hostfile_trouble FILE: the visible mistake in a file of hosts that mpirun will read; empty if none can be
+# seen from this host.
 hostfile_trouble() {
   if [[ ! -e $1 ]]; then
     say "there is no such file"
@@ -211,7 +213,8 @@ mpirun_settings() {
     grep -vx OMPI_MCA_orte_base_help_aggregate || true
 }
 
-# suspect: sets `where`, `what`, `fix` if something that mpirun needs looks wrong; returns 1 if nothing does.
+# suspect: sets `where`, `what` and `fix` to something that mpirun needs and that looks wrong; returns 1 if
+# nothing does.
 suspect() {
   local place=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} hosts=${OMPI_MCA_orte_default_hostfile:-} folder
   ((ranks > 1)) || return 1
@@ -231,8 +234,8 @@ suspect() {
   fi
 }
 
-# ask_mpirun: starts ranks that only meet, with mpirun's own messages. Sets `answer`, 0 if they have met, and
-# `words`.
+# ask_mpirun: starts ranks that only meet and shows mpirun's own messages. Sets `answer`, 0 if the ranks have
+# met, and `words`, the messages.
 ask_mpirun() {
   local -a again=("${command[0]}")
   local word
@@ -248,12 +251,13 @@ ask_mpirun() {
   watch_start $((start_limit < 60 ? start_limit : 60))
   wait "$child" || answer=$?
   sweep
-  # mpirun only claims to have started them.
+  # mpirun may report success for ranks that never started, so the ranks' own sign counts.
   if [[ -n $signs && $answer == 0 ]] && ! left joined; then answer=1; fi
   words=$(sed -e '/^-*$/d' -e 's/^/    /' "${nameless:-/dev/null}" | awk '!seen[$0]++' | head -n 40)
 }
 
-# refuse_what_mpirun_cannot: before the run, asks mpirun itself whether it can work with what looks wrong.
+# refuse_what_mpirun_cannot: before the run, lets mpirun try whatever looks wrong, and refuses the run if it
+# fails.
 refuse_what_mpirun_cannot() {
   local where what fix words answer
   suspect || return 0
@@ -261,8 +265,8 @@ refuse_what_mpirun_cannot() {
   ((answer == 0)) || die "$exit_missing" "$where" "$what" "$fix" "  mpirun's own words:"$'\n'"$words"
 }
 
-# unstarted STATUS: ends with 69, for any reason for which mpirun or the program ended before the ranks had
-# met.
+# unstarted STATUS: prints why mpirun or the program ended before the ranks had met, as far as known, and ends
+# with 69.
 unstarted() {
   local where=mpirun what="it could not start the $ranks ranks" \
     fix="common/setup/doctor.sh tries mpirun alone" settings words answer more='' how

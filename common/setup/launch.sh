@@ -32,7 +32,8 @@ require_limits
 
 # --- command line -------------------------------------------------------------------------------------------
 
-# These variables are this script's own messages to its ranks.
+# launch.sh alone sets these variables, which are its messages to the ranks; inherited values would mislead
+# them.
 unset STAGECRAFT_ONLY_MEET STAGECRAFT_HOLDER STAGECRAFT_SIGNS STAGECRAFT_SIGNAL_FILE
 lesson=${1:-}
 [[ -n $lesson && -d $root/lessons/$lesson ]] ||
@@ -41,7 +42,7 @@ shift
 
 ranks='' default_ranks=1 default_workload=configs/tiny.json preset=${STAGECRAFT_PRESET:-auto} dry_run=0 \
   build_only=0 do_build=1
-# Which of the program's flags were given.
+# These variables say which of the program's flags were given.
 alone=0 help=0 plan=0 verbose=0 has_world=0 has_workload=0 has_strategy=0 saves=0
 max_restarts='' min_ranks=''
 arguments=()
@@ -180,7 +181,7 @@ compose() {
     mpirun=mpirun
     if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi  # Debian's name if another MPI is installed too
     command=("$mpirun")
-    # On several hosts mpirun's own words say on which one it happened.
+    # mpirun's own messages stay on if there are several hosts, because they name the host of an error.
     if ((several_hosts == 0)); then command+=(-q); fi
     command+=(-n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)
     # Without epoll, because mpirun's libevent otherwise complains about closed files when ranks end early.
@@ -249,7 +250,7 @@ if ((alone == 0 && verbose)); then
   say "$line"
 fi
 
-# A run locks what it writes. Between two attempts, when no program runs, this script owns the locks
+# A run locks the files that it writes. Between two attempts no program runs, so this script owns the locks
 # (common/storage/run_lock.h).
 if [[ -n $max_restarts ]]; then settings+=("STAGECRAFT_HOLDER=$$ $(started_at $$) $(uname -n)"); fi
 make_files_of_ranks
@@ -257,9 +258,9 @@ export "${settings[@]}"
 refuse_what_mpirun_cannot
 child='' asked=0
 
-# The run is a process group of its own: a Ctrl-C at the terminal reaches this script alone, which passes it
-# on once. mpirun then ends its ranks; what is left 10 s later (2 minutes if they may save), or at a second
-# signal, is killed.
+# The run has its own process group, so a Ctrl-C at the terminal reaches only this script, which passes it on
+# once. mpirun then ends its ranks; ranks alive 10 s later (2 minutes if they may save), or at a second
+# signal, are killed.
 forward() {
   local signal=$1
   if ((asked)); then
@@ -267,8 +268,8 @@ forward() {
   else
     find_family
     if [[ -n $STAGECRAFT_SIGNAL_FILE ]]; then say $(($2 - 128)) >"$STAGECRAFT_SIGNAL_FILE"; fi
-    # mpirun gives its ranks one second to end. Ranks that save first get the signal that mpirun only passes
-    # on.
+    # On SIGTERM mpirun leaves its ranks one second. Ranks that save first get SIGUSR1 instead, which mpirun
+    # only passes on.
     if ((saves && ranks > 1)) && [[ $signal == TERM ]]; then signal=USR1; fi
     kill -"$signal" "$child" 2>/dev/null || true
     kill_after $((saves ? 1200 : 100)) </dev/null >/dev/null 2>&1 &
@@ -282,10 +283,10 @@ run_once() {
   trap 'forward TERM 143' TERM
   trap 'forward HUP 129' HUP
 
-  # Bash prints a line about a child that a signal ended, at any time; nobody reads stderr from here to the
-  # end of the wait.
+  # While stderr is closed, bash cannot print its line about a child killed by a signal, which may come at any
+  # time.
   exec {errors}>&2 2>/dev/null
-  # setpriv: if this script is killed, mpirun ends too, and with it the ranks.
+  # setpriv makes mpirun, and with it the ranks, end if this script is killed.
   set -m
   setpriv --pdeathsig TERM -- "${command[@]}" </dev/null 2>&"$errors" {errors}>&- &
   child=$!

@@ -12,7 +12,7 @@ if [[ ! -v HOME ]]; then
   export HOME
 fi
 
-# The exit codes by name; docs/troubleshooting.md, "How a run ends".
+# Exit codes by name, as in docs/troubleshooting.md, "How a run ends".
 readonly exit_usage=64 exit_missing=69 exit_cannot_write=73 exit_lost_rank=75
 
 say() { printf '%s\n' "$*"; }
@@ -25,7 +25,7 @@ die() {
   exit "$1"
 }
 
-# print_header FILE: prints the comment at a script's start, which is its help.
+# print_header FILE: prints the comment with which a script begins, which is its --help.
 print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
 
 # python_program SCRIPT PROGRAM ARGUMENT...: execs PROGRAM, a Python file of the repository; with -h or --help
@@ -48,25 +48,24 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # is_open_mpi COMMAND: whether this mpicc or mpirun is Open MPI's.
 is_open_mpi() { [[ $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) == *"Open MPI"* ]]; }
 
-# have_libfuzzer: whether clang 14's libFuzzer is installed, which is a package of its own.
+# have_libfuzzer: whether clang 14's libFuzzer is installed, which comes in a package of its own.
 have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
 
-# Arithmetic in bash executes what an index contains: (( x )) with x='a[$(command)]'. So nothing from outside
-# is used in arithmetic before it is known to be a number.
+# Bash executes commands inside an index in arithmetic: (( x )) with x='a[$(command)]'. Text from outside is
+# therefore checked to be a number before any arithmetic.
 #
-# whole NAME DEFAULT: the value of the variable NAME, a whole number; DEFAULT if it is unset or empty. Refuses
-# anything else.
+# whole NAME DEFAULT: the value of the variable NAME, a whole number; DEFAULT if unset or empty. Refuses other
+# text.
 whole() {
   local text=${!1:-$2}
   [[ $text =~ ^[0-9]{1,9}$ ]] || die "$exit_usage" "$1" "'$text' is not a whole number" "unset $1"
   say $((10#$text))
 }
 
-# number TEXT OTHERWISE: TEXT if it is a whole number, OTHERWISE if it is anything else ("max", an empty
-# file).
+# number TEXT OTHERWISE: TEXT if it is a whole number, otherwise OTHERWISE (for "max" or an empty file).
 number() { if [[ $1 =~ ^[0-9]{1,18}$ ]]; then say $((10#$1)); else say "$2"; fi; }
 
-# content FILE: the file's first line; empty if it cannot be read.
+# content FILE: the first line of FILE; empty if it cannot be read.
 content() {
   local line=''
   if [[ -r $1 ]]; then read -r line <"$1" || true; fi
@@ -189,8 +188,8 @@ if version == sys.argv[1] and os.path.exists(os.path.join(home, "lib", "libtorch
 PY
 }
 
-# The torch package directory for a preset (cpu, cuda); empty if there is none. FindLibTorch.cmake looks in
-# the same order.
+# torch_for PRESET: the torch package directory for cpu or cuda; empty if there is none. FindLibTorch.cmake
+# looks in the same order.
 torch_for() {
   local candidate
   local -a candidates=()
@@ -206,7 +205,7 @@ torch_for() {
   done
 }
 
-# The path of an nvcc of CUDA 13; empty if there is none. CMake takes it through CUDACXX.
+# find_nvcc: the path of CUDA 13's nvcc, which CMake takes through CUDACXX; empty if there is none.
 find_nvcc() {
   local candidate
   for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc \
@@ -225,8 +224,8 @@ gpu_visible() {
   have nvidia-smi && [[ $'\n'$(nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]
 }
 
-# The newest GPU here, if it is older than the kernels need (base/gpu_architectures.h); otherwise, or if
-# unknown, empty.
+# too_old_gpu: the newest GPU of this machine, if it is older than the kernels need
+# (base/gpu_architectures.h); otherwise empty, and also if unknown.
 too_old_gpu() {
   { nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true; } | sort -rV |
     awk -F', ' 'NR == 1 && $1 ~ /^[0-9]+\.[0-9]+$/ && $1 + 0 < 8 {
@@ -303,16 +302,16 @@ may_build() {
   done
 }
 
-# up_to_date PRESET TARGET...: whether no source is newer than what was built. Writes nothing, because ninja
-# does not rebuild its own file if it is given under another name than in its rules.
+# up_to_date PRESET TARGET...: whether no source is newer than the built targets. Writes nothing: ninja never
+# rebuilds its own file if it is given under another name than in its rules.
 up_to_date() {
   local said
   said=$(ninja -C "$root/build/$1" -f "$root/build/$1/build.ninja" -n "${@:2}" 2>&1 </dev/null) || true
   [[ $said == *"ninja: no work to do."* ]]
 }
 
-# made PRESET WHAT-TO-SAY TARGET...: builds the targets, one process at a time. Another user's checkout is
-# used as it was built.
+# made PRESET WHAT-TO-SAY TARGET...: builds the targets, one process at a time. In another user's checkout the
+# existing build is used as it is.
 made() {
   local preset=$1
   if [[ -d $root/build/$preset ]] && ! may_build "$preset"; then

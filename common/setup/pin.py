@@ -20,7 +20,7 @@ ARM = [platform.replace("x86_64", "aarch64") for platform in X86]
 TORCH = "torch==2.11.0"
 TOOLKIT = "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2"
 FRONTEND = "nvidia-cudnn-frontend==1.18.0"
-# The first line is what tests compare with, the second what torch's own Python part imports.
+# Tests compare with the pinned packages up to tiktoken; torch's own Python part imports the others.
 ORACLE = [
     "transformers==4.57.1",
     "safetensors==0.6.2",
@@ -37,7 +37,8 @@ ORACLE = [
 ORACLE_PYTHONS = ["3.11", "3.12", "3.13"]
 PARQUET = "pyarrow==22.0.0"
 CURVES = "tensorboard==2.21.0"
-CURVES_PYTHONS = PYTHONS[1:]  # no numpy has wheels for 3.10 and for 3.14, and no newest filelock has
+# Python 3.10 is left out, because no numpy has wheels for both 3.10 and 3.14, nor has the newest filelock.
+CURVES_PYTHONS = PYTHONS[1:]
 HUB = "huggingface-hub==0.36.2"
 HERE = pathlib.Path(__file__).parent
 

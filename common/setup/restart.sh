@@ -2,12 +2,16 @@
 # --max-restarts and --min-ranks of launch.sh: restarts a run that has lost a rank. Sourced, never run; reads
 # and changes launch.sh's `arguments` and `ranks`.
 
-restarts=0  # so far
-resumed_at=0  # the step at which this attempt begins, unless it passes over damaged checkpoints
-began_at=-1  # the step at which the attempt before really began
-seen=''  # checkpoints_in the run's directory before this attempt; log_before: its newest_log
+# Restarts of this run so far.
+restarts=0
+# The step at which this attempt begins, or an earlier one if checkpoints are damaged.
+resumed_at=0
+# The step at which the attempt before this one really began.
+began_at=-1
+# `seen` lists the checkpoints before this attempt; `log_before` is its newest_log.
+seen=''
 
-# value_of FLAG: its argument; empty if it was not given.
+# value_of FLAG: the argument of FLAG in `arguments`; empty if it was not given.
 value_of() {
   local i value=''
   for ((i = 0; i < ${#arguments[@]}; i++)); do
@@ -19,7 +23,7 @@ value_of() {
   say "$value"
 }
 
-# drop FLAG...: removes them from `arguments`, with the values of those that are not switches.
+# drop FLAG...: removes the flags from `arguments`, with their values unless they are switches.
 drop() {
   local i flag
   local -a kept=()
@@ -45,7 +49,7 @@ checkpoints_dir() {
   say "${dir:-runs/$lesson/checkpoints}"
 }
 
-# checkpoints_in DIR: a line "STEP WRITTEN" for each, in order.
+# checkpoints_in DIR: one line "STEP WRITTEN" for each checkpoint, in order of steps.
 checkpoints_in() {
   local path step
   for path in "$1"/step-*; do
@@ -58,19 +62,19 @@ checkpoints_in() {
 # newest_step DIR: the newest checkpoint's step; empty if there is none.
 newest_step() { checkpoints_in "$1" | tail -n 1 | cut -d ' ' -f 1; }
 
-# newest_log: the newest steps.jsonl of this lesson's runs here; empty if there is none.
+# newest_log: the newest steps.jsonl of this lesson below runs/; empty if there is none.
 newest_log() {
   local log
   log=$(value_of --out)/steps.jsonl
-  # Names are times, so the last is the newest.
+  # Folders of runs are named by time, so the last name is the newest.
   [[ $log != /steps.jsonl ]] || for log in runs/"$lesson"/*/steps.jsonl; do :; done
   if [[ -f $log ]]; then say "$log"; fi
 }
 
-# steps_done: the steps that the attempt has logged, as "FIRST AFTER_LAST".
+# steps_done: the steps that the last attempt has logged, as "FIRST AFTER_LAST".
 steps_done() {
   local log steps=''
-  # The run has said where its log is, since another run may write in runs/ at the same time.
+  # A run writes its folder into the file of signs, since another run may write in runs/ at the same time.
   log=$(sed -n 's|^out \(.*\)|\1/steps.jsonl|p' "${signs:-/dev/null}" | tail -n 1)
   if [[ -z $log && $(newest_log) != "$log_before" ]]; then log=$(newest_log); fi
   if [[ -f $log ]]; then steps=$(grep -o '"step":[0-9]\{1,15\}' "$log" || true); fi
@@ -86,7 +90,7 @@ started_at() {
   say "${fields[19]}"
 }
 
-# Called before the first attempt.
+# check_restarts: before the first attempt, refuses restarts that could not work.
 check_restarts() {
   local dir newest resume
   [[ -n $max_restarts || -z $min_ranks ]] ||
@@ -115,7 +119,7 @@ check_restarts() {
     resumed_at=${newest:-0}
     return
   fi
-  # A restart could not tell an earlier run's checkpoints from its own.
+  # Checkpoints of an earlier run are refused, because a restart could not tell them from this run's.
   [[ -z $newest ]] ||
     die "$exit_usage" "--max-restarts" "$dir holds checkpoints of an earlier run, up to step $newest" \
       "--resume latest to go on from them, or another directory: --checkpoints DIR"
@@ -127,7 +131,7 @@ check_restarts() {
   fi
 }
 
-# accepts RANKS: whether a run with that many ranks would begin. The program decides: rows, memory, GPUs.
+# accepts RANKS: whether a run with so many ranks would begin. The program decides by rows, memory and GPUs.
 accepts() (
   ranks=$1
   arguments+=(--plan --strict)
@@ -135,7 +139,7 @@ accepts() (
   timeout -k 5 "$start_limit" "${command[@]}" >/dev/null 2>&1 </dev/null
 )
 
-# fewer_ranks: the next smaller number of ranks that a run accepts and --min-ranks allows, otherwise the
+# fewer_ranks: the next smaller number of ranks that a run accepts and --min-ranks allows; if none, the
 # current number.
 fewer_ranks() {
   local fewer
@@ -171,7 +175,7 @@ prepare_restart() {
   local what dir first reached there made saved since=$2 again fewer line number
   [[ -n $max_restarts ]] || return 1
   [[ $1 == 75 || $(kind_of "$1") == lost ]] || return 1
-  # A host is lost, or lacks the program.
+  # With several hosts, 132 and 205 mean that a host is lost or lacks the program, so a restart is no use.
   if ((several_hosts && ranks > 1)) && [[ $1 == 132 || $1 == 205 ]]; then return 1; fi
   what=$(signal_of "$1")
   if [[ -n $what ]]; then what="a rank was killed ($what)"; else what="a rank was lost"; fi
@@ -187,7 +191,7 @@ prepare_restart() {
   drop --inject --crash-at
   if [[ -n $there ]]; then
     line+=" goes on at step $resumed_at"
-    # The time as the rank reported it, because a file server's clock may differ.
+    # The save's time is the rank's own report, because a file server's clock may differ.
     if [[ -n $saved ]]; then
       since=$(sed -n "s/^saved $saved \(.*\)\(...\)$/\1.\2/p" "${signs:-/dev/null}" | tail -n 1)
     fi
@@ -208,7 +212,8 @@ prepare_restart() {
     line+=" from here on sums are added in another order"
     ranks=$fewer
   fi
-  # A record belongs to one attempt. An earlier run may have left a folder with that name.
+  # A record belongs to one attempt, so a restart writes to a new folder, whose name an earlier run may have
+  # used.
   if [[ -n $first_out ]]; then
     first_out=${first_out%/} number=$restarts
     while [[ -e $first_out-restart-$number || -L $first_out-restart-$number ]]; do

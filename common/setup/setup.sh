@@ -51,7 +51,7 @@ missing_packages() {
   needed=$(needed_packages)
   [[ -n $needed ]] || return 0
   say "$needed"
-  # Builds work without these, so they are no reason to install anything on their own.
+  # Builds work without these packages, so they are named only if another package is missing too.
   have ccache || say ccache
   header liburing.h || say liburing-dev
 }
@@ -97,10 +97,10 @@ have_matplotlib() {
   return 1
 }
 
-# pip is needed only while a wheel is missing.
+# have_pip: pip is needed only while a wheel is missing.
 have_pip() { ((${#parts[@]} == 0)) || [[ -n $(python_with_pip) ]]; }
 
-# A Python with pip for which torch has a wheel: python3 itself, otherwise the system's.
+# python_with_pip: a Python that has pip and for which torch has a wheel, python3 first, then the system's.
 python_with_pip() {
   local python ask='import pip, sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
   for python in python3 /usr/bin/python3; do
@@ -111,7 +111,7 @@ python_with_pip() {
   done
 }
 
-# The missing parts of .deps. torch-cuda serves the cpu preset too.
+# missing_parts: the missing parts of .deps; torch-cuda serves the cpu preset, too.
 missing_parts() {
   if [[ -z $(torch_for cpu) ]]; then
     ((cuda)) || say torch-cpu
@@ -126,7 +126,8 @@ missing_parts() {
   if ((curves)); then complete curves || say curves; fi
 }
 
-# describe PART: what it is; download and disk in MB; MB that must be free while it is installed.
+# describe PART: prints the part's name; its download and disk space in MB; MB that its installation needs
+# free.
 describe() {
   case $1 in
     torch-cpu) text="LibTorch $torch_version for the CPU" download=545 disk=600 peak=2000 ;;
@@ -150,7 +151,7 @@ mapfile -t packages < <(missing_packages)
   die "$exit_missing" "this machine" "$(uname -s) on $(uname -m); LibTorch's wheel is used on Linux x86-64" \
     "use such a machine, or a container on one"
 
-# at_least WHAT VERSION MINIMUM: refuses an older version.
+# at_least WHAT VERSION MINIMUM: refuses a VERSION older than MINIMUM.
 at_least() {
   [[ $(printf '%s\n%s\n' "$3" "$2" | sort -V | head -n 1) == "$3" ]] ||
     die "$exit_missing" "$1" "version $2, but $3 or newer is needed" \
@@ -174,8 +175,8 @@ fi
 
 apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 
-# The command that gives root's rights: none for root, otherwise sudo if it asks for no password. Fails if
-# neither works.
+# root_prefix: the command that gives root's rights: empty for root, otherwise sudo if it needs no password.
+# Fails if neither works.
 root_prefix() {
   if [[ $(id -u) == 0 ]]; then return 0; fi
   if have sudo && sudo -n true 2>/dev/null; then say "sudo -n"; else return 1; fi
@@ -233,13 +234,13 @@ otherwise mend what apt-get says, then run this again"
 # --- wheels -------------------------------------------------------------------------------------------------
 
 pip() {
-  # A user's own pip settings for --user or a mandatory environment do not work with --target.
+  # A user's own pip settings for --user or a mandatory environment would break pip --target.
   env PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 \
     PIP_ROOT_USER_ACTION=ignore \
     TMPDIR="$deps/tmp" "$python" -m pip "$@"
 }
 
-# announce PART: says what is fetched, if the disk has space for it.
+# announce PART: prints what will be fetched, if the disk has space for it, and otherwise refuses.
 announce() {
   local text download disk peak free
   describe "$1"
@@ -251,7 +252,7 @@ announce() {
   say "setup: $text: downloading $download MB"
 }
 
-# fetch PART: puts its wheels into .deps/wheels. Existing ones are verified and not fetched again.
+# fetch PART: puts the part's wheels into .deps/wheels; existing wheels are verified and not fetched again.
 fetch() {
   announce "$1"
   pip download "${quietly[@]}" --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
@@ -268,7 +269,8 @@ unpack() {
     "unpacking failed, pip's message is above" "if the disk is full, free some space; then run this again"
 }
 
-# A complete part appears at once under its name, with a stamp; what an interrupted call leaves is never used.
+# install_part PART: a complete part gets its final name in one step, with a stamp, so that an interrupted
+# call leaves nothing that a later call would use.
 install_part() {
   local part=$1 partial=$deps/$1.partial
   rm -rf "$partial"
@@ -289,7 +291,8 @@ install_part() {
   mv "$partial" "$deps/$part"
 }
 
-# The CPU build needs two libraries and the headers out of 1.2 GB. Licences stay.
+# prune_torch_cpu FOLDER: of the wheel's 1.2 GB the CPU build needs two libraries and the headers. Licences
+# stay.
 prune_torch_cpu() {
   find "$1" -mindepth 1 -maxdepth 1 ! -name torch ! -name nvidia ! -name '*.dist-info' -exec rm -rf {} +
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name version.py -exec rm -rf {} +
@@ -297,7 +300,7 @@ prune_torch_cpu() {
     "$1"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
 }
 
-# The environment uses torch from torch-cuda, so that it is on the disk once.
+# install_oracle: the environment uses torch from torch-cuda, so that torch is on the disk only once.
 install_oracle() {
   local home=$deps/oracle torch
   torch=$(torch_for cuda)
@@ -313,13 +316,13 @@ install_oracle() {
   recipe_hash oracle >"$home/.complete"
 }
 
-# A script of its own, for users who want only prepare.
+# install_prepare: calls a script of its own, which users may also call who want only `prepare`.
 install_prepare() {
   announce prepare
   TMPDIR=$deps/tmp PYTHON=$python "$root/common/data/prepare/setup_parquet.sh"
 }
 
-# lessons/curves.sh calls the same script on its first use.
+# install_curves: calls the script that lessons/curves.sh calls on its first use.
 install_curves() {
   announce curves
   TMPDIR=$deps/tmp PYTHON=$python "$root/common/setup/venv.sh" curves tensorboard \
@@ -328,7 +331,7 @@ install_curves() {
 
 install_all() {
   local part
-  # Another call may have installed it while this one waited.
+  # Another process may have installed the parts while this one waited for the lock.
   mapfile -t parts < <(missing_parts)
   mapfile -t packages < <(missing_packages)
   if ((${#parts[@]} + ${#packages[@]} == 0)); then return 0; fi

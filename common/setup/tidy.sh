@@ -35,11 +35,11 @@ if [[ ! -f $build/compile_commands.json ]]; then
   echo "  fix: cmake --preset single" >&2
   exit 69
 fi
-# Debian 12's version, even if the unversioned name is a newer one, so that its findings are those of CI.
+# Debian 12's clang-tidy is preferred over a newer one, so that findings are those of CI.
 tidy=$(command -v clang-tidy-14 || command -v clang-tidy) ||
   { echo "error: clang-tidy is missing"$'\n'"  fix: common/setup/setup.sh --dev" >&2; exit 69; }
 
-# A file that no target builds would be checked with guessed flags, so it is an error.
+# clang-tidy would check a file that no target builds with guessed flags, so such a file is an error.
 python3 - "$build/compile_commands.json" "${files[@]}" <<'PY'
 import json, os, sys
 entries = {os.path.relpath(e["file"]) for e in json.load(open(sys.argv[1]))}

@@ -19,7 +19,7 @@ struct Temporary {
   std::unique_ptr<File> file = {};  // undefined for a directory
 };
 
-/// Whether `name` is one that make_temporary() gives to a target with that prefix.
+/// Whether make_temporary() gives such a name to a target with that prefix.
 bool is_temporary(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix) || name.size() == prefix.size()) return false;
   return std::ranges::all_of(name.substr(prefix.size()), [](char c) { return c >= '0' && c <= '9'; });
@@ -38,14 +38,14 @@ Temporary make_temporary(FileOps& ops, const Path& target, const std::function<b
   for (std::int64_t k = 0;; ++k) {
     Path path = parent_of(target) / fmt::format("{}{}", temporary_prefix(target), k);
     if (!make(path)) continue;
-    // Without the lock, another writer took the name for a leftover in the moment between, and removes it;
-    // the next name is tried.
+    // If the lock is taken, another writer took the name for a leftover in the moment between, and removes
+    // it; the next name is tried.
     auto lock = try_lock_if_any(ops, path);
     if (!lock || *lock != nullptr) return {std::move(path), lock ? std::move(*lock) : nullptr};
   }
 }
 
-/// Undoes a failed attempt. What cannot be removed now is removed as a leftover by the next writer.
+/// Undoes a failed attempt. What cannot be removed now, the next writer removes as a leftover.
 void discard(FileOps& ops, const Path& temporary) noexcept {
   try {
     remove_tree(ops, temporary);
@@ -92,7 +92,6 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 
 namespace {
 
-/// make_temporary() for a file, which is returned open.
 Temporary make_temporary_file(FileOps& ops, const Path& target) {
   remove_leftovers(ops, target, Leftover::file, any_name);
   std::unique_ptr<File> file;
@@ -104,7 +103,7 @@ Temporary make_temporary_file(FileOps& ops, const Path& target) {
   return made;
 }
 
-/// Writes the file and gives it its name. Returns false if the name exists; with `replace` it is replaced.
+/// Writes a file and gives it its name. False if the name exists; with `replace` it is replaced.
 bool write_and_name(FileOps& ops, const Path& path, const std::function<void(File&)>& fill, bool replace) {
   make_dirs(ops, path.parent_path());
   Temporary temporary = make_temporary_file(ops, path);
@@ -196,10 +195,10 @@ void AtomicDir::commit() {
   if (replaces) discard_old();
 }
 
-// Never fails, because the new content is already safe.
+// Removes what the target was before. Never fails, because the new content is already safe.
 void AtomicDir::discard_old() noexcept {
   try {
-    // The link's target does not belong to this directory.
+    // If the name is a link, its target does not belong to this directory.
     const bool linked = ops_.kind_of_name(temporary_) == PathKind::link;
     for (const std::string& name : linked ? std::vector<std::string>() : ops_.list(temporary_)) {
       const bool own = names_(name) && ops_.kind_of_name(temporary_ / name) == PathKind::file;

@@ -18,8 +18,7 @@
 
 namespace sc {
 
-/// Creates `path`, lets `fill` write it, and returns when the data are on the device. The name is not yet
-/// (sync_dir).
+/// Creates `path`, lets `fill` write it, and returns when the data, but not the name, are on the device.
 ///   Errors  InputError (exit 73), also if the name exists.
 void write_synced_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 
@@ -30,17 +29,18 @@ void write_synced_file(FileOps& ops, const Path& path, const std::function<void(
 ///           `fill` throws.
 void atomic_write_file(FileOps& ops, const Path& path, const std::function<void(File&)>& fill);
 void atomic_write_file(FileOps& ops, const Path& path, std::string_view content);
-/// Creates one file, if none exists; of several writers one succeeds. Returns false, with nothing changed, if
-/// the name exists.
+/// Creates one file, if none exists; of several writers one succeeds. False, with nothing changed, if the
+/// name exists.
 ///   Errors  InputError (exit 73).
 bool atomic_write_new(FileOps& ops, const Path& path, std::string_view content);
 
 /// Checks that a file may take the name `path`: the name is free, or a file has it.
 ///   Errors  InputError: a symbolic link (exit 64: the user may want to replace the link or its target), or a
 ///           directory, a pipe, a device or a socket (exit 73).
+///           directory, a pipe, a device or a socket (exit 73).
 void require_replaceable(FileOps& ops, const Path& path);
 
-/// Whether the writers of a directory give this name to a file in it.
+/// A function that says whether the writers of a directory give this name to a file in it.
 using FileNames = bool (*)(std::string_view name);
 inline bool any_name(std::string_view) { return true; }
 
@@ -52,23 +52,22 @@ inline bool any_name(std::string_view) { return true; }
 /// call write_synced_file(); after a barrier the owner commits.
 class AtomicDir {
  public:
-  /// What to do if the target exists. refuse: throw InputError (exit 73) at once. replace: swap old and new
-  /// in one step, then remove the old one, but first move entries that are not files with these names into
-  /// the new one. This needs a file system that can swap names (otherwise exit 69 at commit).
+  /// What happens if the target exists. refuse: InputError (exit 73) at once. replace: commit() swaps old and
+  /// new in one step and removes the old one, but first moves entries that are not files with these names
+  /// into the new one. This needs a file system that can swap names (otherwise exit 69 at commit).
   enum class Existing { refuse, replace };
 
-  /// `names` accepts the files that will be in the directory. A leftover that holds anything else is not
-  /// removed.
+  /// `names` accepts the files that will be in the directory. A leftover that holds others is not removed.
   AtomicDir(FileOps& ops, Path target, Existing existing, FileNames names = any_name);
   ~AtomicDir();
   AtomicDir(const AtomicDir&) = delete;
   AtomicDir& operator=(const AtomicDir&) = delete;
 
-  /// The directory that holds the files until commit().
+  /// The temporary directory that holds the files until commit().
   [[nodiscard]] const Path& path() const { return temporary_; }
   /// Writes a file directly in this directory and flushes it to the device.
   void write_file(const std::string& name, const std::function<void(File&)>& fill);
-  /// Flushes the directory, then gives it the target's name. Call it once.
+  /// Flushes the directory, then gives it the target's name. Must be called once.
   void commit();
 
  private:
@@ -88,7 +87,6 @@ class AtomicDir {
 ///   Errors  InputError (exit 73).
 std::unique_ptr<File> create_unnamed(FileOps& ops, const Path& path);
 
-/// The kind of thing that a temporary name belongs to.
 enum class Leftover { file, directory };
 
 /// Removes the temporary name `path` if a crashed writer left it: it is of that kind, belongs to this user,

@@ -13,7 +13,7 @@
 namespace sc {
 namespace {
 
-/// Writes and reads a page, and returns the last system call's result.
+/// Writes and reads a page; the last system call's result.
 std::int64_t move_a_page(File& file) {
   struct alignas(kBlockAlign) Page {
     std::array<std::byte, kBlockAlign> bytes{};
@@ -64,7 +64,6 @@ BlockFile::BlockFile(FileOps& ops, const Options& options, const std::vector<Byt
 
 BlockFile::~BlockFile() = default;
 
-/// Opens the file and reserves space for all of it.
 std::unique_ptr<File> BlockFile::open(FileOps& ops) {
   try {
     auto file = create_unnamed(ops, path_);
@@ -123,7 +122,7 @@ DiskTransfer BlockFile::read(std::size_t extent, std::span<std::byte> into) {
 }
 
 DiskTransfer BlockFile::write(std::size_t extent, std::span<const std::byte> from) {
-  // Requests of both kinds have the same type of memory; that of a write is only read.
+  // A request has one type of memory for both kinds; that of a write is only read.
   return start(BlockRequest::Kind::write, extent, {const_cast<std::byte*>(from.data()), from.size()});
 }
 

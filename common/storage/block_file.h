@@ -17,13 +17,13 @@ namespace sc {
 
 class BlockPump;
 
-/// One read or write of an extent; copies refer to the same transfer. A default-constructed one has ended.
-/// Thread-safe.
+/// One read or write of an extent; copies refer to the same transfer, and a default-constructed one has
+/// ended. Thread-safe.
 class DiskTransfer {
  public:
   using Clock = std::chrono::steady_clock;
   DiskTransfer() = default;
-  /// Blocks until the end. If the transfer failed, every caller gets an InputError of its own.
+  /// Blocks until the transfer has ended. If it failed, every caller gets an InputError of its own.
   void wait();
   [[nodiscard]] bool done() const;
   [[nodiscard]] std::optional<Clock::time_point> ended_at() const;
@@ -46,8 +46,7 @@ class DiskTransfer {
 ///   Sums     xxh3-64 of each block, taken when it is written, kept in memory (8 bytes per block), and
 ///            compared when it is read, so that changed, lost and stale blocks are found. The thread reads
 ///            each byte once more for it.
-///   Repeats  EINTR and EAGAIN are repeated, short transfers continued; 1000 times without progress is an
-///            error.
+///   Repeats  EINTR and EAGAIN are repeated, short transfers continued; 1000 times in vain is an error.
 ///   Direct   past the page cache (O_DIRECT); if that is refused, through it, and notes() says so.
 ///   Memory   a span begins at a multiple of kBlockAlign, has extent_bytes(), and lives, unchanged by others,
 ///            until the wait (so it must outlive this object if the caller may leave without waiting). A
@@ -67,7 +66,7 @@ class BlockFile {
     IoEngine engine = IoEngine::threads;  // the preferred engine: open_block_io()
     double mbps = 0;                      // limit_rate(); 0: no limit
     bool verify = true;                   // false: no checksums
-    /// For tests: wraps the engine.
+    /// A function by which tests wrap the engine.
     std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};
   };
   struct Counts {
@@ -90,10 +89,9 @@ class BlockFile {
 
   /// The bytes that a transfer moves: those asked for, rounded up to kBlockAlign.
   [[nodiscard]] Bytes extent_bytes(std::size_t extent) const { return extents_.at(extent).bytes; }
-  /// The size of the file, over all extents.
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] IoEngine engine() const { return engine_; }
-  /// Notes for the user: a refused engine, no O_DIRECT.
+  /// Remarks for the user: a refused engine, no O_DIRECT.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   [[nodiscard]] Counts counts() const;
 

@@ -11,8 +11,7 @@
 
 namespace sc {
 
-/// Memory, offset and size of every transfer are multiples of this, which suffices for O_DIRECT on the disks
-/// in use.
+/// The number of bytes of which memory, offset and size of every transfer are multiples, as O_DIRECT needs.
 inline constexpr std::int64_t kBlockAlign = 4096;
 
 struct BlockRequest {
@@ -35,7 +34,7 @@ struct BlockResult {
 class BlockIo {
  public:
   virtual ~BlockIo() = default;  // all results must have been reaped
-  /// Returns at once. At most `depth` requests may be in flight.
+  /// Starts a request and returns at once. At most `depth` requests may be in flight.
   virtual void submit(const BlockRequest& request) = 0;
   /// Blocks until one request in flight has ended.
   virtual BlockResult reap() = 0;

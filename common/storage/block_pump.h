@@ -21,12 +21,12 @@
 namespace sc {
 
 struct DiskTransfer::State {
-  // The members up to `bytes` are set before the transfer is handed over.
+  // `kind` to `bytes` are set before the transfer is handed over.
   BlockRequest::Kind kind;
   Bytes offset;             // of the extent in the file
   std::size_t first_block;  // its number in the file
   std::span<std::byte> bytes;
-  // The members below are used by the pump alone.
+  // Only the pump's thread uses `issued` and what follows.
   std::size_t issued = 0;                // bytes
   std::size_t in_flight = 0;             // blocks
   std::optional<InputError> error = {};  // the first one
@@ -35,14 +35,14 @@ struct DiskTransfer::State {
   void fail(const InputError& why) {
     if (!error) error = why;
   }
-  /// After this only the caller may touch the bytes.
+  /// Reports the end of a complete transfer; after that only the caller may touch the bytes.
   void end_if_complete() {
     if (in_flight > 0 || (!error && issued < bytes.size())) return;
     outcome.set_value({Clock::now(), error});
   }
 };
 
-/// `error` with this exit code, plus the size of `path`'s file and the free space of its file system.
+/// An error with another exit code, which adds the size of `path`'s file and the free space there.
 inline InputError with_room(const InputError& error, ExitCode code, FileOps& ops, const Path& path,
                             Bytes file_size) {
   std::string text = fmt::format("{}; the file takes {}", error.message(), human_bytes(file_size));
@@ -69,7 +69,7 @@ class BlockPump {
         unwritten_(blocks),
         thread_([this] { run(); }) {}
 
-  /// Ends all transfers; see ~BlockFile.
+  /// Ends all transfers, as ~BlockFile promises.
   ~BlockPump() {
     {
       const std::scoped_lock lock(mutex_);
@@ -99,10 +99,10 @@ class BlockPump {
 
  private:
   static constexpr int kMostFruitless = 1000;
-  // A pause before repeating a request for which the system had no resources.
+  // The pause before a request is repeated for which the system had no resources.
   static constexpr auto kPause = std::chrono::milliseconds(1);
 
-  /// One block in flight; free if it has no transfer.
+  /// One block in flight; a slot without a transfer is free.
   struct Slot {
     std::shared_ptr<State> transfer;
     std::size_t block = 0;  // its number in the file
@@ -125,7 +125,7 @@ class BlockPump {
     }
   }
 
-  // Returns false at the end.
+  // Blocks until there is something to do; false when the pump shall end.
   bool wait_for_work() {
     std::unique_lock lock(mutex_);
     const bool idle = in_flight_ == 0 && current_ == nullptr;
@@ -240,7 +240,7 @@ class BlockPump {
     transfer->end_if_complete();
   }
 
-  // The engine itself failed, so nothing more can be requested.
+  // Fails everything, because the engine itself failed and nothing more can be requested.
   void break_down(const std::string& why) {
     io_.reset();
     const InputError error(ExitCode::cannot_write, options_.path.string(), "its engine failed: " + why, "");
@@ -256,7 +256,7 @@ class BlockPump {
     }
   }
 
-  // 0 without checksums.
+  // The checksum of a block, or 0 if the file has none.
   std::uint64_t sum_of(std::span<const std::byte> bytes) {
     if (!options_.verify) return 0;
     const auto begin = DiskTransfer::Clock::now();
@@ -281,7 +281,7 @@ class BlockPump {
   const BlockFile::Options options_;
   const Bytes file_size_;
 
-  // The members below are used by the thread alone.
+  // Only the pump's thread uses `io_` and the members down to `mutex_`.
   std::unique_ptr<BlockIo> io_;
   std::vector<Slot> slots_;
   std::size_t in_flight_ = 0;       // slots that are not free

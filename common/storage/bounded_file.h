@@ -9,9 +9,8 @@
 
 namespace sc {
 
-/// Reads the whole file.
-///   Errors  InputError (exit 65), before anything is read, if it has more than `most` bytes; those of
-///           FileOps.
+/// The content of a whole file.
+///   Errors  InputError (exit 65)before reading if it has more than `most` bytes; those of FileOps.
 std::string read_file_up_to(FileOps& ops, const Path& path, std::size_t most);
 
 /// Calls f(line, number) for every line without its line break, reading the file in pieces. Numbers begin at

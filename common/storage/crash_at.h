@@ -9,8 +9,7 @@
 namespace sc {
 
 /// Wraps `inner` so that the process ends at once, as by kill -9, in place of the `nth` operation that
-/// changes anything (is_mutating(); counted from 1). If that is a write, its first half is written.
-///   Threads  any number.
+/// changes anything (is_mutating(); counted from 1). Of a write, the first half is done. Thread-safe.
 std::unique_ptr<FileOps> crash_at(std::int64_t nth, std::unique_ptr<FileOps> inner);
 
 }  // namespace sc

@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// Linked into the list once and never freed, because the signal handler walks the list without a lock.
+/// A guarded mapping, never freed: the signal handler walks the list without a lock.
 struct Guarded {
   const std::span<const std::byte> bytes;
   const std::string text;  // printed by the handler
@@ -29,12 +29,12 @@ const Guarded* find(const std::byte* at) {
   return slot;
 }
 
-// Calls only async-signal-safe functions.
+// The signal handler. Calls only async-signal-safe functions.
 void on_lost_page(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const bool sent = info->si_code <= 0;  // sent by a process, so there is no address
   const Guarded* slot = sent ? nullptr : find(static_cast<const std::byte*>(info->si_addr));
   if (slot == nullptr) {
-    // The access is tried again and raises the signal for the previous handler.
+    // Returning repeats the access, which raises the signal for the previous handler.
     ::sigaction(SIGBUS, &before, nullptr);
     if (sent) ::raise(SIGBUS);
     return;

@@ -17,8 +17,8 @@ struct Guarded;
 Guarded* guard(std::span<const std::byte> bytes, const Path& path);
 void unguard(Guarded& guarded) noexcept;
 
-/// Seconds that this process waits before it prints that message. If several ranks read one file, one message
-/// is enough.
+/// Sets how many seconds this process waits before it prints a file's loss: if several ranks read it, one
+/// message is enough.
 void set_cut_off_patience(unsigned seconds);
 
 }  // namespace sc

@@ -22,7 +22,6 @@
 namespace sc {
 namespace {
 
-/// Repeats a system call that a signal interrupted.
 template <class Call>
 auto retry(Call call) {
   for (;;) {
@@ -31,7 +30,7 @@ auto retry(Call call) {
   }
 }
 
-// With O_NONBLOCK, opening a pipe does not wait for its other end. It has no effect on files.
+// Opens a file without following a link. O_NONBLOCK, which files ignore, keeps pipes from waiting.
 UniqueFd open_fd(const Path& path, int flags) {
   constexpr mode_t kMode = 0666;  // reduced by the user's umask
   return UniqueFd(Fd{retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, kMode); })});
@@ -43,13 +42,12 @@ PathKind kind_of(const struct stat& info) {
   return S_ISDIR(info.st_mode) ? PathKind::directory : PathKind::other;
 }
 
-// A name that is too long cannot exist; writing to it gives its own error.
+// The kind of a path that stat() refuses. Too long a name cannot exist; writing to it gives its own error.
 PathKind kind_of_none(const Path& path, FileIntent intent, int error) {
   if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return PathKind::absent;
   throw file_error(intent, path, "look at", error);
 }
 
-// The names in the directory `fd`, which is closed.
 std::vector<std::string> names_in(UniqueFd fd, const Path& path, FileIntent intent) {
   DIR* stream = ::fdopendir(fd.get().value);
   if (stream == nullptr) throw file_error(intent, path, "list the directory", errno);
@@ -295,7 +293,7 @@ bool FileOps::make_dir(const Path& path) {
 
 std::unique_ptr<FileLock> FileOps::try_lock(const Path& path, LockMode mode) {
   return hooked({.op = FileOp::lock, .path = path}, [&]() -> std::unique_ptr<FileLock> {
-    // Network file systems require a file that is open for writing.
+    // Network file systems lock only a file that is open for writing.
     UniqueFd fd = open_fd(path, O_RDWR | O_NOFOLLOW);
     if (!fd && (errno == EISDIR || errno == EACCES || errno == EROFS))
       fd = open_fd(path, O_RDONLY | O_NOFOLLOW);
@@ -352,7 +350,7 @@ FreeSpace FileOps::free_space(const Path& path) {
   struct statvfs info {};
   if (retry([&] { return ::statvfs(path.c_str(), &info); }) != 0)
     throw file_error(FileIntent::write, path, "ask for free space", errno);
-  // Also for file systems that make inodes as needed (btrfs reports 0).
+  // File systems that make inodes as needed report 0 (btrfs): they have as many as anybody needs.
   constexpr fsfilcnt_t kMany = 1'000'000'000;
   const fsfilcnt_t files = info.f_files == 0 ? kMany : std::min<fsfilcnt_t>(info.f_favail, kMany);
   return {Bytes(static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize)),

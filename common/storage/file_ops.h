@@ -26,20 +26,19 @@ using Path = std::filesystem::path;
 /// that leads nowhere it returns `absent`, for one that leads in a circle `other`.
 enum class PathKind { absent, file, directory, other, link };
 
-/// Writers of much data sync after this many bytes: a slow disk then shows its speed early, and the last sync
+/// The bytes after which writers of much data sync: a slow disk then shows its speed early, and the last sync
 /// is short.
 inline constexpr std::int64_t kSyncEvery = 64'000'000;
 
-/// The purpose for which a file is inspected or opened.
+/// What a file is inspected or opened for, which decides the exit code of errors.
 enum class FileIntent { read, write };
 
-/// Whether others may share a lock.
+/// Whether other processes may share a lock.
 enum class LockMode { exclusive, shared };
 
 /// Whether sync and sync_dir reach the device. Tests that model durability themselves use `skip`.
 enum class Syncing { device, skip };
 
-/// The free space of a file system.
 struct FreeSpace {
   Bytes bytes;
   std::int64_t files;  // including directories; the largest number if unknown
@@ -78,16 +77,15 @@ class File {
   [[nodiscard]] Bytes size();
   [[nodiscard]] const Path& path() const { return path_; }
 
-  // Used by BlockIo (block_io.h): one system call without hooks. Returns the bytes moved, perhaps fewer than
+  // For BlockIo (block_io.h): one system call without hooks. Returns the bytes moved, perhaps fewer than
   // asked or 0 at the file's end, or -errno.
   std::int64_t write_some(std::span<const std::byte> bytes, Bytes offset) const;
   std::int64_t read_some(std::span<std::byte> bytes, Bytes offset) const;
-  /// Reserves space on the device for the file's first `size` bytes. Does nothing on a file system that
-  /// cannot reserve.
+  /// Reserves space on the device for the file's first `size` bytes, if the file system can.
   ///   Errors  InputError (exit 73) if there is no space, or the user's limit (ulimit -f) is lower.
   void allocate(Bytes size);
   /// Makes transfers go past the page cache (O_DIRECT), or through it. Past it, memory, offset and size must
-  /// be multiples of 4096. Returns false if this is refused, or if the file lies in memory anyway (tmpfs).
+  /// be multiples of 4096. False if this is refused, or if the file lies in memory anyway (tmpfs).
   bool set_direct(bool direct) const;
   /// Another handle on the same open file, for another thread.
   std::unique_ptr<File> again();
@@ -105,9 +103,9 @@ class File {
 class Directory {
  public:
   Directory(FileOps& ops, UniqueFd fd, Path path) : ops_(ops), fd_(std::move(fd)), path_(std::move(path)) {}
-  /// The names in it, without "." and "..", in ascending order.
+  /// The names in the directory, without "." and "..", in ascending order.
   [[nodiscard]] std::vector<std::string> list() const;
-  /// Opens a directory in it; null if `name` is not a directory (or is a link to one).
+  /// Opens a directory in this one; null if `name` is not a directory (or is a link to one).
   std::unique_ptr<Directory> open(const std::string& name);
   /// Removes a file, a link (not its target), a pipe, or an empty directory. Does nothing if it is absent.
   void remove(const std::string& name);
@@ -133,22 +131,22 @@ class FileOps {
   virtual ~FileOps() = default;
   FileOps(const FileOps&) = delete;
   FileOps& operator=(const FileOps&) = delete;
-  /// A file open for writing and reading. An existing file is emptied; a symbolic link is not followed.
+  /// Opens a file for writing and reading. An existing file is emptied; a symbolic link is not followed.
   std::unique_ptr<File> create(const Path& path);
-  /// create(), but returns null if the name exists, even as a link that leads nowhere.
+  /// Does what create() does, but returns null if the name exists, even as a link that leads nowhere.
   std::unique_ptr<File> create_new(const Path& path);
   /// A file without a name in `path`'s directory. It vanishes with its last handle, so also with a killed
   /// process. Errors show `path`. Null if the file system has no such files (O_TMPFILE); atomic_dir.h has a
   /// version for all file systems.
   virtual std::unique_ptr<File> create_unnamed(const Path& path);
-  /// An existing file, open for writing and reading; its content stays.
+  /// Opens an existing file for writing and reading; its content stays.
   std::unique_ptr<File> open_write(const Path& path);
   std::unique_ptr<File> open_read(const Path& path);
   /// Returns when the names in directory `path` (created, renamed, removed) are on the device.
   void sync_dir(const Path& path);
   /// Renames `from` to `to` in one step. A file at `to` is replaced; a directory there must be empty.
   void rename(const Path& from, const Path& to);
-  /// rename(), but returns false, with nothing changed, if the name `to` exists.
+  /// Does what rename() does, but returns false, with nothing changed, if the name `to` exists.
   bool rename_new(const Path& from, const Path& to);
   /// Swaps the names of two existing paths in one step (Linux; exit 69 if the file system cannot).
   void exchange(const Path& a, const Path& b);
@@ -156,14 +154,14 @@ class FileOps {
   void remove(const Path& path);
   /// Opens a directory, following links. Null if `path` is absent or not a directory.
   std::unique_ptr<Directory> open_dir(const Path& path);
-  /// Returns false if the directory exists. The parent must exist; see make_dirs().
+  /// Makes a directory, whose parent must exist; false if it exists already.
   bool make_dir(const Path& path);
   /// Takes a lock. Null if it is held elsewhere (in another process, or by another call in this one), or if
   /// `path` is not a file or directory; a symbolic link is not followed. Exit 69 if the file system has no
   /// locks.
   virtual std::unique_ptr<FileLock> try_lock(const Path& path, LockMode mode);
-  /// `intent` is what comes next; exit 65 or 73 if this user may not look there (a directory without its x
-  /// permission).
+  /// The kind of thing at `path`. If this user may not look there (a directory without its x permission),
+  /// exit 65 or 73 by `intent`, which says what comes next.
   [[nodiscard]] PathKind kind(const Path& path, FileIntent intent = FileIntent::read);
   /// The kind of thing that has this name: a symbolic link is a `link`.
   [[nodiscard]] PathKind kind_of_name(const Path& path, FileIntent intent = FileIntent::write);
@@ -176,13 +174,13 @@ class FileOps {
   [[nodiscard]] virtual FreeSpace free_space(const Path& path);
 
  protected:
-  /// Hooks around the calls of `inner`, which must outlive this object.
+  /// Puts hooks around the calls of `inner`, which must outlive this object.
   explicit FileOps(FileOps* inner) : inner_(inner), syncing_(inner->syncing_) {}
   [[nodiscard]] FileOps& inner() const { return *inner_; }
   /// Called before each operation. If it throws, the operation does not take place.
   virtual void before(const FileCall& call) {}
-  /// Called after each successful operation. `changed` is false if the operation returned false or null
-  /// because the name existed.
+  /// Called after each successful operation. `changed` is false if it returned false or null because the name
+  /// existed.
   virtual void after(const FileCall& call, bool changed) {}
 
  private:
@@ -191,7 +189,7 @@ class FileOps {
   template <class Act>
   auto hooked(const FileCall& call, Act act);
   void tell_after(const FileCall& call, bool changed);
-  /// Opens what is at `at`; errors show `path`. Null for the errors in `none`.
+  /// Opens the file `at`, but calls it `path` in errors. Null if the system call fails with a code in `none`.
   std::unique_ptr<File> open(const Path& at, const Path& path, int flags, FileIntent intent,
                              const char* action, std::initializer_list<int> none = {});
 
@@ -199,7 +197,6 @@ class FileOps {
   Syncing syncing_;
 };
 
-/// FileOps without hooks.
 std::unique_ptr<FileOps> posix_file_ops(Syncing syncing = Syncing::device);
 
 /// Creates `path` and its missing parents, and syncs each name.
@@ -207,7 +204,7 @@ void make_dirs(FileOps& ops, const Path& path);
 /// Removes a file, or a directory with everything in it; does nothing if it is absent. Symbolic links are
 /// removed, never followed, even if other processes rename things at the same time. Not atomic.
 void remove_tree(FileOps& ops, const Path& path);
-/// FileOps::try_lock; empty if the file system has no locks.
+/// Does what FileOps::try_lock does; nullopt if the file system has no locks.
 std::optional<std::unique_ptr<FileLock>> try_lock_if_any(FileOps& ops, const Path& path,
                                                          LockMode mode = LockMode::exclusive);
 /// Checks that the user's limit (ulimit -f) allows a file of that size.
@@ -218,12 +215,11 @@ void require_size_allowed(const Path& path, Bytes size);
 std::unique_ptr<File> create_only(FileOps& ops, const Path& path);
 /// The file's first `most` bytes, or all of a shorter file.
 std::string head_of(File& file, std::size_t most);
-/// The content of the whole file.
 std::string read_file(FileOps& ops, const Path& path);
-/// `path`'s directory, "." if it names none.
+/// The directory of `path`, or "." if it names none.
 Path parent_of(const Path& path);
 
-/// "No space left on device (ENOSPC)".
+/// A system error as text: "No space left on device (ENOSPC)".
 std::string errno_text(int error);
 /// The error for a refused system call: "cannot <action>: <errno_text>".
 InputError file_error(FileIntent intent, const Path& path, const std::string& action, int error);

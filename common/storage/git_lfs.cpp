@@ -8,7 +8,7 @@
 
 namespace sc {
 
-// The format (github.com/git-lfs/git-lfs, docs/spec.md): lines "key value", of which `version` is the first.
+// A pointer file (github.com/git-lfs/git-lfs, docs/spec.md)has lines "key value", `version` first.
 void require_no_lfs_pointer(std::string_view content, const Path& path) {
   constexpr std::string_view kFirst = "version https://git-lfs.github.com/spec/", kSize = "\nsize ";
   if (!content.starts_with(kFirst)) return;

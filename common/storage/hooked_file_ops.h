@@ -10,8 +10,7 @@
 
 namespace sc {
 
-/// The calls of FileOps and File that hooks see. Calls that only inspect or open have none, and the single
-/// system calls of a BlockIo are not seen.
+/// The calls of FileOps and File that hooks see: none that only inspect or open, nor BlockIo's.
 enum class FileOp : std::uint8_t {
   create,  // create and create_new
   create_unnamed,
@@ -45,7 +44,6 @@ constexpr std::string_view name_of(FileOp op) {
 /// Whether the call changes what a disk holds, or waits for such a change.
 constexpr bool is_mutating(FileOp op) { return op != FileOp::read && op != FileOp::lock; }
 
-/// One call that a hook sees.
 struct FileCall {
   FileOp op;
   Path path;
@@ -56,10 +54,9 @@ struct FileCall {
   File* file = nullptr;                   // read, write, allocate, sync
 };
 
-/// `inner` with a hook before and after every call.
+/// FileOps with a hook before and after every call of `inner`.
 class HookedFileOps : public FileOps {
  public:
-  /// `inner` must outlive this object.
   explicit HookedFileOps(FileOps& inner) : FileOps(&inner) {}
   explicit HookedFileOps(std::unique_ptr<FileOps> inner) : FileOps(inner.get()), owned_(std::move(inner)) {}
 

@@ -17,7 +17,7 @@ std::string this_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// When the process started, in clock ticks since boot; empty if no such process runs, or only a zombie.
+/// When a process started, in clock ticks since boot; nullopt if no such process runs, or only a zombie.
 std::optional<std::int64_t> start_of(std::int64_t pid) {
   constexpr int kState = 3, kStart = 22;  // proc(5), counted from 1; the second, the name, may hold anything
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -100,7 +100,7 @@ class RunLock::Impl {
   Impl& operator=(const Impl&) = delete;
 
  private:
-  // One attempt. False: try again. Refuses if the file names a living process.
+  // Tries once to take the lock; false: try again. Refuses if the file names a living process.
   bool take() {
     const bool shared = asked_.owner.mode == LockMode::shared;
     bool made = false;
@@ -125,7 +125,7 @@ class RunLock::Impl {
     return true;
   }
 
-  // Returns whether the file did not exist before.
+  // Makes the lock file; false if it existed.
   bool make_file() {
     if (ops_.create_new(asked_.file) != nullptr) return true;
     const PathKind kind = ops_.kind_of_name(asked_.file);
@@ -141,7 +141,7 @@ class RunLock::Impl {
     }
     if (!made && !other) return false;  // its maker is about to sign it
     if (!made && !same_process(*other, asked_.owner)) {
-      // If two processes find it dead, only one of them can rename it.
+      // If two processes find the owner dead, only one of them can rename its file.
       const Path dead = fmt::format("{}.{}", asked_.file.string(), asked_.owner.pid);
       ops_.rename(asked_.file, dead);
       const bool is_it = lock_owner_of_text(read_file(ops_, dead)) == other;
@@ -169,7 +169,7 @@ class RunLock::Impl {
     return true;
   }
 
-  // Written in place, because the lock is on this very file.
+  // Writes the owner in place, because the lock is on this very file.
   void sign() {
     try {
       const auto file = ops_.create(asked_.file);
@@ -182,7 +182,7 @@ class RunLock::Impl {
     }
   }
 
-  // Written in place, so that nobody finds the file empty.
+  // Writes the counter in place, so that nobody finds the file empty.
   void beat(std::int64_t count) {
     try {
       if (named() == asked_.owner)
@@ -193,7 +193,7 @@ class RunLock::Impl {
   }
 
   void release() {
-    // The last of those that share it removes the file.
+    // The last of those that share the lock removes the file.
     if (asked_.owner.mode == LockMode::shared) {
       lock_.reset();
       lock_ = ops_.try_lock(asked_.file, LockMode::exclusive);
@@ -204,8 +204,8 @@ class RunLock::Impl {
     ops_.remove(asked_.file);
   }
 
-  // The owner named in the file; empty if nobody has signed yet. Any other content was not written by a run,
-  // perhaps under another name (a hard link).
+  // The owner named in the file; nullopt if nobody has signed yet. Any other content was not written by a
+  // run, perhaps under another name (a hard link), and is refused.
   [[nodiscard]] std::optional<LockOwner> named() const {
     constexpr std::size_t kMost = 1024;
     std::string text;

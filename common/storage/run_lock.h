@@ -1,7 +1,7 @@
 // Locks what only one run at a time may write: a directory of checkpoints, a file of weights. No torch.
 //
-// The lock is a lock file next to the target or inside it, which names its owner. A kernel lock on that file
-// ends with the process, so whatever a killed run had is free again. On a file system without locks the file
+// A lock is a file next to the target or inside it, which names its owner. A kernel lock on that file ends
+// with the process, so whatever a killed run had is free again. On a file system without locks the file
 // itself is the lock (made by O_EXCL); it is valid while the process that it names lives.
 //
 // Kernel locks may not reach other hosts. So an owner increments a counter in the file every second, and an
@@ -29,11 +29,11 @@ struct LockOwner {
   bool operator==(const LockOwner&) const = default;
 };
 
-/// This process; or the launcher that `named` identifies ("pid started host", STAGECRAFT_HOLDER of
-/// launch.sh). The launcher starts runs in turn and keeps the lock between them.
+/// This process, or the launcher that `named` identifies ("pid started host", STAGECRAFT_HOLDER of
+/// launch.sh), which starts runs in turn and keeps the lock between them.
 LockOwner this_lock_owner(const char* named);
 
-/// The text at the beginning of a lock file, and its reverse, which is empty for any other text.
+/// Turns an owner into the text at the beginning of a lock file, and back; nullopt for any other text.
 std::string text_of(const LockOwner& owner);
 std::optional<LockOwner> lock_owner_of_text(const std::string& text);
 
@@ -53,7 +53,7 @@ class RunLock {
   /// shared lock needs none, because no other run of this user can write there either.
   ///   Errors  InputError: exit 64, naming the process that holds it; exit 73 if it cannot be written.
   RunLock(FileOps& ops, Asked asked);
-  /// Removes the lock file, and the directory if this object made it and nothing else is in it.
+  /// Removes the lock file, and its directory if this object made that and nothing else is in it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kLengthBytes = 8;
 constexpr const char* kDamagedFix = "the file is cut off or is not safetensors: fetch or write it again";
 
-/// The header's length, checked against the file's size.
+/// The length of the header, checked against the file's size.
 std::int64_t header_length(const MappedFile& file) {
   const auto refuse = [&file](const std::string& what) {
     throw InputError(ExitCode::data, file.path().string(), what, kDamagedFix);

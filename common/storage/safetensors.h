@@ -1,7 +1,6 @@
 // Named tensors in one file in Hugging Face's safetensors format: 8 bytes little-endian header length N, N
 // bytes of JSON, then the tensors' bytes without gaps. Little-endian machines only. No torch: tensors are
-// spans of bytes.
-// Source: the format's description in the README of github.com/huggingface/safetensors.
+// spans of bytes. Source: the format's description in the README of github.com/huggingface/safetensors.
 #pragma once
 
 #include <map>
@@ -16,11 +15,11 @@
 
 namespace sc {
 
-/// Longer headers are refused: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python package takes 100
-/// MB.)
+/// The bytes of the longest header that is read: GPT-2's has 15 kB, one of 30,000 tensors 3 MB. (The Python
+/// package takes 100 MB.)
 inline constexpr std::int64_t kMaxSafetensorsHeader = 16'000'000;
 
-/// One entry of the header.
+/// One tensor in the header of a file.
 struct SafeTensor {
   std::string name;
   std::string stored_dtype;         // as in the file: "F32", "BF16", "I8", ...
@@ -30,25 +29,23 @@ struct SafeTensor {
   [[nodiscard]] Elements numel() const;
 };
 
-/// Reads a file through a mapping: opening reads the header alone, a tensor's bytes are read when they are
-/// touched.
+/// Reads a file through a mapping: opening reads the header; a tensor's bytes are read when touched.
 class SafetensorsReader {
  public:
   /// Checks the whole header: afterwards everything that the file says about itself is true.
   ///   Errors  InputError (exit 65): the path, the byte if there is one, and what is wrong.
   explicit SafetensorsReader(const Path& path);
 
-  /// In the order of their bytes in the file.
+  /// All tensors, in the order of their bytes in the file.
   [[nodiscard]] const std::vector<SafeTensor>& tensors() const { return tensors_; }
-  /// Null if there is none of that name.
+  /// The tensor of a name; null if there is none.
   [[nodiscard]] const SafeTensor* find(std::string_view name) const;
-  /// The tensor of that name.
+  /// The tensor of a name.
   ///   Errors  InputError (exit 65) naming the nearest tensor.
   [[nodiscard]] const SafeTensor& at(std::string_view name) const;
-  /// The tensor's elements, row-major; not necessarily aligned, so copy with memcpy. They live as long as the
-  /// reader.
+  /// A tensor's elements, row-major; perhaps not aligned, so copy by memcpy. They live as long as the reader.
   [[nodiscard]] std::span<const std::byte> bytes(const SafeTensor& tensor) const;
-  /// The strings under "__metadata__".
+  /// The strings under the header's "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   [[nodiscard]] const Path& path() const { return file_.path(); }
 
@@ -59,7 +56,6 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor that a writer announces in its header.
 struct SafeTensorSpec {
   std::string name;
   DType dtype = DType::f32;

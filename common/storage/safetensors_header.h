@@ -20,12 +20,11 @@ struct SafetensorsHeader {
 ///   Errors  InputError (exit 65) with `path`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t data_bytes, const Path& path);
 
-/// The beginning of a file with these tensors: 8 bytes of length, and JSON padded with blanks to a multiple
-/// of 8.
+/// The beginning of a file with these tensors: 8 bytes of length, and JSON padded to a multiple of 8.
 std::string safetensors_head(const std::vector<SafeTensorSpec>& specs,
                              const std::map<std::string, std::string>& metadata);
 
-/// Elements of a shape; -1 if the product does not fit into 64 bits.
+/// The number of elements of a shape; -1 if it does not fit into 64 bits.
 std::int64_t shape_numel(const std::vector<std::int64_t>& shape);
 
 }  // namespace sc

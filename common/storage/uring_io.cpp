@@ -12,7 +12,7 @@ namespace sc {
 #ifdef STAGECRAFT_LIBURING
 namespace {
 
-/// Checks the result of a liburing function, which is -errno on failure.
+/// Throws if a liburing function returned -errno, otherwise passes its result on.
 int check_uring(int result) {
   if (result < 0) throw std::runtime_error(errno_text(-result));
   return result;

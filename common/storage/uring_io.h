@@ -5,7 +5,7 @@
 
 namespace sc {
 
-/// Opens the engine.
+/// Opens a ring of io_uring for `file`.
 ///   Errors  std::runtime_error with the reason if the kernel, a container or this build refuses.
 std::unique_ptr<BlockIo> open_uring_io(File& file, int depth);
 

@@ -6,7 +6,7 @@
 
 namespace sc {
 
-/// Refuses another dtype for the sums.
+/// Refuses to sum gradients in another dtype than theirs.
 ///   Errors  InputError (exit 64) if precision.reduce_dtype differs from the gradients' dtype.
 inline void refuse_other_reduce_dtype(const RunShape& shape) {
   const PrecisionConfig& p = shape.workload.precision;

@@ -1,4 +1,4 @@
-// The ledger entries of a group of ranks: the world's, and those of each split that a strategy makes.
+// The buffers of a group of ranks: the world, or one of the groups into which a strategy splits it.
 #pragma once
 
 #include "common/memory/plan.h"

@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-// What one rank found. Backward runs from the last unit to the first and carries the number along, so the
-// largest unit is where it began.
+// The units in which one rank found numbers that are not finite. Backward runs from the last unit to the
+// first and carries such a number along, so the largest unit is where it began.
 struct Scan {
   std::int64_t own = kNone;     // the unit in which the rank's last local gradient has it
   std::int64_t summed = kNone;  // the largest unit whose summed gradient has it

@@ -25,9 +25,9 @@ namespace sc::detail {
 ///   Errors  ClaimError with `said` and the fix.
 void stop_or_warn(const RunShape& shape, const std::string& said, const std::string& fix);
 
-/// The first of the newest weights that contains a number that is not finite, e.g. "h.0.ln_1.bias of unit 1";
-/// empty if there is none. With `exact` only the weights that --save writes are scanned, not their rounded
-/// copy. Every rank scans its own part. Collective; the same text on all ranks.
+/// The first weight that is not finite, as "h.0.ln_1.bias of unit 1"; empty if all are. With `exact` only the
+/// weights that --save writes are scanned, not their rounded copy. Every rank scans its own part, and gets
+/// the same text. Collective.
 std::string nonfinite_weight(Strategy& strategy, const ParamLayout& layout, Communicator& comm, bool exact);
 
 }  // namespace sc::detail

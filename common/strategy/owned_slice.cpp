@@ -14,7 +14,7 @@ OwnedSlice whole_unit(const ParamLayout& layout, int unit) {
 
 at::Tensor part_of_arena(const ParamLayout& layout, const OwnedSlice& slice, const at::Tensor& arena) {
   const UnitLayout& unit = layout.unit(slice.unit);
-  // The world's size, or 1 if the slice is a whole unit.
+  // The number of slices of the unit: the world's size, or 1 if the slice is a whole unit.
   const std::int64_t parts = unit.size(slice.segment) / slice.range.size();
   const std::int64_t before =
       slice.segment == Segment::whole ? layout.arena_size(Segment::sharded).value() / parts : 0;

@@ -21,13 +21,13 @@ struct OwnedSlice {
   at::Tensor momentum = {}, variance = {};  // fp32
   at::Tensor replica = {};  // the whole segment's parameters, if every rank has them after quiet()
   [[nodiscard]] bool empty() const { return range.size() == 0; }
-  /// The slice of a vector that holds the unit's whole segment.
+  /// This slice of a vector that holds the unit's whole segment.
   [[nodiscard]] at::Tensor of_unit(const at::Tensor& whole) const {
     return whole.narrow(0, range.begin, range.size());
   }
 };
 
-/// Rank r's slice of a unit's segment, and the slice that is all of a unit.
+/// The slice of one rank in a unit's segment; whole_unit: the slice that is all of a unit.
 OwnedSlice slice_of_rank(const ParamLayout& layout, int unit, Rank rank, Segment segment = Segment::sharded);
 OwnedSlice whole_unit(const ParamLayout& layout, int unit);
 
@@ -46,7 +46,7 @@ struct OptimizerState {
 void take_over(const RunContext& context, const ParamLayout& layout, const OptimizerState& state,
                OwnedSlice& slice);
 
-/// AdamW on a slice, with the scalars of the run's step.
+/// Updates a slice by AdamW, with the scalars of the run's step.
 void adamw_step(const RunContext& context, const ParamLayout& layout, OwnedSlice& slice);
 
 /// Allocates tensors that these ranks gather (or sum) in a window, if the backend has windows. Collective,
@@ -55,7 +55,6 @@ inline MakeMemory window_of(Communicator& ranks, WindowUse use = WindowUse::gath
   return [&ranks, use](Bytes bytes) { return ranks.window(bytes, use); };
 }
 
-/// The gradients of all slices that are not empty.
 std::vector<at::Tensor> grads_of(std::span<const OwnedSlice> slices);
 
 /// A strategy's state(): `last_local` (Passes), then for every slice parameters (the whole segment's, if
@@ -67,7 +66,7 @@ struct PendingSum {
   /// Where reduce_scatter writes the sum: the slice itself, or with Write::accumulate `scratch` (at least as
   /// long) first.
   at::Tensor& lands_in(const at::Tensor& slice, const at::Tensor& scratch, Write write);
-  /// Waits. Afterwards the sum is in the slice, and its inputs may be overwritten.
+  /// Waits for the sum, and puts it into the slice; afterwards its inputs may be overwritten.
   void wait();
 
   Ticket ticket;

@@ -24,24 +24,23 @@ class Passes {
   /// It outlives this.
   void use(Attention& attention) { gpt_.use(attention); }
 
-  /// Unit 0 embeds the batch; units 1 to L are the blocks, in this order. The last unit computes in head().
+  /// Computes one unit: 0 embeds the batch, 1 to L are the blocks, in this order. The last is in head().
   void forward(int unit, const Batch& batch, const UnitTensors& params);
-  /// Adds loss and tokens to `sums`; computes the gradients of the blocks' output, of the head's matrix and
-  /// of ln_f.
+  /// Adds loss and tokens to `sums`; computes gradients of the blocks' output, the head's matrix and ln_f.
   void head(const Batch& batch, std::span<const UnitTensors> params, std::span<const UnitTensors> grads,
             Write write, at::Tensor& sums);
-  /// Adds loss and tokens to `sums`, for evaluation.
+  /// Adds loss and tokens to `sums`, without gradients, for evaluation.
   void head_loss(const Batch& batch, std::span<const UnitTensors> params, at::Tensor& sums);
-  /// Call from block L down. Leaves what backward_weights of the same unit needs; nothing else may be
-  /// computed between the two.
+  /// Backward of one block, from block L down. Leaves what backward_weights of the same unit needs; nothing
+  /// else may be computed between the two.
   void backward_input(int unit, const UnitTensors& params);
   void backward_weights(int unit, const UnitTensors& grads, Write write);
-  /// With a tied head, wte's gradient is added to the one that head() has written.
+  /// Backward of the embedding. With a tied head, wte's gradient is added to the one that head() has written.
   void embed_backward(const Batch& batch, const UnitTensors& grads0, Write write);
-  /// embed_backward() if the head's part of wte's gradient is elsewhere, or if there is none.
+  /// Backward of the embedding if the head's part of wte's gradient is elsewhere, or if there is none.
   void embed_backward_alone(const Batch& batch, const UnitTensors& grads0, Write write);
 
-  /// [4] fp64, the sums of a step; see common/optim/grad_norm.h.
+  /// The sums of a step, [4] fp64 (common/optim/grad_norm.h).
   [[nodiscard]] at::Tensor sums() const { return buffers_.sums; }
   /// The last local gradient, that of the first block's input, as a StateSlice.
   [[nodiscard]] StateSlice last_local() const;

@@ -15,17 +15,17 @@
 
 namespace sc {
 
-/// Simulated slow links for ranks on the CPU.
+/// Slow links between ranks on the CPU, which are simulated.
 struct SlowLinks {
   double message_ms = 0;  // messages between ranks arrive this much later
-  // Limit of copies between device and host, in 10^6 bytes per second each way; 0: none.
+  // The limit of copies between device and host, in 10^6 bytes per second each way; 0: none.
   double copy_mbps = 0;
 };
 
 /// Throws InputError (exit 64): the run is impossible with this value of the key, and why.
 [[noreturn]] void refuse_setting(const std::string& key, const std::string& why, const std::string& fix);
 
-/// Applies settings, "key=value" each. The keys must exist.
+/// Applies settings, each as "key=value"; the keys must exist.
 ///   Errors  InputError (exit 64) for a value that a key does not take.
 void set_all(const FieldSet& fields, const std::vector<std::string>& settings);
 
@@ -45,7 +45,7 @@ struct Facts {
   ContextCut cut = {};                  // which tokens of a row the rank has
 };
 
-/// Needs no device and no ranks. Plans and facts are for the rank in `shape`.
+/// Describes a strategy before a run, without device and ranks. Plans and facts are for the rank in `shape`.
 ///   Errors  InputError (exit 64) for settings that contradict each other or the shape.
 class Plans {
  public:
@@ -62,7 +62,7 @@ class Plans {
   /// The operations of every step from facts().planned_from on.
   [[nodiscard]] virtual CommPlan comm_plan(const RunShape& shape) const = 0;
   [[nodiscard]] virtual Facts facts(const RunShape& /*shape*/) const { return {}; }
-  /// What the rank holds of each unit.
+  /// What the rank holds of each unit over time.
   [[nodiscard]] virtual Contents contents(const RunShape& /*shape*/) const { return {}; }
   /// A copy with these settings ("prefetch=0") changed.
   [[nodiscard]] virtual std::unique_ptr<Plans> with(const std::vector<std::string>& settings) const = 0;

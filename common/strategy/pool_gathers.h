@@ -33,18 +33,18 @@ inline std::vector<UnitLayout> sizes_of(const ParamLayout& layout, int pool) {
   return sizes;
 }
 
-/// The buffer's name, e.g. "params_full, a block".
+/// What a buffer is called in the ledger, e.g. "params_full, a block".
 inline std::string name_of_buffer(const char* what, std::size_t buffer) {
   return std::string(what) + (buffer == 0 ? ", unit 0" : buffer == 1 ? ", last unit" : ", a block");
 }
 
-/// How often a step gathers a unit's parameters, if blocks take turns in `pool` buffers, block b in buffer b
-/// % pool, and the first and the last unit have one each. `micro` is the number of micro-batches, each with a
-/// forward and a backward.
+/// How often a step of `micro` micro-batches, each with a forward and a backward, gathers a unit's
+/// parameters. Blocks take turns in `pool` buffers, block b in buffer b % pool; the first and the last unit
+/// have one each.
 inline std::int64_t gathers_of(const ParamLayout& layout, int pool, std::int64_t micro, int unit) {
   if (unit == 0 || unit == layout.last_unit()) return 1;
-  // Without a gather: forward finds blocks 1 to pool, which backward used last (not the first forward);
-  // backward finds the last blocks.
+  // Some passes need no gather: forward finds blocks 1 to pool, which backward used last (but not the first
+  // forward); backward finds the last blocks.
   const bool in_forward = unit > pool, in_backward = unit <= layout.num_blocks() - pool;
   return 1 + (in_forward ? micro - 1 : 0) + (in_backward ? micro : 0);
 }

@@ -28,8 +28,7 @@ std::span<std::byte> bytes_of(const at::Tensor& t) {
   return {static_cast<std::byte*>(t.mutable_data_ptr()), static_cast<std::size_t>(t.nbytes())};
 }
 
-/// Calls f(tensor, Range of the tensor, Range of the segment) for each named tensor that has a part in
-/// `range`.
+/// Calls f(tensor, Range in it, Range of the segment) for each named tensor that has a part in `range`.
 template <class F>
 void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f) {
   for (const ParamTensor& tensor : unit.tensors) {
@@ -39,8 +38,8 @@ void for_each_tensor(const UnitLayout& unit, Segment segment, Range range, F&& f
   }
 }
 
-/// The elements `range` of a tensor here, as entries of the whole tensor: one per run, or whole columns if
-/// the runs are parts of rows.
+/// Elements `range` of this rank's tensor as entries of the whole one: one per contiguous run, or whole
+/// columns if runs are parts of rows.
 std::vector<std::pair<checkpoint::Entry, Range>> entries_of(const ParamTensor& tensor, Range range) {
   std::vector<std::pair<checkpoint::Entry, Range>> entries;
   if (tensor.is_columns()) {
@@ -146,13 +145,11 @@ void require_finite(const checkpoint::Reader& from, const checkpoint::Key& key, 
                    "an older checkpoint, of before the training went wrong: --resume DIR/step-NNNNNN");
 }
 
-/// The values of one key in a checkpoint.
 struct Source {
   checkpoint::Reader& from;
   const checkpoint::Key& key;
   bool finite;  // refuse numbers that are not finite
 
-  /// Elements `range` of the whole tensor.
   [[nodiscard]] at::Tensor read(Range range) const {
     const at::Tensor values = at::empty({range.size()}, to_aten(from.dtype(key)));
     from.read(key, range, bytes_of(values));
@@ -161,8 +158,8 @@ struct Source {
   }
 };
 
-/// Reads the elements `range` of a tensor here: run by run, or, if runs are parts of rows, from whole rows of
-/// which some columns are kept.
+/// Reads elements `range` of this rank's tensor: run by run, or, if runs are parts of rows, from whole rows
+/// of which some columns are kept.
 void read_tensor(const Source& source, const ParamTensor& tensor, Range range, at::Tensor& out) {
   if (!tensor.is_columns()) {
     for_each_run(tensor, range, [&](Range here, std::int64_t whole) {

@@ -23,7 +23,7 @@ std::vector<checkpoint::TensorShape> tensors_of(const ParamLayout& layout);
 /// Padding is not saved. Valid until the strategy's next step.
 class SavedState {
  public:
-  /// Collective. The strategy must be quiet.
+  /// Finds out what each rank saves. Collective. The strategy must be quiet.
   SavedState(Strategy& strategy, const ParamLayout& layout, Communicator& comm);
 
   [[nodiscard]] const std::vector<checkpoint::Entry>& entries() const { return entries_; }
@@ -35,7 +35,7 @@ class SavedState {
   void copy(const at::Tensor& bytes) const;
 
  private:
-  // Entries with larger elements first, so that each is aligned to its own size.
+  // Entries with larger elements come first, so that each is aligned to its own size.
   std::vector<checkpoint::Entry> entries_;
   struct Source {
     std::shared_ptr<StateValues> values;

@@ -28,20 +28,19 @@ inline StateKey key_of(const StateSlice& slice, const ParamLayout& layout) {
 
 inline Range shared(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// Which rank holds which elements, the same on all ranks. Several ranks may hold an element (replicas, a
-/// tied matrix on both ends of a pipeline).
+/// Which rank holds which elements, the same on all ranks. Several may hold an element (replicas, a tied
+/// matrix on both ends of a pipeline).
 class StatePlacement {
  public:
-  /// `layout` is that of the slices. Collective.
+  /// Exchanges which slices ranks have; `layout` is that of the slices. Collective.
   StatePlacement(const std::vector<StateSlice>& slices, const ParamLayout& layout, Communicator& comm);
 
   /// Whether every rank holds all elements, so that no rank has to send any.
   [[nodiscard]] bool on_all(const StateKey& key, std::int64_t size) const;
-  /// The parts of `range` that this rank holds and no lower rank does. Ascending.
+  /// The ascending parts of `range` that this rank holds and no lower rank does.
   [[nodiscard]] std::vector<Range> lowest(const StateKey& key, Range range) const;
-  /// The parts of `range`, held by this rank, that fall to it when the holders of an element divide equal
-  /// elements evenly: the first holder gets the first part. Ascending; over all ranks each element appears
-  /// once.
+  /// The ascending parts of `range` that fall to this rank when all holders of an element divide equal
+  /// elements evenly, the first holder getting the first part. Over all ranks each element appears once.
   [[nodiscard]] std::vector<Range> even_share(const StateKey& key, Range range) const;
 
  private:

@@ -18,8 +18,8 @@ inline TensorCut cut_of(const RunShape& shape) {
   return {static_cast<int>(shape.at(Axis::tensor)), static_cast<int>(shape.mesh.size(Axis::tensor))};
 }
 
-/// Adds an fp32 master (with 16-bit parameters only) and two moments of `elements` each.
-///   where  "shard", "full" or "stage", the end of the buffers' names
+/// Adds an fp32 master (with 16-bit parameters only) and two moments of `elements` each. `where` ends the
+/// buffers' names: "shard", "full" or "stage".
 void plan_optimizer_state(const RunShape& shape, const Formula& elements, MemoryPlan& plan,
                           const std::string& where = "shard");
 

@@ -18,7 +18,7 @@ class StateValues {
  public:
   virtual ~StateValues() = default;
   [[nodiscard]] virtual DType dtype() const = 0;
-  /// Read or write elements [part.begin, part.end), counted from the slice's first. `into` and `from`
+  /// Reads or writes elements [part.begin, part.end), counted from the slice's first. `into` and `from`
   /// [part.size()] may have another dtype and device.
   virtual void read(Range part, at::Tensor& into) const = 0;
   virtual void write(Range part, const at::Tensor& from) = 0;
@@ -26,8 +26,8 @@ class StateValues {
 
 /// A named piece of a strategy's state on this rank. Valid until the strategy's next step.
 struct StateSlice {
-  // parameters, master, momentum, variance; gradients: summed over ranks; workspace: the last local gradient
-  // (of x before `unit`'s first block).
+  // Parameters, master, momentum and variance are what they say; gradients are those summed over ranks,
+  // workspace is the last local gradient (of x before `unit`'s first block).
   Purpose purpose;
   int unit;
   Segment segment;
@@ -50,7 +50,7 @@ struct StateSlice {
 
 std::shared_ptr<StateValues> in_tensor(const at::Tensor& flat);
 
-/// Elements that are read or written at a time: 16 MiB of fp32.
+/// How many elements are read or written at a time: 16 MiB of fp32.
 inline constexpr std::int64_t kStatePiece = std::int64_t{4} << 20;
 
 template <class F>

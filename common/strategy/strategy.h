@@ -35,7 +35,7 @@ struct RunContext {
   const StepScalars& scalars;  // lr is that of the coming step; global_norm_and_clip sets the rest
   Copies& copies;              // between this rank's device and its host
   Timeline& timeline;          // where it marks what it does, for the trace
-  // For transfers that are neither messages nor copies; null: not recorded.
+  // Where transfers that are neither messages nor copies are recorded; null: nowhere.
   std::shared_ptr<CommRecord> record = {};
   std::int64_t first_step = 0;  // of this run; a restored state has been through so many steps
 };
@@ -46,10 +46,9 @@ inline std::unique_ptr<Communicator> group_of(const RunContext& context, std::in
   return ranks.count > 1 ? context.comm.split(ranks.first) : nullptr;
 }
 
-/// Device scalars of one optimizer step. The host has not waited for them.
+/// The results of one optimizer step, on the device. The host has not waited for them.
 struct StepResult {
-  // [4] fp64, summed over all ranks: see StepSum in optim/grad_norm.h. Undefined: no step's result is known
-  // yet.
+  // The sums over all ranks, [4] fp64: see StepSum in optim/grad_norm.h.Undefined: there is no result yet.
   at::Tensor sums;
   at::Tensor grad_norm;  // [] fp32: the global norm before clipping
   // The step of the result, if results come later; empty: the current step.
@@ -63,12 +62,11 @@ struct InFlight {
   at::Tensor values;
 };
 
-/// What a run resumes from.
 struct ResumeFrom {
   std::string pending;            // pending() of the strategy that saved it
   std::function<void()> restore;  // overwrites the tensors of state() and in_flight()
   std::function<std::span<const Batch>()>
-      // Micro-batches of the last step done; empty: the run no longer has these rows.
+      // The micro-batches of the last step done; empty if the run no longer has these rows.
       last_batches;
 };
 
@@ -76,8 +74,7 @@ struct ResumeFrom {
 using Counts = std::vector<std::pair<std::string, std::int64_t>>;
 
 // [anchor: what-a-lesson-gives]
-/// The training algorithm. A lesson derives from it, and its type `Plans` names what is known about it before
-/// a run.
+/// The training algorithm. A lesson derives from it; its type `Plans` tells what is known before a run.
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -93,7 +90,7 @@ class Strategy {
   virtual std::vector<StepResult> drain() { return {}; }
   /// A forward pass that adds the batch's loss and tokens to `sums`.
   virtual void forward_loss(const Batch& batch, at::Tensor& sums) = 0;
-  /// [4] fp64: the sums to which train_step and evaluate add.
+  /// The tensor [4] fp64 of sums to which train_step and evaluate add.
   [[nodiscard]] virtual at::Tensor& sums() = 0;
   /// What this rank holds between steps; layout() names it.
   [[nodiscard]] virtual std::vector<StateSlice> state() const = 0;
@@ -109,7 +106,7 @@ class Strategy {
   virtual std::string pending() { return "{}"; }
   /// This rank's tensors of pending work that do not belong to the model.
   virtual std::vector<InFlight> in_flight() { return {}; }
-  /// Continues from a checkpoint. Returns false if the pending work was another strategy's, and is dropped.
+  /// Continues from a checkpoint. False if its pending work was another strategy's, and is dropped.
   virtual bool resume(const ResumeFrom& from) {
     from.restore();
     return from.pending == "{}";
@@ -120,7 +117,7 @@ class Strategy {
   virtual std::optional<Timetable> timetable(Communicator& /*comm*/) { return {}; }
 };
 
-/// What run_lesson can run.
+/// A strategy that run_lesson can run.
 template <class S>
 concept Lesson = std::derived_from<S, Strategy> && std::derived_from<typename S::Plans, Plans> &&
     std::constructible_from<S, RunContext&, const typename S::Plans::Options&>;

@@ -39,14 +39,13 @@ UnitTensors zeros_of(const ParamLayout& layout, int unit) {
           u.whole_size > 0 ? at::zeros({u.whole_size}, at::kFloat) : at::Tensor()};
 }
 
-/// Maps a strategy's vectors to those of the whole model: the places are the same, unless tensor ranks have
-/// parts of matrices.
+/// Maps a strategy's vectors to those of the whole model: places are the same unless tensor ranks have parts
+/// of matrices.
 struct Cut {
   explicit Cut(const ParamLayout& layout) : here(layout), whole(layout.whole()) {}
 
   [[nodiscard]] bool is_cut() const { return here.cut().ranks > 1; }
-  /// Calls f(elements of `piece`, the equally many elements of a segment of the whole unit) for each
-  /// contiguous part.
+  /// Calls f(elements of `piece`, the same in a segment of the whole unit) for each contiguous part.
   template <class F>
   void for_each_piece_of(const StateSlice& slice, Range piece, const UnitTensors& of_whole,
                          const F& f) const {

@@ -55,7 +55,6 @@ constexpr Way way_of(CommKind kind) {
   return kind < CommKind::disk_read ? Way::link : Way::disk;
 }
 
-/// The payload of an operation.
 enum class OpPurpose : std::uint8_t {
   none,  // not stated
   parameters,
@@ -106,7 +105,7 @@ struct Operation {
 /// How often one rank issues each operation in one training step.
 struct CommPlan {
   std::map<Operation, std::int64_t> count;
-  /// Adds an operation; one without elements is not added.
+  /// Adds an operation, unless it has no elements.
   void add(const Operation& op, std::int64_t times = 1);
   void add(Operation op, const What& what, std::int64_t times = 1);
   /// The plan without payloads, with equal operations added up: what tables show.
@@ -122,7 +121,6 @@ struct Meeting {
   bool operator==(const Meeting&) const = default;
 };
 
-/// Elements [begin, end) of a flat tensor.
 struct Slice {
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] constexpr std::int64_t size() const { return end - begin; }
@@ -136,8 +134,9 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
   return {r * c < n ? r * c : n, (r + 1) * c < n ? (r + 1) * c : n};
 }
 
-/// Bytes that `rank` of op's group sends. Exact for any count, except for a broadcast. (Local reports what
-/// Mpi would send.)
+/// Bytes that `rank` of op's group sends; without `rank`, bytes of the rank that sends the most, which is
+/// every rank if the counts divide. Exact for any count, except for a broadcast. (Local reports what Mpi
+/// would send.)
 ///   reduce_scatter, all_gather  (N-1)/N of the full tensor
 ///   all_reduce                  n - s + (N-1) s elements with s = slice_of(n, rank).size(): every other
 ///                               rank's slice, then its own to all. 2(N-1)/N of n if N divides n, or if N =
@@ -146,22 +145,20 @@ constexpr Slice slice_of(Elements elements, Rank rank, WorldSize world) {
 ///                               The last rank sends nothing but is counted like the others, since the
 ///                               operation does not say which rank is last
 ///   send                        the tensor
-///   all others                  nothing
-/// A group of one sends nothing. Without `rank`: bytes of the rank that sends the most, which is every rank
-/// if the counts divide.
+///   others, a group of one      nothing
 Bytes wire_bytes(const Operation& op, Rank rank = Rank{0});
 
 /// Bytes that `rank` of the world moves over one path: sends, copies, or reads and writes. In a group that is
 /// a part of the world, its group rank is rank / stride % ranks, as in a mesh.
 Bytes moved_bytes(const CommPlan& plan, Way way, Rank rank);
 
-/// "all_reduce of block 7's gradients (50,048 f32)"; without a payload "all_reduce of 50,048 f32".
-/// `last_unit` is the model's last unit; without it a unit is a number: "unit 7's".
+/// An operation in words: "all_reduce of block 7's gradients (50,048 f32)", or without a payload "all_reduce
+/// of 50,048 f32". `last_unit` is the model's last unit; without it a unit is a number: "unit 7's".
 std::string describe(const Operation& op, int last_unit = kNoUnit);
-/// "block 7", "the embedding" or "the head"; without last_unit "unit 7".
+/// A unit in words: "block 7", "the embedding" or "the head"; without last_unit "unit 7".
 std::string unit_in_words(int unit, int last_unit);
-/// describe() for tables, with unit numbers. If a group is not all of `world`, its size is added ("..., 2
-/// ranks"), and the distance of its ranks if that is not one.
+/// An operation in words for tables, with unit numbers. If a group is not all of `world`, its size is added
+/// ("..., 2 ranks"), and the distance of its ranks if that is not one.
 std::string describe(const Operation& op, WorldSize world);
 
 }  // namespace sc

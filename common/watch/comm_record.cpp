@@ -158,7 +158,7 @@ void CommRecord::replayed(std::function<bool()> ended) {
   run_on(number, kept, std::move(ended));
 }
 
-// The host has gone on after the wait, but the GPU may not have passed it.
+// Keeps an operation outstanding after its wait: the host has gone on, the GPU perhaps not.
 void CommRecord::run_on(std::int64_t number, Pending& pending, std::function<bool()> ended) {
   sweep(false);
   if (ended && !ended()) {
@@ -234,7 +234,7 @@ void CommRecord::read_all() {
   std::erase_if(timed_, [this](const Timed& timed) { return read(timed); });
 }
 
-// False if the GPU has not passed the wait yet.
+// Adds a measured wait to the times; false if the GPU has not passed it yet.
 bool CommRecord::read(const Timed& timed) {
   const GpuTimes& t = timed.times;
   const std::optional<std::chrono::nanoseconds> waited = t.wait_ended->since(*t.wait_began);

@@ -50,7 +50,7 @@ class CommRecord {
 
   void set_phase(Phase phase);
   void set_step(std::int64_t step);
-  /// What the strategy is doing now, shown on the board.
+  /// Shows on the board what the strategy is doing now.
   void set_doing(std::string_view doing);
 
   /// The operations issued in a step, which are compared with the plan. Empty if there were none.
@@ -60,49 +60,48 @@ class CommRecord {
   /// included after read_gpu_times() has read them.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
   void reset_waited();
-  /// Reads what the GPU has measured since the last call, for waits and spans. Call it after the host has
-  /// waited for the GPU; it never blocks. Waits that the GPU has not passed yet are left for the next call,
-  /// but at most kMostUnread of them, and for a graph only those of its last launch.
+  /// Reads what the GPU has measured since the last call, for waits and spans; must follow the host's wait
+  /// for the GPU. Never blocks. Waits that the GPU has not passed yet are left for the next call, but at most
+  /// kMostUnread of them, and for a graph only those of its last launch.
   void read_gpu_times();
-  /// The origin by which GPU times are placed on the host's clock. Until it is set, spans hold the host's
-  /// times.
+  /// Sets the origin of GPU times on the host's clock. Until then spans hold the host's times.
   void set_gpu_origin(GpuOrigin origin);
   [[nodiscard]] std::vector<OpSpan> spans() const;
-  /// Operations that have not ended, oldest first. Never blocks on a transport.
+  /// The operations that have not ended, oldest first. Never blocks on a transport.
   [[nodiscard]] std::vector<OutstandingOp> outstanding();
   [[nodiscard]] std::int64_t operations() const;
 
-  // The functions below are called by communicators.
+  // Communicators call the functions below.
 
-  /// An operation is being issued: until issued() or withdrawn() the rank counts as waiting, since a backend
-  /// may have to wait for other ranks. Returns the operation's number.
+  /// Announces that an operation is being issued; returns its number. Until issued() or withdrawn() the rank
+  /// counts as waiting, since a backend may have to wait for other ranks.
   ///   of_step  the training step that it counts for, if another thread than that of the steps issues it;
   ///            empty: the current step.
   std::int64_t issuing(const Operation& op, Bytes sent, const Meeting& with, Clock::time_point at,
                        std::optional<std::int64_t> of_step = {});
-  /// `ended` is called by outstanding() under the record's lock until wait_ended() or forget().
+  /// Says that the operation was issued. outstanding() calls `ended` under the record's lock until
+  /// wait_ended() or forget().
   void issued(std::int64_t number, std::function<bool()> ended);
-  /// The operation was refused and is not counted.
+  /// Says that the operation was refused, so that it is not counted.
   void withdrawn(std::int64_t number);
   void wait_began(std::int64_t number);
-  /// `ended` is TicketState::ended_later(). Until it returns true the operation is outstanding and the rank
-  /// waits although its host goes on; otherwise nobody would notice that a GPU hangs. `times` is
-  /// TicketState::gpu_times().
+  /// Says that the host's wait has ended. Until `ended` (TicketState::ended_later()) returns true, the
+  /// operation is outstanding and the rank waits although its host goes on; otherwise nobody would notice
+  /// that a GPU hangs. `times` is TicketState::gpu_times().
   void wait_ended(std::int64_t number, std::optional<Clock::time_point> op_ended,
                   std::function<bool()> ended = nullptr, const GpuTimes& times = {});
   void forget(std::int64_t number);
-  /// A captured graph that holds operations was launched. Its last operation is outstanding again until
-  /// `ended`, and the waits of all captured operations are read again. Does nothing before the first
+  /// Says that a captured graph that holds operations was launched. Its last operation is outstanding again
+  /// until `ended`, and the waits of all captured operations are read again. Does nothing before the first
   /// operation; adds nothing to recorded().
   void replayed(std::function<bool()> ended);
-  /// The captured graph was destroyed.
+  /// Says that the captured graph was destroyed.
   void forget_captured();
 
  private:
-  /// The kept steps of one phase.
   struct Steps {
     std::map<std::int64_t, CommPlan> plans;
-    // steps before this one are not kept
+    // Steps before this one are not kept.
     std::int64_t forgotten_before = std::numeric_limits<std::int64_t>::min();
   };
   using Place = std::optional<std::size_t>;  // index into the kept spans
@@ -113,7 +112,6 @@ class CommRecord {
     std::function<bool()> ended = [] { return false; };
     Clock::time_point wait_began = {};
   };
-  /// A wait that a GPU measures.
   struct Timed {
     GpuTimes times;
     Place place;

@@ -9,7 +9,6 @@ namespace {
 
 using At = OpSpan::Clock::time_point;
 
-// The effect of one event on the contents of one unit.
 struct Effect {
   At at;
   Content what{};
@@ -70,7 +69,7 @@ class Effects {
     if (!span.computed || span.on_host) return;
     const Computed& c = *span.computed;
     for (const int unit : units_of(c.unit, !span.name.empty())) {
-      // the head's activations are used up at once
+      // The head's activations are used up at once, so it keeps none.
       const bool keeps = unit != last_unit_ || !contents_.parts.empty();
       if (c.pass == Pass::forward && keeps) count(span.begin, unit, 1);
       if (writes_gradient(c.pass)) put(span.begin, Content::gradients, unit, Extent::whole);
@@ -143,7 +142,7 @@ class Effects {
   std::vector<Effect> all_;
 };
 
-// `whole` is the extent of a unit of which everything that the rank computes with is present.
+// Applies one event to a unit's contents; `whole` is the extent when all of it that the rank uses is there.
 void apply(const Effect& effect, Extent whole, ContentChange& cell) {
   cell.at = effect.at;
   if (effect.extent) cell.extent = *effect.extent;

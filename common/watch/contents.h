@@ -42,7 +42,7 @@ struct Contents {
   std::optional<int> most_versions = {};
 };
 
-/// The contents of a unit's part from time `at` on.
+/// How much a rank holds of one part of a unit from time `at` on.
 struct ContentChange {
   OpSpan::Clock::time_point at;
   Content what{};

@@ -12,7 +12,7 @@ namespace sc {
 class Deadline {
  public:
   Deadline(std::chrono::milliseconds limit, std::function<void()> expire);
-  /// Prints "error: " and `text` to stderr and ends the process with exit code 75.
+  /// Prints "error: " and `text` to stderr when the limit has passed, and ends the process with exit code 75.
   Deadline(std::chrono::milliseconds limit, std::string text);
 
  private:

@@ -8,8 +8,8 @@
 
 namespace sc {
 
-/// `--inject kind@rank,step`, e.g. "hang@1,7": what happens to that rank when it begins that step, as counted
-/// by the caller.
+/// The fault of --inject kind@rank,step, e.g. "hang@1,7": what happens to a rank when it begins a step, as
+/// the caller counts steps.
 class Fault {
  public:
   enum class Kind : std::uint8_t { none, hang, kill, throw_error, nan };
@@ -27,7 +27,7 @@ class Fault {
   /// Carries out the fault if rank and step match. hang: never returns, while other threads, and so the
   /// heartbeat, go on; kill: SIGKILL; throw: std::runtime_error with rank and step.
   void at_step(Rank rank, std::int64_t step) const;
-  /// True if the caller is to make its gradients NaN.
+  /// Whether the caller is to make its gradients NaN in this step.
   [[nodiscard]] bool nan_at(Rank rank, std::int64_t step) const;
 
  private:

@@ -20,7 +20,7 @@ class GpuMoment {
 };
 using GpuMomentPtr = std::shared_ptr<const GpuMoment>;
 
-/// The GPU's times of one operation and of the wait for it.
+/// When an operation and the wait for it began and ended, as moments that the GPU measures.
 struct GpuTimes {
   GpuMomentPtr wait_began, wait_ended;  // on the waiting stream, right before and right after the wait
   GpuMomentPtr began, ended;            // on the operation's own stream; null if not asked for
@@ -31,7 +31,7 @@ struct GpuTimes {
 struct GpuOrigin {
   GpuMomentPtr moment;
   std::chrono::steady_clock::time_point at;
-  /// The moment on the host's clock. Empty until the GPU has passed it.
+  /// A moment's time on the host's clock. Empty until the GPU has passed it.
   [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> on_host(const GpuMoment& passed) const {
     const std::optional<std::chrono::nanoseconds> since = passed.since(*moment);
     if (!since) return std::nullopt;
@@ -39,9 +39,9 @@ struct GpuOrigin {
   }
 };
 
-/// Marks the point up to which the current stream of the current GPU has been given work.
+/// Marks the point that the current stream of the current GPU has been given work up to.
 GpuMomentPtr gpu_moment();
-/// gpu_moment(), waited for. Exact to half the time of the wait, some 10 us on an idle stream.
+/// A moment now, and its time on the host's clock, exact to half the wait for it: some 10 us if idle.
 GpuOrigin gpu_origin();
 
 }  // namespace sc

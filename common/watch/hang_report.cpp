@@ -48,7 +48,7 @@ std::vector<Peer> of_state(const std::vector<Peer>& peers, State state) {
   return found;
 }
 
-// If all ranks wait for collectives of the whole world: the ranks that have issued the fewest.
+// The ranks that have issued the fewest operations, if all ranks wait for collectives of the whole world.
 std::vector<Peer> behind_all(const std::vector<Peer>& peers, std::int64_t my_operations) {
   std::vector<Peer> behind = of_state(peers, State::waiting);
   std::int64_t fewest = my_operations;
@@ -135,7 +135,7 @@ std::string last_text(const RankProgress& p) {
 
 bool writes(const RankProgress& p) { return p.doing.starts_with("writes "); }
 
-// ", stage 1, action 7: SA1," if the strategy says so, or the file that the rank writes.
+// What the rank is doing, as ", stage 1, action 7: SA1," if the strategy says so, or the file that it writes.
 std::string doing_text(const RankProgress& p) {
   return p.doing.empty() || (p.phase != Phase::train && !writes(p)) ? "" : ", " + p.doing + ",";
 }
@@ -196,7 +196,7 @@ bool all_wait_in(const std::string& position, const std::vector<Peer>& peers) {
   });
 }
 
-// A graph is one launch for the host, so the operation that waits cannot be named.
+// The report about ranks that wait in a graph: it is one launch for the host, so no operation can be named.
 std::string graph_text(const Peer& mine, const ProgressBoard& board, std::chrono::milliseconds limit) {
   return "every rank waits in the graph of a step: rank " + board.name_of(mine.rank) + "'s of " +
          position_text(mine.progress) + " has not ended for more than " + milliseconds_text(limit.count()) +

@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kWhere = "launcher";
 
-/// A number set by a launcher, with the variable's name.
 struct Variable {
   std::string name;
   int value = 0;
@@ -52,14 +51,15 @@ void require_equal(const std::optional<Variable>& a, const std::optional<Variabl
   if (a && b && a->value != b->value) contradiction(a->text() + " but " + b->text());
 }
 
-// Refuses a launcher that sets only one of the two.
+// Refuses a launcher that sets the rank without the number of ranks, or the reverse.
 void require_pair(const std::optional<Variable>& rank, const std::optional<Variable>& size,
                   const std::string& rank_name, const std::string& size_name) {
   if (rank && !size) contradiction(rank->text() + " but " + size_name + " is not set");
   if (size && !rank) contradiction(size->text() + " but " + rank_name + " is not set");
 }
 
-// Slurm's own PMIx names its processes "slurm.pmix.<job>.<step>"; mpirun inside a job sets another name.
+// Whether srun --mpi=pmix started this process. Slurm's own PMIx names its processes
+// "slurm.pmix.<job>.<step>"; mpirun inside a job sets another name.
 bool started_by_srun_pmix(const Environment& environment) {
   return environment("PMIX_RANK") && environment("PMIX_NAMESPACE").value_or("").rfind("slurm.", 0) == 0;
 }

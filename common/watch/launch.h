@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// Looks up an environment variable; empty if it is not set.
+/// A function that looks up an environment variable; nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 
@@ -25,7 +25,8 @@ struct Launch {
 };
 
 /// Reads the launcher's variables.
-///   none      no launcher: a world of one.
+///   none      no launcher: a world of one. So it is inside an allocation (salloc, sbatch) without srun or
+///             mpirun, where SLURM_PROCID is not set, or SLURM_NTASKS is 1.
 ///   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (mpirun).
 ///   Slurm     PMIX_RANK with SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID,
 ///             SLURM_STEP_TASKS_PER_NODE (srun --mpi=pmix).
@@ -33,8 +34,6 @@ struct Launch {
 ///   Errors    InputError 69: srun without --mpi=pmix for more than one task (each would be a world of its
 ///             own), or a launcher that only speaks PMI-1 or PMI-2. InputError 64: variables that contradict
 ///             each other or are no numbers, with names and values.
-/// Inside an allocation (salloc, sbatch) without srun or mpirun there is no launcher: SLURM_PROCID is not
-/// set, or SLURM_NTASKS is 1.
 Launch detect_launch(const Environment& environment);
 
 /// Compares MPI's world with the launcher's, after MPI has started.

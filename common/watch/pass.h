@@ -9,8 +9,9 @@
 
 namespace sc {
 
-/// `head` is logits, loss and both gradients. `backward` is both halves, as one action of a pipeline, with
-/// the head's. `norm` is the norm of the whole gradient and the clip factor. `update` is AdamW.
+/// The passes of a unit. `head` is logits, loss and both gradients; `backward` is both halves as one action
+/// of a pipeline, with the head's; `norm` is the norm of the whole gradient and the clip factor; `update` is
+/// AdamW.
 enum class Pass : std::uint8_t {
   none,
   forward,
@@ -24,14 +25,14 @@ enum class Pass : std::uint8_t {
 };
 std::string_view name_of(Pass pass);
 
-/// One call of a pass.
+/// One call of a pass, for a unit and a micro-batch.
 struct Computed {
   Pass pass{};
   int unit = kNoUnit;    // numbered as in What
   int micro_batch = -1;  // number in the step; -1: none, or all
 };
-/// "backward_weights of block 7, micro-batch 2". `last_unit` is the model's last unit; with kNoUnit units are
-/// numbers. The micro-batch is named if a step has `several`.
+/// A pass in words: "backward_weights of block 7, micro-batch 2". `last_unit` is the model's last unit; with
+/// kNoUnit units are numbers. The micro-batch is named if a step has `several`.
 std::string describe(const Computed& computed, int last_unit = kNoUnit, bool several = true);
 
 }  // namespace sc

@@ -5,7 +5,7 @@
 
 namespace sc {
 
-/// False if there is no such process, or only a zombie that its parent has not collected.
+/// Whether a process of this host runs. False for a zombie that its parent has not collected.
 bool process_alive(std::int64_t pid);
 
 }  // namespace sc

@@ -15,8 +15,7 @@
 
 namespace sc {
 
-// A file of zeros is a valid board that no rank has joined, so the process that maps it first needs to write
-// nothing.
+// A file of zeros is a valid board that no rank has joined, so the process that maps it first need not write.
 struct alignas(64) ProgressBoard::Header {
   std::atomic<std::int64_t> world;
   std::atomic<std::int32_t> claimed;

@@ -48,25 +48,25 @@ class ProgressBoard {
   ProgressBoard& operator=(const ProgressBoard&) = delete;
 
   [[nodiscard]] WorldSize world() const { return world_; }
-  /// join(): this process is `rank`. leave(): it has ended without an error and is not missing any more.
+  /// join() says that this process is `rank`; leave() that it has ended without an error and is not missing.
   void join(Rank rank);
   void leave(Rank rank);
   void heartbeat(Rank rank, std::int64_t moves = 0);
   void set_position(Rank rank, Phase phase, std::int64_t step);
   void set_issued(Rank rank, std::int64_t operations, const Operation& last);
-  /// The ranks that the rank's current wait depends on.
+  /// Sets the ranks that the rank's current wait depends on.
   void set_meeting(Rank rank, const Meeting& meeting);
-  /// What the rank is doing now; cut after kMostDoing characters.
+  /// Sets what the rank is doing now; cut after kMostDoing characters.
   void set_doing(Rank rank, std::string_view doing);
   static constexpr std::size_t kMostDoing = 159;
   /// Changes the number of waits and barriers that the rank is inside of.
   void add_waiting(Rank rank, int change);
   [[nodiscard]] RankProgress read(Rank rank) const;
 
-  /// The model's last unit, for names of operations; kNoUnit: not known.
+  /// Sets the model's last unit, for names of operations; kNoUnit: not known.
   void set_last_unit(int unit);
   [[nodiscard]] int last_unit() const;
-  /// The mesh of the world, used by name_of() in this process.
+  /// Sets the mesh of the world, which name_of() uses in this process.
   void set_mesh(const Mesh& mesh);
   /// The rank's number; if two or more axes have several ranks, with its coordinates: "5 (stage 1, data rank
   /// 0, tensor rank 1)".
@@ -74,8 +74,8 @@ class ProgressBoard {
 
   /// True for exactly one caller in the board's life: the one that prints the job's message.
   bool claim();
-  /// The claimant has printed its message, and the job ends with `exit_code` (not 0); other ranks may now end
-  /// their processes.
+  /// Says that the claimant has printed its message, and the job ends with `exit_code` (not 0); other ranks
+  /// may now end their processes.
   void set_reported(int exit_code);
   /// The exit code of set_reported(); empty until then.
   [[nodiscard]] std::optional<int> reported() const;
@@ -86,7 +86,7 @@ class ProgressBoard {
   /// The step of ask_to_stop(). Empty: nobody has asked.
   [[nodiscard]] std::optional<std::int64_t> stops_after() const;
 
-  /// Removes the file's name; the mapping stays. Call it on one rank per host after all have joined, so that
+  /// Removes the file's name; the mapping stays. One rank per host calls it after all have joined, so that
   /// nothing is left behind.
   void remove_file() noexcept;
 

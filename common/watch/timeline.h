@@ -38,10 +38,10 @@ class Timeline {
     std::size_t index = 0;
     void operator()(Timeline* timeline) const { timeline->end(index); }
   };
-  /// Ends its span when destroyed. Null: nothing is recorded.
+  /// A running span, which ends when this is destroyed. Null: nothing is recorded.
   using Mark = std::unique_ptr<Timeline, EndSpan>;
 
-  /// Takes times from the GPU instead of the host; `now` is gpu_moment.
+  /// The GPU's clock, by which spans are timed instead of the host's; `now` is gpu_moment.
   struct GpuClock {
     GpuOrigin origin;
     std::function<GpuMomentPtr()> now;
@@ -51,12 +51,10 @@ class Timeline {
     bool drawn = false;   // by the trace
     bool marked = false;  // by the page, which needs changes too
   };
-  /// Spans from here on belong to that step.
+  /// Says that spans from here on belong to a step.
   void begin_step(std::int64_t step, Wanted wanted, std::optional<GpuClock> gpu = {});
-  /// Spans from here on are not kept.
   void end_step() { on_ = false; }
-  /// The marked steps have ended on every thread and the GPU: marked() and changes() are complete from here
-  /// on.
+  /// Says that the marked steps have ended on all threads and the GPU: marked() and changes() are complete.
   ///   replayed  the step of a graph replay, by which the GPU measured spans that were captured; they count
   ///             as that step's
   void settle(std::optional<std::int64_t> replayed = {});
@@ -69,21 +67,20 @@ class Timeline {
   /// Begins a span of the micro-batch in the name: an action of a pipeline. computed.unit is the first unit
   /// of its part.
   [[nodiscard]] Mark mark(std::string_view name, const Computed& computed = {});
-  /// The unit's whole parameters may be overwritten from here on. A `unit` of -1 has no effect.
+  /// Says that the unit's whole parameters may be overwritten from here on. A `unit` of -1 has no effect.
   void gives_up_params(int unit);
-  /// This many versions of all parameters exist from here on.
+  /// Says how many versions of all parameters exist from here on.
   void has_versions(int versions);
-  /// Begins the step's next micro-batch.
   void begin_micro_batch() {
     if (on_) ++micro_batch_;
   }
   /// Adds a span of another host thread, measured by its own clock.
   void add(const Computed& computed, Clock::time_point begin, Clock::time_point end,
            std::string_view name = "");
-  /// Spans in the order of their beginnings, without those that a GPU has not passed.
+  /// All spans in the order of their beginnings, without those that a GPU has not passed.
   [[nodiscard]] std::vector<Span> drawn() const;
-  /// drawn() for the last steps. A graph's replays count as the step that was captured, with the times of the
-  /// last replay.
+  /// The spans of the last steps. A graph's replays count as the step that was captured, with the times of
+  /// the last replay.
   [[nodiscard]] std::vector<Span> recent() const;
 
   /// Announces what the rank does next, for messages about hangs. Every mark announces itself too, with an

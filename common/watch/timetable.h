@@ -8,8 +8,8 @@
 
 namespace sc {
 
-/// The staleness of the weights that a rank's micro-batches used: for each number of updates between the
-/// version read and the completion of the gradient, the number of micro-batches.
+/// How old the weights of a rank's micro-batches were: the number of micro-batches for each number of updates
+/// between the version read and the completion of the gradient.
 struct VersionsRead {
   std::map<std::int64_t, std::int64_t> forward, backward;
 };

@@ -19,7 +19,7 @@ constexpr auto kLongestInterval = 100ms;
 constexpr auto kGoneLimit = 2s;  // a launcher usually notices a dead rank earlier
 constexpr int kLostRank = static_cast<int>(ExitCode::lost_rank);
 
-// Signal handlers can only reach globals.
+// These are globals because signal handlers reach nothing else.
 volatile sig_atomic_t g_terminate = 0;
 void note_terminate(int signal) { g_terminate = signal == SIGUSR1 ? SIGTERM : signal; }
 
@@ -117,16 +117,15 @@ std::optional<OutstandingOp> Watchdog::overdue_operation() {
     Duration since = known == first_seen_.end() ? clock_ : known->second;
     seen[op.number] = since;
     since = std::max(since, way_of(op.op.kind) == Way::disk ? disk_moved_at_ : other_moved_at_);
-    // The oldest overdue operation, unless this rank is inside the wait of a younger one, which is then what
-    // stops it.
+    // The oldest overdue operation counts, unless this rank is inside the wait of a younger one, which is
+    // then what stops it.
     if (clock_ - since > options_.limit && (!overdue || (op.waiting && !overdue->waiting))) overdue = op;
   }
   first_seen_ = std::move(seen);
   return overdue;
 }
 
-// A disk carries out transfers one after another, so a transfer that waits for its turn is no hang while
-// others end.
+// A disk carries out transfers one after another: one that waits for its turn is no hang while others end.
 void Watchdog::note_transfers(const std::vector<OutstandingOp>& outstanding) {
   std::set<std::int64_t> transfers;
   for (const OutstandingOp& op : outstanding)
@@ -177,6 +176,7 @@ void Watchdog::on_terminate(int signal) {
     return expire(describe_hang(board_, rank_, std::nullopt, options_.limit, stale_after(options_.limit)));
   // No rank is lost, since all were asked to stop. The others learn of it up to one interval later; until
   // then they must neither report this rank nor make Open MPI complain about it. So all ranks fall silent
+  // first, and only then end.
   // first, and only then end.
   expired_ = true;
   board_.leave(rank_);

@@ -27,16 +27,16 @@ struct WatchdogOptions {
   /// How long a step may pass without an operation, moved() or step_begin(). Unset: `limit` in a world of
   /// one, where no other rank would notice, otherwise ten times that. 0: no limit.
   std::optional<std::chrono::milliseconds> step_limit;
-  /// On SIGTERM, which mpirun sends to the remaining ranks: exit 75 with a message if a rank of this host
-  /// died, otherwise exit 143. SIGUSR1, which mpirun forwards without acting on it, means the same.
+  /// Whether to handle SIGTERM, which mpirun sends to the remaining ranks, and SIGUSR1, which it forwards
+  /// without acting on it: exit 75 with a message if a rank of this host died, otherwise exit 143.
   bool on_sigterm = false;
-  /// Handle SIGINT and SIGHUP in the same way, with exit 130 and 129. Under a launcher they arrive as
-  /// SIGTERM.
+  /// Whether to handle SIGINT and SIGHUP in the same way, with exit 130 and 129. Under a launcher they arrive
+  /// as SIGTERM.
   bool on_sigint = false;
   /// Asked once, at SIGTERM: will the run end by itself, with Watchdog::end_now()? Then it may take its time,
   /// unless it hangs.
   std::function<bool()> ends_by_itself = [] { return false; };
-  /// Called with the signal before such an end, unless a rank died, for this rank's last words.
+  /// Called with the signal that ends this rank, unless a rank died, for its last words.
   std::function<void(int signal)> interrupted = [](int) {};
   /// Prints the message, once per job; by default to stderr with "error: " before it.
   std::function<void(const std::string&)> print = say_error;
@@ -47,7 +47,7 @@ struct WatchdogOptions {
   std::chrono::milliseconds last_words{1000};
 };
 
-/// One per rank. Its thread also updates the rank's heartbeat on the board.
+/// Watches one rank. Its thread also updates the rank's heartbeat on the board.
 ///   Expiry   an operation of this rank outlives the limit, a step stands still (step_limit), or the process
 ///            of a rank on this host has been gone for 2 s. Then the first watchdog of the job to notice
 ///            prints one message that names the missing ranks with their last operation and step; all
@@ -62,14 +62,13 @@ class Watchdog {
   /// Joins `rank` to the board. `outstanding` is CommRecord::outstanding, called from the watchdog's thread.
   /// Both must outlive this object.
   Watchdog(ProgressBoard& board, Rank rank, Outstanding outstanding, WatchdogOptions options);
-  /// Takes the rank off the board.
   ~Watchdog();
 
   void step_begin(std::int64_t step);
   void step_end();
-  /// The rank makes progress: it computes or writes. Callable from any thread.
+  /// Says that the rank makes progress: it computes or writes. Callable from any thread.
   void moved() { ++moves_; }
-  /// The rank is inside a call that writes (or has left it); such a call may last as long as an operation.
+  /// Says whether the rank is inside a call that writes. The call may last as long as an operation.
   void writes(bool on) { writes_ = on; }
   /// Ends this process as a signal asked, after all has been saved. Never returns.
   [[noreturn]] void end_now();
@@ -95,7 +94,7 @@ class Watchdog {
   std::atomic<std::int64_t> moves_ = 0;
   std::atomic<bool> end_now_ = false, writes_ = false;
 
-  // The members below are used by the watchdog's thread alone.
+  // Only the watchdog's thread uses the members below.
   Duration clock_{0};                            // time that this process has been running
   std::map<std::int64_t, Duration> first_seen_;  // of outstanding operations
   std::set<std::int64_t> transfers_;             // outstanding transfers of the disk

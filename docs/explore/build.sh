@@ -42,7 +42,8 @@ rooms() {
 flags=(-std=c++20 -O2 -fwasm-exceptions -DFMT_HEADER_ONLY -DSPDLOG_FMT_EXTERNAL -DSPDLOG_HEADER_ONLY
   -DCXXOPTS_NO_REGEX -include docs/explore/libcxx.h -I. -isystem "$build/include"
   -Wno-unused-command-line-argument)
-# compile ROOM SOURCES...: to build/explore/ROOM.o, unless it is newer than all that it was made of
+# compile ROOM SOURCES...: compiles to build/explore/ROOM.o, unless that is newer than everything it was made
+# of.
 compile() {
   local room=$1 object=$build/$1.o newest
   shift
@@ -56,7 +57,7 @@ compile() {
   em++ "${flags[@]}" -MMD -MF "$build/$room.d" -c "$build/$room.cpp" -o "$object"
 }
 
-# All sources with their hashes in one file, which records what the page was built from.
+# sources: lists the files that the page is made of; the page records their hashes.
 sources() {
   { cat "$build"/*.d | tr -s ' \\\n' '\n' | grep -E '^(\./)?(common|lessons|pipedream|docs)/' | sed 's|^\./||'
     printf '%s\n' docs/explore/{template.html,build.sh,libcxx.h} common/records/page/template.html \
@@ -76,8 +77,8 @@ if [[ ${1:-} != --page-only ]]; then
   embed=()
   for file in "${data[@]}"; do embed+=(--embed-file "$file@$file"); done
   mapfile -t objects < <(rooms | sed "s|^\([^ ]*\).*|$build/\1.o|")
-  # Above -O1 emscripten's JavaScript optimiser fails. The stack is large enough for what the parsers' limits
-  # allow.
+  # Above -O1 emscripten's JavaScript optimiser fails. The stack must be large enough for the depth that
+  # parsers allow.
   em++ -O1 -fwasm-exceptions "${objects[@]}" "${embed[@]}" -o "$build/engine.js" --no-entry -sMODULARIZE=1 \
     -sEXPORT_NAME=makeEngine \
     -sALLOW_MEMORY_GROWTH=1 -sINITIAL_MEMORY=64MB -sMAXIMUM_MEMORY=2GB -sTOTAL_STACK=16MB \

@@ -29,7 +29,7 @@ std::vector<const char*> pointers(const Words& words) {
   return argv;
 }
 
-// The parts of the lessons' main.cpp that a plan needs.
+// The parts of a lesson's main.cpp that a plan needs.
 sc::Program program_of(const std::string& lesson) {
   sc::Program program;
   program.name = lesson;

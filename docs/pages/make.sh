@@ -41,10 +41,10 @@ for lesson in "${lessons[@]}"; do
     die 1 "$page" "did not come to its end" "open it with #selftest"
   [[ $found == *'"pass":true'* ]] ||
     die 1 "$page" "finds a fault with itself: $found" "open it with #selftest"
-  # Up to the explanation of the moment, or the mesh.
+  # The picture is cut below the explanation of the moment, or below the mesh.
   tall=$(grep -o "data-$until=\"[0-9]*" <<<"$dom" | grep -o '[0-9]*$')
   "${browser[@]}" --window-size="1280,$tall" --screenshot="$scratch/page.png" "file://$root/$page" 2>/dev/null
-  # The 256 colours that cover most stay as they are.
+  # The picture keeps at most 256 colours: those that cover most of it stay exact.
   /usr/bin/python3 - "$scratch/page.png" "docs/pages/$lesson.png" <<'EOF'
 import sys
 from PIL import Image

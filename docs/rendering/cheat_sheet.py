@@ -11,7 +11,8 @@ from .plans import STATES, plan_of, symbols
 from .registry import COURSE, ROOT, RenderError, bytes_text, figure, record
 from .svg import Drawing
 
-WIDE, HIGH = 1280, 905  # A4, landscape
+# Width and height of an A4 page, landscape, in pixels.
+WIDE, HIGH = 1280, 905
 EXAMPLE, RANKS, SMALL = "gpt2_355m", 8, {"batch.micro": 4, "batch.global": 128}
 COLUMNS = (
     ("lesson, known as, command", 16),
@@ -20,7 +21,8 @@ COLUMNS = (
     ("what waits", 812),
     ("when to choose it", 1028),
 )
-TOP, ROW, LINE, BAR = 94, 62, 14, 262  # of the first row; of a row, of a line in it, and the longest bar
+# In pixels: top of the first row, height of a row, height of a line in a row, and the longest bar.
+TOP, ROW, LINE, BAR = 94, 62, 14, 262
 PURPOSES = (
     (PARAMETERS, "parameters"),
     (GRADIENTS, "gradients"),
@@ -39,7 +41,8 @@ KINDS = {
 SIZES = {"f32": 4, "bf16": 2}
 A = "L B T (30 d + 16 + 4 H) + (L + 1) 2 B T d"
 BUBBLE = "(S - 1) / (M + S - 1)"
-CHECKPOINT = ("", "12 P / N"), ("about", "12 P")  # the copy of a rank, the files of all
+# Bytes of a checkpoint: the copy that one rank makes, and the files of all ranks.
+CHECKPOINT = ("", "12 P / N"), ("about", "12 P")
 
 
 @dataclasses.dataclass

@@ -2,7 +2,7 @@
 tests/setup/cost.sh)."""
 from .registry import record, renders, table, table_of
 
-# The command, and the bar that was set for it in CPU minutes, where the first command took six of them.
+# Each command with the bar set for it, in CPU minutes, on a machine where the first command took six minutes.
 WHERE_THE_BAR_WAS_SET = 6
 COMMANDS = {
     "first": ("lessons/01_data_parallel/run.sh", 7),

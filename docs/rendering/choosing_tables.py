@@ -165,7 +165,7 @@ def choosing_check(page):
     return f"{rows}\n\nFrom {source(page, 'choosing')}."
 
 
-# What a lesson costs, and when to use it; the table has the lessons that stand here.
+# What each lesson costs and when to use it; the table shows the lessons listed here.
 EVERY = {
     "00_one_device": ("nothing is sent", "one GPU holds 16 P bytes and a micro-batch"),
     "01_data_parallel": ("every GPU holds all of it", "several such GPUs, and the plainest program"),
@@ -236,7 +236,8 @@ def every_lesson_commands(page):
 
 
 QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
-# Question, the answer that ends it, the leaf, its fill; the other answer leads to the next.
+# Each entry: a question, the answer that ends the search, the leaf it leads to, and the leaf's fill. The
+# other answer leads to the next entry.
 ONE_NODE = (
     (
         "Do one row's activations fit on a GPU, recomputed?",

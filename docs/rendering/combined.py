@@ -177,7 +177,8 @@ def all_laid():
 
 STAGES, DATA, TENSOR = 2, 2, 2
 COLOURS = {"tensor": LINES[4], "data": LINES[1], "stages": LINES[5], "ends": LINES[0]}
-WIDE, HIGH = 58, 30  # of a rank
+# Width and height of a rank, in pixels.
+WIDE, HIGH = 58, 30
 
 
 def number_of(stage, replica, tensor):
@@ -188,7 +189,7 @@ def number_of(stage, replica, tensor):
 RANKS = [
     (stage, replica, tensor) for stage in range(STAGES) for replica in range(DATA) for tensor in range(TENSOR)
 ]
-# axis, its place in a rank's triple, how far apart, what it shares
+# For each axis: its place in a rank's triple, the distance of its ranks, and what they share.
 PANELS = (
     ("tensor", 2, 1, ("parts of each matrix: tokens", "in every half of a block")),
     ("data", 1, TENSOR, ("the same part, other rows:", "gradients, once per step")),

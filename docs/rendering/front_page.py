@@ -13,17 +13,24 @@ from .svg import PALE, Drawing
 from .zero_tables import LESSONS, states_of
 
 BLOCKS = 4
-LAST = BLOCKS + 1  # the unit behind the blocks: the last norm and the head
+# The unit after the blocks: the last norm and the head.
+LAST = BLOCKS + 1
 RANKS = 4
-PREFETCH = 1  # lesson 04's, so that PREFETCH + 1 blocks have a buffer
-AHEAD = 2  # units that lessons 02 and 03 gather ahead of forward
-# Lengths of a schematic: chosen so that everything can be seen, in no unit.
+# Lesson 04 gathers one block ahead, so PREFETCH + 1 blocks have a buffer.
+PREFETCH = 1
+# Lessons 02 and 03 gather so many units ahead of forward.
+AHEAD = 2
+# Lengths of the schematic have no unit; they are chosen so that everything can be seen.
 FORWARD = {0: 0.5, LAST: 0.7}
 BACKWARD = {0: 0.5, LAST: 0.9}
-SENT = {0: 0.5, LAST: 0.25}  # a reduce-scatter or an all-gather of a unit; an all-reduce is both
+# The length of one unit's reduce-scatter or all-gather; an all-reduce is both.
+SENT = {0: 0.5, LAST: 0.25}
 BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_SENT, UPDATE = 1.0, 2.0, 0.7, 1.9
-ON_HOST, ON_DISK, UP, DOWN, WINDOW = 0.9, 0.55, 0.25, 0.25, 3  # of a unit in lessons 05 and 06
-SENT_TOKENS = 0.15  # a message of lesson 10
+# Lengths for one unit in lessons 05 and 06: host update, disk transfer, copies up and down; WINDOW is in
+# units.
+ON_HOST, ON_DISK, UP, DOWN, WINDOW = 0.9, 0.55, 0.25, 0.25, 3
+# The length of one message in lesson 10.
+SENT_TOKENS = 0.15
 
 
 @dataclasses.dataclass

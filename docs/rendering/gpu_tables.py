@@ -11,7 +11,7 @@ from .registry import COURSE, ROOT, RenderError, record, renders, source, table,
 from .zero_figures import forward_begins
 from .zero_tables import LESSONS
 
-# The aims, over peers that do the same work: by how many GPUs there are and the kind of peer.
+# The speed aimed at, relative to a peer that does the same work, by number of GPUs and kind of peer.
 AIMS = {
     1: {"torch.compile": 1.15, "llm.c": 1.08},
     2: {"DDP": 1.10, "ZeroRedundancyOptimizer": 1.15, "FSDP2": 1.10},
@@ -22,8 +22,8 @@ LESSON_AIMS = {
     "zero2": 0.98,
     "zero3": 0.96,
 }  # over lesson 01, on several GPUs, one micro-batch each
-# What AdamW moves for a parameter: 16-bit gradient, master, momentum and variance are read; these three and
-# the 16-bit parameter are written.
+# Bytes that AdamW moves for one parameter: it reads the 16-bit gradient, master, momentum and variance, and
+# writes the latter three and the 16-bit parameter.
 ADAMW_BYTES = 28
 WHY = (
     "docs/records/gpu_peers.md",
@@ -468,7 +468,8 @@ def profiled(run):
     return found
 
 
-SHORT_MS = 0.5  # operations of less a step stand in one row
+# Operations that take less than this in a step share one row.
+SHORT_MS = 0.5
 
 
 def part_of(command):
@@ -547,7 +548,8 @@ def world_one_profile(page):
     """Milliseconds of a step by class of operation, of lessons beside each other on one GPU. Those of about
     equal length stand together."""
     runs = sorted(record("gpu_profile_one")["runs"], key=lambda run: run["lesson"])
-    # What must be the same, or the columns say nothing of lessons.
+    # All runs must agree in these, because the columns would otherwise differ for reasons other than the
+    # lessons.
     same = {
         (
             run["world"],

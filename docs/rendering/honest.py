@@ -99,7 +99,8 @@ def refusal(page, name):
     return "```text\n" + "\n".join([f"$ {case['command']}", *case["said"], *end]) + "\n```"
 
 
-WINDOW = 10  # steps that a point is the mean of
+# A drawn point is the mean of so many steps.
+WINDOW = 10
 
 
 def windows(losses):

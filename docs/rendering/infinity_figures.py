@@ -7,7 +7,8 @@ from .palette import BACKWARD, FORWARD, OPTIMIZER, READING, WRITING
 from .registry import figure, record
 
 FILL_OF = {"read": READING, "AdamW": OPTIMIZER, "write": WRITING}
-ROW = 30  # points of a buffer's
+# Height of one buffer's row in pixels.
+ROW = 30
 
 
 def in_words(buffers, step):

@@ -7,7 +7,8 @@ from .offload_tables import forward_share, thousands
 from .registry import record, renders, table, table_of
 from .plans import workload
 
-EITHER = "disk does either"  # a row of the time table: the disk reads, or writes, or both
+# The time table's row for when the disk reads, or writes, or both.
+EITHER = "disk does either"
 
 
 def median_of(run, name=None):

@@ -257,7 +257,8 @@ def smooth(values, window):
     ]
 
 
-DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))  # rows, factor, steps of warm-up
+# Drawn learning rates: rows of a batch, factor, steps of warm-up.
+DRAWN_RATES = ((12, 1, 40), (48, 1, 10), (48, 4, 10), (48, 16, 40))
 
 
 @figure

@@ -11,7 +11,8 @@ MODELS = (
     ("GPT-2 774M", "gpt2_774m"),
     ("GPT-2 1.5B", "gpt2_1558m"),
 )
-CPU_WARM_UP = 5  # steps of tests/benchmarks/cpu.py that are not timed
+# tests/benchmarks/cpu.py leaves so many first steps untimed.
+CPU_WARM_UP = 5
 
 
 def loads(value):

@@ -5,7 +5,7 @@ import importlib.util
 from .registry import ROOT, record, renders, source, table, table_of
 
 
-# tests/benchmarks/gpu_table.py, which makes the same tables on a terminal.
+# tests/benchmarks/gpu_table.py prints the same tables on a terminal, so its functions are used here.
 spec = importlib.util.spec_from_file_location("gpu_table", ROOT / "tests/benchmarks/gpu_table.py")
 gpu_table = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(gpu_table)

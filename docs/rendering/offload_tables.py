@@ -6,7 +6,8 @@ from .lesson_tables import is_busy, tail
 from .plans import stored, workload
 from .registry import RenderError, as_predicted, bytes_text, record, renders, source, table, table_of
 
-COLUMNS = ("default", "sharded", "delayed")  # runs of lesson_05.json
+# Runs of the record lesson_05.json that the tables show.
+COLUMNS = ("default", "sharded", "delayed")
 ROWS = (
     ("device", "parameters", ("parameters",)),
     ("device", "gradients", ("gradients",)),
@@ -18,7 +19,8 @@ ROWS = (
     ("pinned", "scalars", ("workspace",)),
     ("host", "momentum, variance", ("momentum", "variance")),
 )
-SECONDS_BESIDE = 0.002  # what a step takes beside computing: its last copies down, its first ones up
+# Seconds of a step beside computing: its last copies down and its first copies up.
+SECONDS_BESIDE = 0.002
 GPU_ROWS = {"355m": "355M, 16 rows of 1024", "774m": "774M, 2 rows of 512"}
 
 
@@ -190,7 +192,8 @@ def offload_time(page):
     )
 
 
-UNITS, FORWARD, BACKWARD, ADAM = 3, 1, 2, 3  # of the worked timeline: milliseconds a unit
+# The worked timeline: number of units, and milliseconds of each unit's forward, backward and Adam.
+UNITS, FORWARD, BACKWARD, ADAM = 3, 1, 2, 3
 
 
 def worked_step(kind, resident=0):

@@ -1,8 +1,10 @@
 """The colours of every figure, plots (plots.py) and schematics (svg.py) alike: what a colour means, and what
 it is on a dark ground."""
 INK, GROUND, EDGE, GRID, ARROW = "#1f2328", "#ffffff", "#24292f", "#d8dee4", "#6e7781"
-INSIDE = "#010101"  # text in a box
-# What a fill means. Text in a box has a contrast of at least 4.5 : 1 in both.
+# The colour of text in a box.
+INSIDE = "#010101"
+# Fills of boxes, by what a box means. Text in a box has a contrast of at least 4.5 : 1 in the light and dark
+# palette.
 FORWARD, BACKWARD = "#e1e4e8", "#b4bac1"
 COMPUTE = FORWARD
 PARAMETERS, GRADIENTS, OPTIMIZER, COMMUNICATION, WAITING = (
@@ -13,11 +15,11 @@ PARAMETERS, GRADIENTS, OPTIMIZER, COMMUNICATION, WAITING = (
     "#f4a3ac",
 )
 READING, WRITING = "#8fd6d6", "#e3d98a"
-# For what is merely told apart, such as versions of weights.
+# Fills of things that are only told apart, such as versions of weights.
 FILLS = (PARAMETERS, GRADIENTS, OPTIMIZER, "#f2b8dc", COMMUNICATION, READING, WRITING, "#cfd4da")
-# For bars of one kind that grow with something.
+# Fills of bars of one kind, from little to much.
 TINTS = ("#d5f0f0", "#a3dcdc", "#67bcbc", "#2f9696")
-# Curves.
+# Colours of curves.
 LINES = ("#1f6feb", "#b35900", "#1a7f37", "#cf222e", "#8250df", "#0b7a7a")
 DARK = {
     INK: "#e6edf3",

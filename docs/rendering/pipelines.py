@@ -12,7 +12,8 @@ from .svg import STYLE
 
 FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
-ALIVE_OF = 8  # micro-batches of pipedream_alive.json
+# Micro-batches of the schedule in pipedream_alive.json.
+ALIVE_OF = 8
 
 
 def run(program, arguments, expected=0):
@@ -72,8 +73,8 @@ def alive(said):
     return {"makespan": said["makespan"], "stages": [stage["alive"] for stage in said["per_stage"]]}
 
 
-# Steps that the front page draws, in no unit: the stage, its first action and how many; what is simulated.
-# 08: the steady state, which never drains.
+# Steps that the front page draws, without a unit: stage, first action, number of actions, and the schedule
+# that is simulated. For lesson 08 a step of the steady state is drawn, which never drains.
 STEPS = {
     "07": (1, "F0", 8, "--schedule 1f1b --forward 0.75 --backward-input 1.5"),
     "08": (

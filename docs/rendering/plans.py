@@ -86,7 +86,8 @@ class Plan:
             row[key] for key in ("lesson", "buffers", "operations", "bytes_sent")
         )
         self.N, self.M = row["world"], row["micro_batches"]
-        # Lesson 11 and what took turns with it have a mesh:
+        # Plans of lesson 11 and of runs whose axes share its links have a mesh, one row for each kind of
+        # rank:
         # [rank, ranks like it, bytes of its device, {axis: [messages, bytes sent]}].
         self.mesh = row.get("mesh", [])
         self.fullest = row.get(

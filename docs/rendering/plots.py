@@ -13,8 +13,10 @@ except ImportError:
 from .palette import EDGE, GRID, GROUND, INSIDE, LINES
 from .svg import STYLE, WIDTH, Figure, number
 
-WRITTEN_WITH = "3.6"  # of Debian 12 and Ubuntu 24.04; another one may place things elsewhere
-LEFT, RIGHT, LINE = 64, 16, 16  # margins, and the height of a line of text
+# matplotlib's version in Debian 12 and Ubuntu 24.04; other versions may place things elsewhere.
+WRITTEN_WITH = "3.6"
+# Left and right margin, and the height of a line of text, in pixels.
+LEFT, RIGHT, LINE = 64, 16, 16
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "stagecraft",

@@ -2,7 +2,7 @@
 (docs/results/quoted.json)."""
 from .registry import RenderError, record, renders, source, table, table_of
 
-# Seconds an epoch and GB at the peak that the documents print for these runs.
+# Seconds for one epoch and peak GB that the documents print for these runs.
 QUOTED = {
     "data parallel, fp32": ("125.67", "13.62"),
     "ZeRO-1": ("52.10", "9.64"),

@@ -10,9 +10,12 @@ COURSE = {
     folder: {"page": f"lessons/{folder}/README.md", **one}
     for folder, one in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
 }  # the list of lessons, in the order in which they are read
-RECORDS = {}  # by name, as far as they were read; tests put others in their place
-RENDERERS = {}  # the name in a mark -> function(page, *arguments) -> text, "" where nothing is to be shown
-FIGURES = {}  # name -> function() -> Figure, or which raises NoRecord where its record is not there
+# Records by name, as far as they have been read; tests put others in their place.
+RECORDS = {}
+# By the name in a mark: function(page, *arguments) -> text, which is "" if there is nothing to show.
+RENDERERS = {}
+# By name: function() -> Figure; it raises NoRecord if its record is not there.
+FIGURES = {}
 
 
 def renders(function):

@@ -39,7 +39,8 @@ text {{ font-family: sans-serif; font-size: 13px; }}
 """
 
 
-PALE = 0.35  # the share of a fill that is there for a moment
+# The opacity of a fill for something that exists only for a moment.
+PALE = 0.35
 
 
 @dataclasses.dataclass

@@ -20,10 +20,13 @@ from .svg import PALE, Drawing
 from .tensor_tables import LESSON
 from .zero_figures import BLOCKS, CELL_HIGH, CELL_WIDE, HIGH as ROW_HIGH, RANKS, UNITS, draw_holders
 
-MINE = 1  # the rank that is drawn
-SIDE, HIGH = 72, 72  # of a matrix
+# The rank whose part is drawn.
+MINE = 1
+# Side and height of a matrix in pixels.
+SIDE, HIGH = 72, 72
 GATHER, SUM, NORM = "all-gather", "reduce-scatter", 0.2
-MESSAGE = 0.55  # lengths are chosen, in no unit
+# The length of a message; lengths of the schematic have no unit.
+MESSAGE = 0.55
 FIRST, SECOND = {"attention": 1.25, "MLP": 1.25}, {"attention": 0.65, "MLP": 0.95}
 NAMES = {"attention": ("q, k, v, heads", "c_proj"), "MLP": ("c_fc, GELU", "c_proj")}
 
@@ -85,7 +88,8 @@ def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
         )
 
 
-# fill, stripes side by side, whole, pale; what it is, its size; what leads to the next
+# For each box: (fill, stripes side by side, whole, pale), (what it is, its size), the operation to the next
+# box.
 FLOW = (
     ((COMMUNICATION, False, False, False), ("norm of my", "tokens: n x d"), "all-gather"),
     ((COMMUNICATION, False, True, False), ("of all", "tokens: BT x d"), "times"),
@@ -171,7 +175,7 @@ def tensor_block():
     )
 
 
-# Blocks whose activations are kept, and the one whose norm is there for all tokens.
+# At each moment: blocks whose activations are kept, and the block whose norm of all tokens is held.
 KEPT = {"forward, block 2": ((0, 1, 2), 2), "backward, block 3": ((0, 1, 2, 3), 3), "update": ((), None)}
 HELD = (
     ("parameters", PARAMETERS),
@@ -311,7 +315,8 @@ def tensor_memory():
 
 
 WIDTHS = (768, 1024, 1280, 1600, 2048, 4096, 8192, 12288)
-DENSE_PEAK = 989e12  # H200, bf16, data sheet: lessons/choose/gpus.cpp
+# The dense bf16 peak of an H200, in operations a second, from its data sheet (lessons/choose/gpus.cpp).
+DENSE_PEAK = 989e12
 
 
 def rates():

@@ -24,8 +24,10 @@ TWIN = {
     "vertical_sync": "small_steps",
     "two_buffers": "1f1b",
 }  # a run without staleness
-OVER_TIME = {"1f1b": 4, "stash": 1, ONCE: 5, "two_buffers": 3}  # the line's colour
-WINDOW = 10  # steps over which a drawn loss is averaged
+# The colour of each rule's line, as a number in LINES.
+OVER_TIME = {"1f1b": 4, "stash": 1, ONCE: 5, "two_buffers": 3}
+# A drawn loss is the mean of so many steps.
+WINDOW = 10
 
 
 def step_seconds():

@@ -4,7 +4,8 @@ from .lesson_tables import is_busy, tail
 from .registry import RenderError, record, renders, table, table_of
 
 RULES = ("none", "stash", "vertical_sync", "two_buffers")
-ONCE = "stash_12"  # stash with one update per step
+# The run of rule `stash` with one update per step.
+ONCE = "stash_12"
 NAMES = {**{rule: f"`{rule}`" for rule in RULES}, ONCE: "`stash`, `update_every=12`"}
 TWIN_OF = {
     "none": "small_steps",
@@ -134,7 +135,8 @@ def above_twin(runs, rule):
     return runs[rule]["validation_loss"] - runs[TWIN_OF[rule]]["validation_loss"]
 
 
-LATE = 40  # steps: where the loss rises after them is a spike (checks.py), not the beginning
+# A rise of the loss after so many steps is a spike (checks.py), and before them part of the beginning.
+LATE = 40
 
 
 @renders

@@ -11,10 +11,12 @@ from .zero_tables import LESSONS, states_of
 
 RANKS, BLOCKS = 4, 4
 UNITS = ("E", *(str(block) for block in range(1, BLOCKS + 1)), "H")
-MOMENTS = {"forward, block 2": 2, "backward, block 3": 3, "update": None}  # the unit at work
+# Moments that are drawn, and the unit at work in each.
+MOMENTS = {"forward, block 2": 2, "backward, block 3": 3, "update": None}
 VECTORS = (("parameters", PARAMETERS), ("gradients", GRADIENTS), ("optimizer", OPTIMIZER))
 CELL_WIDE, CELL_HIGH = 36, 24
-HIGH = RANKS * CELL_HIGH + 22  # of a vector
+# Height of a vector in pixels.
+HIGH = RANKS * CELL_HIGH + 22
 
 
 def draw_cells(drawing, x, y, fill, rank, whole, gathered):

@@ -4,7 +4,7 @@ namespace sc {
 
 // [anchor: buckets]
 // Backward completes units from the last to the first, so the arena fills from its end: a bucket is a range
-// of it, and it may leave when the unit that holds its first element is complete.
+// of it, and may leave when the unit that holds its first element is complete.
 std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size) {
   using By = BucketSize::By;
   std::vector<Bucket> buckets;

@@ -1,4 +1,4 @@
-// How the gradients of lesson 01 are cut into messages.
+// How lesson 01 cuts its gradients into messages.
 #pragma once
 
 #include <vector>
@@ -16,13 +16,13 @@ struct BucketSize {
   bool operator==(const BucketSize&) const = default;
 };
 
-/// A range of the gradient arena that travels as one all-reduce, complete once backward is done with
+/// A range of the gradient arena that travels as one all-reduce, complete when backward is done with unit
 /// `ready_after`.
 struct Bucket {
   Range range;
   int ready_after;  // unit; backward completes them from the last to the first
 };
-/// The unit that it lies in; kNoUnit: it has parts of several.
+/// The unit that a bucket lies in; kNoUnit: it has parts of several.
 int unit_of(const ParamLayout& layout, const Bucket& bucket);
 /// All buckets, in the order in which backward completes them.
 std::vector<Bucket> make_buckets(const ParamLayout& layout, BucketSize size);

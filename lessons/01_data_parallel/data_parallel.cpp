@@ -17,7 +17,7 @@ StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
     passes_.head(batch, params_full_, grads_full_, write, sums_);  // loss; gradients of x, the head's, ln_f's
     if (last) reduce_grads(layout_.last_unit());
     // [anchor: reduce-behind-backward]
-    // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
+    // The last block comes first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_full_[unit]);
       passes_.backward_weights(unit, grads_full_[unit], write);
@@ -65,9 +65,9 @@ void DataParallel::wait(Message& bucket) {
 }
 
 // [anchor: reduce-dtype]
-// Gradients of 16 bits may be summed in fp32: then a bucket is converted on its way out and on its way back.
-// There is one buffer for that, so one bucket travels at a time; with a buffer a bucket the gradients might
-// as well be fp32 (grad_dtype).
+// Gradients of 16 bits may be summed in fp32: a bucket is then converted before and after it travels. There
+// is one buffer for that, so one bucket travels at a time; with a buffer per bucket the gradients might as
+// well be fp32 (grad_dtype).
 void DataParallel::convert(Message& bucket) {
   for (Message& before : buckets_) wait(before);  // which leaves the buffer
   bucket.sums = grads_bucket_.narrow(0, 0, bucket.grads.numel());
@@ -75,9 +75,10 @@ void DataParallel::convert(Message& bucket) {
 }
 
 // [anchor: global-norm]
-// Every rank now holds the same summed gradient, yet squares only its own slice: one element is counted once,
-// as it will be when the slices are all that a rank has (02). The divisor of the loss was the *global*
-// batch's tokens (Batch::scale), so the sum over ranks is the mean already and nothing is divided here.
+// Every rank now holds the same summed gradient, but squares only its own slice, so that each element is
+// counted once, as in lesson 02, where a slice is all that a rank has. The divisor of the loss was the
+// *global* batch's tokens (Batch::scale), so the sum over ranks is already the mean and nothing is divided
+// here.
 void DataParallel::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   std::vector<at::Tensor> mine;

@@ -29,7 +29,7 @@ class DataParallel : public Strategy {
   [[nodiscard]] const ParamLayout& layout() const override { return layout_; }
 
  private:
-  /// A bucket on its way.
+  /// A bucket on its way to being summed over ranks.
   struct Message {
     int ready_after;   // the unit that completes it
     int unit;          // that it lies in; kNoUnit: it has parts of several

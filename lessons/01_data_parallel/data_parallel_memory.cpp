@@ -1,4 +1,4 @@
-// What lesson 01 takes from the ledger, as data_parallel_plan.cpp says.
+// The buffers of lesson 01, taken from the ledger as data_parallel_plan.cpp has declared them.
 #include "common/model/unit_views.h"
 #include "data_parallel.h"
 
@@ -13,7 +13,7 @@ DataParallel::DataParallel(RunContext& context, const Options& options)
   PlannedBuffers buffers(context.ledger, Plans(options).memory_plan(context.shape));
   params_arena_ = buffers.zeros("params_full");
   const at::Tensor grads_arena = buffers.zeros("grads_full");
-  // What AdamW steps: an fp32 master beside 16-bit parameters, else the parameters themselves; and two
+  // AdamW updates an fp32 master if parameters have 16 bits, otherwise the parameters themselves, and two
   // moments.
   const OptimizerState state(buffers, "full");
   params_full_ = unit_views(layout_, params_arena_);

@@ -1,4 +1,4 @@
-// What lesson 01 holds and sends, and its settings.
+// What lesson 01 holds and sends, by formula, and its settings.
 #include "data_parallel_plan.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ MemoryPlan DataParallelPlans::memory_plan(const RunShape& shape) const {
   plan.add({Purpose::gradients, "grads_full", psi, precision.grad_dtype});
   plan_optimizer_state(shape, psi, plan, "full");
   if (precision.reduce_dtype != precision.grad_dtype) {
-    // A bucket is converted on its way.
+    // A bucket is converted in a buffer of its own while it travels.
     std::int64_t largest = 0;
     for (const Bucket& bucket : make_buckets(layout, options_.bucket))
       largest = std::max(largest, bucket.range.size());

@@ -5,13 +5,13 @@
 namespace sc {
 namespace {
 
-// Units whose gathers are on their way before forward comes to them. All at once would be a GPU's first work
-// of a step, and forward's first would wait for most of it.
+// The number of units whose gathers are on their way before forward comes to them. If all were issued at
+// once, they would be a GPU's first work in a step, and forward's first would wait for most of them.
 constexpr int kAhead = 2;
 
 }  // namespace
 
-// One optimizer step. It begins with parameters of which each rank has updated its slice only.
+// One optimizer step. At its beginning each rank has updated its slice of the parameters only.
 StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
@@ -21,7 +21,7 @@ StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
     forward(batch, j == 0);
     passes_.head(batch, params_full_, grads_full_, write, sums_);  // loss; gradients of x, the head's, ln_f's
     if (last) reduce_grads(layout_.last_unit());
-    // Last block first. While block `unit` computes, the gradients of the blocks above it travel.
+    // The last block comes first. While block `unit` computes, the gradients of the blocks above it travel.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_full_[unit]);
       passes_.backward_weights(unit, grads_full_[unit], write);
@@ -37,8 +37,8 @@ StepResult Zero1::train_step(std::span<const Batch> micro_batches) {
 }
 
 // [anchor: wait-where-used]
-// A unit's parameters may still be on their way; whoever uses them first waits, for that unit alone.
-// publish: in the step's first micro-batch, the slices that the last step has updated.
+// A unit's parameters may still be on their way; whoever uses them first waits, for that unit alone. With
+// `publish`, in a step's first micro-batch, the slices that the last step has updated go to all ranks.
 void Zero1::forward(const Batch& batch, bool publish) {
   const int last = layout_.last_unit();
   for (int unit = 0, next = 0; unit <= last; ++unit) {
@@ -54,7 +54,8 @@ void Zero1::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: publish]
-// Half of 01's all-reduce, of parameters instead of gradients: every owner's updated slice to all.
+// Half of lesson 01's all-reduce, of parameters instead of gradients: every owner's updated slice goes to
+// all.
 void Zero1::publish_params(int unit) {
   published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                               {OpPurpose::parameters, unit});
@@ -62,8 +63,8 @@ void Zero1::publish_params(int unit) {
 }
 
 // [anchor: reduce-to-the-owner]
-// The other half: the sum of a slice goes to its owner alone, in place. The rest of the unit's gradient stays
-// what this rank computed, and nobody reads it any more.
+// The other half of lesson 01's all-reduce: the sum of a slice goes to its owner alone, in place. The rest of
+// the unit's gradient stays what this rank computed, and nobody reads it any more.
 void Zero1::reduce_grads(int unit) {
   reduced_[unit] = context_.comm.reduce_scatter(grads_full_[unit].sharded, slices_[unit].grads,
                                                 {OpPurpose::gradients, unit});
@@ -72,8 +73,8 @@ void Zero1::reduce_grads(int unit) {
 
 void Zero1::wait_reduced(int unit) { reduced_[unit].wait(); }
 
-// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
-// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns, so each element counts once. The sum over ranks is already the
+// mean: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero1::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   add_sums_of_squares(grads_of(slices_), sums_);
@@ -91,7 +92,7 @@ void Zero1::step_shard(int unit) {
              s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
 }
 
-// Whether the last step is published already is not remembered: a step that a graph replays could not say so.
+// Nothing remembers whether the last step is published already: a step that a graph replays could not say so.
 void Zero1::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) publish_params(unit);
   for (Ticket& ticket : published_) ticket.wait();

@@ -1,5 +1,5 @@
-// Lesson 02: ZeRO-1. Every rank still holds all parameters and all gradients, but the optimizer's state only
-// of one slice of each unit: it updates that slice and gets the others from their owners.
+// Lesson 02: ZeRO-1. Every rank still holds all parameters and all gradients, but the optimizer's state of
+// one slice of each unit only: it updates that slice and gets the others from their owners.
 //   Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.1 (P_os).
 #pragma once
 
@@ -18,7 +18,7 @@ class Zero1 final : public Strategy {
 
   Zero1(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// After it every rank holds all parameters of the last update.
+  /// Publishes, so that every rank holds all parameters of the last update.
   void quiet() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }

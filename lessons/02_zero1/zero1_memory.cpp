@@ -1,4 +1,4 @@
-// What lesson 02 takes from the ledger, as zero1_plan.cpp says.
+// The buffers of lesson 02, taken from the ledger as zero1_plan.cpp has declared them.
 #include "common/model/unit_views.h"
 #include "zero1.h"
 
@@ -16,7 +16,7 @@ Zero1::Zero1(RunContext& context, const Options& options)
   params_full_ = unit_views(layout_, buffers.zeros("params_full", window_of(context.comm)));
   grads_full_ = unit_views(layout_, buffers.zeros("grads_full"));
   // [anchor: one-slice]
-  // 12 bytes a parameter of optimizer state in 16-bit training (8 in fp32), divided by the ranks.
+  // The optimizer's state has 12 bytes per parameter in 16-bit training (8 in fp32), divided by the ranks.
   const OptimizerState state(buffers);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     OwnedSlice s = slice_of_rank(layout_, unit, context.comm.rank());

@@ -6,8 +6,8 @@ namespace sc {
 
 namespace {
 
-// What a unit's slices and a bucket have in common, relative to the arena; no element (size() <= 0) where
-// they do not meet.
+// The elements that a unit's slices and a bucket share, relative to the arena; none (size() <= 0) if they do
+// not meet.
 Range shared_range(const ParamLayout& layout, int unit, const ShardBucket& bucket) {
   const std::int64_t world = to_int(layout.world());
   const UnitLayout& u = layout.unit(unit);
@@ -16,8 +16,9 @@ Range shared_range(const ParamLayout& layout, int unit, const ShardBucket& bucke
 }
 
 // [anchor: bucket]
-// A bucket that is not one unit is copied rank-major, every rank's part of it after the other's, so that
-// reduce-scatter hands each rank elements of its own slices: who owns what does not depend on the bucket.
+// A bucket that is not one unit is copied rank-major, one rank's part after the other's, so that
+// reduce-scatter gives each rank elements of its own slices: which rank owns what does not depend on the
+// bucket.
 //   Shapes  full [the unit's sharded_size], packed [world * bucket.range.size()]
 void copy_rank_major(const ParamLayout& layout, int unit, const ShardBucket& bucket, const at::Tensor& full,
                      const at::Tensor& packed) {

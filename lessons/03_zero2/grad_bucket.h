@@ -1,4 +1,4 @@
-// Lesson 03's setting `bucket`: gradients travel in messages of a given size instead of a unit each.
+// Lesson 03's setting `bucket`: gradients travel in messages of a given size instead of one per unit.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace sc {
 
-/// One buffer, in which bucket after bucket is filled and travels.
+/// One buffer, in which one bucket after the other is filled and travels.
 class GradBucket {
  public:
-  /// shard: this rank's slices of all units, one after another.
+  /// `shard` has this rank's slices of all units, one after another.
   GradBucket(const RunContext& context, const ParamLayout& layout, std::int64_t bucket, at::Tensor shard,
              PlannedBuffers& buffers);
-  /// The unit's part of every bucket that holds one; a bucket leaves when the last unit's part is in it.
-  /// `full` is free afterwards.
+  /// Copies the unit's part into every bucket that has one; a bucket leaves when the last unit's part is in
+  /// it. `full` is free afterwards.
   void add(int unit, const at::Tensor& full, Write write);
-  /// What has left has arrived.
+  /// Waits until the bucket that left last has arrived.
   void wait() { pending_.wait(); }
 
  private:

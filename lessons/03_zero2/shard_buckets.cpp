@@ -5,7 +5,7 @@
 namespace sc {
 
 // Slices of all units lie one after another in a rank's arena, and are filled from its end. Borders lie at
-// multiples of the alignment, so that a bucket of one rank is as long as any other's.
+// multiples of the alignment, so that a bucket is equally long on all ranks.
 std::vector<ShardBucket> make_shard_buckets(const ParamLayout& layout, std::int64_t bucket) {
   const std::int64_t world = to_int(layout.world());
   const std::int64_t size = round_up(ceil_div(bucket, world), kAlign);

@@ -7,12 +7,12 @@
 namespace sc {
 namespace {
 
-// Units whose gathers are on their way before forward comes to them: as in lesson 02.
+// The number of units whose gathers are on their way before forward comes to them, as in lesson 02.
 constexpr int kAhead = 2;
 
 }  // namespace
 
-// One optimizer step. It begins with parameters of which each rank has updated its slice only.
+// One optimizer step. At its beginning each rank has updated its slice of the parameters only.
 StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
@@ -25,8 +25,8 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
                  sums_);  // loss; gradients of x, head, ln_f
     reduce_grads(layout_.last_unit(), slice);
     // [anchor: reduce-as-you-go]
-    // Last block first. A block's gradient leaves as soon as it is complete, and the block below the next one
-    // computes into its memory.
+    // The last block comes first. A block's gradient leaves as soon as it is complete, and the block below
+    // the next one computes into its memory.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_full_[unit]);
       // [anchor: wait-before-reuse]
@@ -57,7 +57,7 @@ void Zero2::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(batch, params_full_, sums);
 }
 
-// Every owner's updated slice to all.
+// Every owner's updated slice goes to all ranks.
 void Zero2::publish_params(int unit) {
   published_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                               {OpPurpose::parameters, unit});
@@ -66,7 +66,7 @@ void Zero2::publish_params(int unit) {
 
 // [anchor: reduce-to-the-owner]
 // The sum of a slice goes to its owner, out of the full gradient, whose memory is free when it has left. It
-// is the slice, or with later micro-batches it lands in scratch and is added when it is there.
+// goes into the slice, or with later micro-batches into scratch, and is added when it has arrived.
 void Zero2::reduce_grads(int unit, Write write) {
   const at::Tensor& full = grads_full_[unit].sharded;
   if (bucket_) {
@@ -80,7 +80,7 @@ void Zero2::reduce_grads(int unit, Write write) {
   if (!options_.overlap) wait_all_reduced();
 }
 
-// Afterwards the unit's buffer is free.
+// Waits until the unit's buffer is free.
 void Zero2::wait_reduced(int unit) { in_flight_[grad_buffer_of(layout_, unit)].wait(); }
 
 void Zero2::wait_all_reduced() {
@@ -88,8 +88,8 @@ void Zero2::wait_all_reduced() {
   if (bucket_) bucket_->wait();
 }
 
-// Every rank squares the slices that it owns: each element counts once. The sum over ranks is the mean
-// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns, so each element counts once. The sum over ranks is already the
+// mean: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero2::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   add_sums_of_squares(grads_of(slices_), sums_);
@@ -106,7 +106,7 @@ void Zero2::step_shard(int unit) {
              s.master, s.momentum, s.variance, w.precision.has_master() ? &s.params : nullptr);
 }
 
-// Whether the last step is published already is not remembered: a step that a graph replays could not say so.
+// Nothing remembers whether the last step is published already: a step that a graph replays could not say so.
 void Zero2::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) publish_params(unit);
   for (Ticket& ticket : published_) ticket.wait();

@@ -1,5 +1,5 @@
 // Lesson 03: ZeRO-2. A block's gradient goes to its owners as soon as it is complete, and its memory to the
-// block below: of full gradients only four units' are ever alive.
+// block below: full gradients of only four units are ever alive.
 //   Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5.2 (P_os+g).
 #pragma once
 
@@ -20,7 +20,7 @@ class Zero2 final : public Strategy {
 
   Zero2(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// After it every rank holds all parameters of the last update.
+  /// Publishes, so that every rank holds all parameters of the last update.
   void quiet() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }

@@ -1,4 +1,4 @@
-// What lesson 03 takes from the ledger, as zero2_plan.cpp says.
+// The buffers of lesson 03, taken from the ledger as zero2_plan.cpp has declared them.
 #include "common/model/unit_views.h"
 #include "grad_buffers.h"
 #include "zero2.h"

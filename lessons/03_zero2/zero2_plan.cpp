@@ -1,4 +1,4 @@
-// What lesson 03 holds and sends, and its settings.
+// What lesson 03 holds and sends, by formula, and its settings.
 #include "zero2_plan.h"
 
 #include "common/model/activation_plan.h"

@@ -1,4 +1,4 @@
-// What lesson 03 holds and sends, known before a run; and its settings. No torch.
+// What lesson 03 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include "common/model/param_layout.h"

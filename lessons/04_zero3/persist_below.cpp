@@ -1,5 +1,5 @@
 // Lesson 04's setting `persist_below`: a unit's whole segment holds the tensors that are too small to be
-// worth a gather. Without it those segments are empty.
+// worth a gather. Without the setting those segments are empty.
 #include "zero3.h"
 
 namespace sc {
@@ -15,7 +15,7 @@ void Zero3::publish_params() {
   }
 }
 
-// Whether the last step is published already is not remembered: a step that a graph replays could not say so.
+// Nothing remembers whether the last step is published already: a step that a graph replays could not say so.
 void Zero3::quiet() {
   publish_params();
   for (Ticket& ticket : published_) ticket.wait();

@@ -16,7 +16,8 @@ void Zero3::sum_replicas(std::size_t buffer) {
     if (!s.empty()) summed_.push_back(replicas_->all_reduce(s.grads, {OpPurpose::gradients, unit}));
 }
 
-// Replicas end with the same gradients: the first alone squares them, so that each element counts once.
+// Groups of ranks are replicas and end with the same gradients, so only the first group squares its slices:
+// each element must count once.
 void Zero3::add_squares() {
   for (Ticket& ticket : summed_) ticket.wait();
   summed_.clear();

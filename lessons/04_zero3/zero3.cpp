@@ -11,7 +11,8 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t j = 0; j < micro_batches.size(); ++j) {
     const Batch& batch = micro_batches[j];
-    // Full gradients are always fresh. Slices add them up, and have the step's sum after the last one.
+    // Full gradients are always fresh. Slices add them up, and have the step's sum after the last
+    // micro-batch.
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();
     forward(batch);
@@ -61,22 +62,22 @@ void Zero3::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: gather]
-// Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
+// Every rank's slice goes to all, into the unit's buffer, unless the unit is still there.
 void Zero3::gather_params(int unit) {
   if (!params_full_[unit].sharded.defined()) return;
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = shards_.all_gather(slices_of(unit)[0].params, params_full_[unit].sharded,
                                        {OpPurpose::parameters, unit});
 }
 
-// What is in the buffers is from before the update, or from an evaluation.
+// Empties the buffers: what is in them is from before the update, or from an evaluation.
 void Zero3::release_params() {
-  for (int& resident : resident_) {
-    context_.timeline.gives_up_params(resident);
-    resident = kNoUnit;
+  for (int& there : in_buffer_) {
+    context_.timeline.gives_up_params(there);
+    there = kNoUnit;
   }
 }
 
@@ -94,15 +95,15 @@ void Zero3::reduce_grads(int unit, Write write, bool last) {
   complete_[buffer] = last ? unit : kNoUnit;
 }
 
-// Afterwards the unit's buffer is free: what was in it has been summed into the slices.
+// Waits until the unit's buffer is free: what was in it has been summed into the slices.
 void Zero3::wait_reduced(int unit) {
   const std::size_t buffer = grads_buffer_[unit];
   for (PendingSum& pending : in_flight_[buffer]) pending.wait();
   sum_replicas(buffer);
 }
 
-// Every rank squares the slices that it owns, so each element counts once. The sum over ranks is the mean
-// already: the divisor of the loss was the *global* batch's tokens (Batch::scale).
+// Every rank squares the slices that it owns, so each element counts once. The sum over ranks is already the
+// mean: the divisor of the loss was the *global* batch's tokens (Batch::scale).
 void Zero3::global_norm() {
   const auto mark = context_.timeline.mark(Pass::norm);
   add_squares();

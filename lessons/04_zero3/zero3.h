@@ -21,7 +21,7 @@ class Zero3 final : public Strategy {
 
   Zero3(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// After it every rank holds the whole segments of the last update; the rest stays sharded.
+  /// Publishes whole segments, so that every rank holds those of the last update; the rest stays sharded.
   void quiet() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] at::Tensor& sums() override { return sums_; }
@@ -39,9 +39,9 @@ class Zero3 final : public Strategy {
   void wait_reduced(int unit);
   void global_norm();
   void step_shard(int unit);
-  // persist_below.cpp
+  // The setting persist_below adds this function (persist_below.cpp).
   void publish_params();
-  // shard_ranks.cpp
+  // The setting shard_ranks adds these functions (shard_ranks.cpp).
   void sum_replicas(std::size_t buffer);
   void add_squares();
 
@@ -61,25 +61,26 @@ class Zero3 final : public Strategy {
   /// The ranks that share each vector out: this rank's group, or all.
   Communicator& shards_;
 
-  /// [4] fp64: loss, tokens, sum of squares, overflow flag.
+  /// The step's sums, [4] fp64: loss, tokens, sum of squares, overflow flag.
   at::Tensor sums_;
-  /// [2 unit + segment]
+  /// This rank's slices, at [2 unit + segment].
   std::vector<OwnedSlice> slices_;
-  /// Each by unit. Blocks take turns in a pool of buffers for parameters, and in two for gradients.
+  /// The units' full vectors. Blocks take turns in a pool of buffers for parameters, and in two for
+  /// gradients.
   std::vector<UnitTensors> params_full_, grads_full_;
-  /// By unit: the number of its buffer.
+  /// The number of each unit's buffer, by unit.
   std::vector<std::size_t> params_buffer_, grads_buffer_;
-  /// By buffer of parameters: the unit whose parameters are in it, or kNoUnit.
-  std::vector<int> resident_;
-  /// By unit: the gathers of its sharded and of its whole segment.
+  /// The unit whose parameters are in a buffer, or kNoUnit, by buffer.
+  std::vector<int> in_buffer_;
+  /// The gathers of a unit's sharded and of its whole segment, by unit.
   std::vector<Ticket> gathered_, published_;
-  /// By buffer of gradients, and segment: the sum that is on its way out of it.
+  /// The sum that is on its way out of a buffer of gradients, by buffer and segment.
   std::vector<std::array<PendingSum, 2>> in_flight_;
-  /// By buffer of gradients: the unit whose step's sum that completes, or kNoUnit.
+  /// The unit whose sum over the step in_flight_ completes, or kNoUnit, by buffer of gradients.
   std::vector<int> complete_;
-  /// By buffer of gradients: where the sums of later micro-batches land before they are added.
+  /// Where the sums of later micro-batches land before they are added, by buffer of gradients.
   std::vector<UnitTensors> scratch_;
-  /// Slices' sums over replicas.
+  /// The sums of slices over replicas that are on their way.
   std::vector<Ticket> summed_;
 };
 

@@ -14,8 +14,8 @@ struct Sharing {
 };
 ParamLayout layout_of(const RunShape& shape, const Zero3Options& options);
 
-/// Blocks' parameters take turns in so many buffers: one for the block that computes, one for each on its
-/// way.
+/// The number of buffers in which blocks' parameters take turns: one for the block that computes, one for
+/// each on its way.
 int pool_of(const ParamLayout& layout, const Zero3Options& options);
 
 }  // namespace sc

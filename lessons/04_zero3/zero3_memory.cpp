@@ -49,7 +49,7 @@ Zero3::Zero3(RunContext& context, const Options& options)
     return n == 0 ? at::Tensor() : of.narrow(0, begin, n);
   };
   std::vector<at::Tensor> params(static_cast<std::size_t>(2 + pool)), grads(in_flight_.size());
-  resident_.assign(params.size(), kNoUnit);
+  in_buffer_.assign(params.size(), kNoUnit);
   for (int unit = 0; unit < layout_.num_units(); ++unit) {
     const UnitLayout& u = layout_.unit(unit);
     params_buffer_.push_back(buffer_of(layout_, pool, unit));

@@ -8,13 +8,13 @@
 namespace sc {
 
 struct Zero3Options {
-  /// The gathers of so many units are issued ahead of the unit that computes.
+  /// The number of units whose gathers are issued ahead of the unit that computes.
   std::int64_t prefetch = 1;
   /// If off, every block has a buffer of its own, and is gathered once per step.
   bool reshard_after_forward = true;
-  /// Tensors of fewer elements stay whole on every rank.
+  /// The number of elements below which a tensor stays whole on every rank.
   std::int64_t persist_below = 0;
-  /// So many neighbours share each vector out; 0 means all ranks.
+  /// The number of neighbours that share each vector out; 0 means all ranks.
   std::int64_t shard_ranks = 0;
 };
 

@@ -5,7 +5,7 @@
 namespace sc {
 
 // One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
-// Their sum goes on to the host, which updates; forward fetches parameters from there when it needs them.
+// The step's sums go on to the host, whose AdamW updates; the next forward fetches parameters from there.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   before_ = context_.copies.issued();
   post_update();
@@ -50,8 +50,8 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
 // [anchor: pull]
 // While one unit computes, the next `prefetch` are on their way. A block's buffer is free when the block has
 // computed: the gather that takes it over starts after the work issued so far.
-// In a step's first micro-batch (fetch) parameters come from the host: what it has updated is fetched at
-// once, and forward waits for the host only where it comes to a unit that has not been updated.
+// In a step's first micro-batch (fetch) parameters come up from the host. due() counts the updates that they
+// must have had. A unit that has had them is fetched ahead; forward waits only for the one it has come to.
 void Offload::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
   for (int unit = 0, fetched = fetch ? 0 : last + 1, next = 0; unit <= last; ++unit) {
@@ -71,8 +71,8 @@ void Offload::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: wait-for-the-host]
-// The only place where a forward meets an update: the host waits until the unit's pieces have been updated.
-// The device waits for their arrival where the unit is gathered.
+// Only here does a forward wait for an update: until each piece of the unit has had due() of them. The device
+// waits for the copies that start here where it gathers the unit.
 void Offload::fetch_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
@@ -84,8 +84,7 @@ void Offload::fetch_params(int unit) {
   }
 }
 
-// A piece goes to its place on the device. Nothing of this step has read that: the copy starts after the work
-// of the steps before (`after`), and does not wait for the units before it.
+// This step has not read the piece's place on the device: the copy starts after the work of earlier steps.
 Ticket Offload::send_params(std::size_t i, const Copies::After& after) {
   const Piece& p = optimizer_->pieces()[i];
   at::Tensor on_device = params_on_device(p);
@@ -94,11 +93,11 @@ Ticket Offload::send_params(std::size_t i, const Copies::After& after) {
 
 // Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Offload::gather_params(int unit) {
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
   wait_arrived(unit);
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                              {OpPurpose::parameters, unit});
 }
@@ -113,13 +112,14 @@ void Offload::reduce_grads(int unit, Write write, bool last) {
 }
 
 // [anchor: gradient-leaves]
-// A block's sum is there one block after it was issued. When it is the step's, the owner squares it, and
-// sends it to the host piece by piece.
+// Called one block after reduce_grads(unit), when the sum has come. After the last micro-batch that is the
+// step's sum: the owner squares it for the norm, and sends it to the host piece by piece.
 void Offload::leave(int unit) {
   const std::size_t buffer = grads_buffer_[unit];
   in_flight_[buffer].wait();
   if (complete_[buffer] != unit) return;
   square(unit);
+  // Updates count from 0, so this step's has the number of those that earlier steps have posted.
   const std::int64_t update = clock_.posted(step_);
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     at::Tensor landing = host_[i].grads[update % 2];
@@ -144,8 +144,8 @@ void Offload::global_norm() {
 }
 
 // [anchor: update-on-the-host]
-// Returns at once. The host updates each piece when its gradient has landed and the norm is known.
-// It does not wait for the norm where that changes nothing, or where the host guesses what it will be.
+// Returns at once: the host will update each piece when its gradient has landed and the norm is known.
+// Where the norm changes nothing, or is guessed (update=early), the host does not wait for it.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
   LandedScalars guess;
@@ -154,8 +154,8 @@ void Offload::post_update() {
 }
 
 // [anchor: norm-known]
-// The norm is known: learning rate, step and clip factor go to the host.
-// An update that needs no norm has them already.
+// With the norm known, learning rate, step and clip factor go to the host.
+// An update that needs no norm got them from post_update().
 void Offload::tell_norm() {
   const std::int64_t update = clock_.posted(step_++);
   const bool there = norm_ == NormIs::not_needed;

@@ -19,9 +19,9 @@ class Offload final : public HostStrategy {
 
   Offload(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// A delayed update stays put off; what is due is on every rank's device.
+  /// Brings the parameters of all updates that are due to the device. A delayed update stays pending.
   void quiet() override;
-  /// From here on nothing is put off.
+  /// From here on no update is delayed.
   std::vector<StepResult> drain() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] std::vector<StateSlice> state() const override;
@@ -29,11 +29,11 @@ class Offload final : public HostStrategy {
   Counts counts(Communicator& comm) override;
 
  private:
-  /// A piece on the host, pinned.
+  /// What the host has of a piece in pinned memory, for copies from and to the device.
   struct OnHost {
-    /// Rounded parameters. Undefined in fp32: the master itself goes to the device.
+    /// Rounded parameters. Undefined in fp32, where the master itself is copied to the device.
     at::Tensor params;
-    /// Update u's gradient lands in u % 2. Where updates are exact both are the same tensor.
+    /// Update u's gradient lands in grads[u % 2]. Both are one tensor unless updates are delayed.
     at::Tensor grads[2];
   };
 
@@ -47,21 +47,22 @@ class Offload final : public HostStrategy {
   void post_update();
   void tell_norm();
   [[nodiscard]] at::Tensor params_on_host(std::size_t i) const;
+  /// A Number is update x pieces + piece. In memory all updates of a piece find its states in one place.
   [[nodiscard]] PieceStates states_of(std::size_t i) const { return states_->states(static_cast<Number>(i)); }
 
   Options options_;
-  /// What an update needs of the norm.
+  /// Whether an update waits for the norm, goes by a guess, or needs none.
   const NormIs norm_;
-  /// The work of the steps before the one that runs.
+  /// What this rank had issued when the step began: copies of parameters start after it.
   Copies::After before_;
-  /// The sum over ranks that the norm is computed from.
+  /// The end of the all-reduce from which the norm is computed.
   OpEnd summed_;
-  /// By piece, in forward's order.
+  /// By piece, in the order in which forward needs them.
   std::vector<OnHost> host_;
-  /// The optimizer finds states and parameters of host_ by these two.
+  /// The optimizer reads and writes states and parameters through these two.
   std::unique_ptr<StatesInMemory> states_;
   std::unique_ptr<ParamsInMemory> params_;
-  /// The last member: its threads end before what they use.
+  /// Declared last, so that its threads end before the members that they use.
   std::unique_ptr<HostOptimizer> optimizer_;
 };
 

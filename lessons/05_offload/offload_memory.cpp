@@ -17,9 +17,9 @@ Offload::Offload(RunContext& context, const Options& options)
       norm_(norm_of(context.shape, options.update)) {
   // [anchor: states-on-the-host]
   // The host has 12 bytes of states per parameter (8 in fp32, where the master is what goes back), its
-  // gradient and the rounded parameter; resident units have none of this there. Updates that begin early have
-  // the states twice, delayed ones the gradients, since an update still reads them while the next ones land.
-  // Pieces lie one after the other, as units and their slices do.
+  // gradient and the rounded parameter; resident units have none of this there. update=early has the states
+  // twice, until the norm is known. update=delayed has the gradients twice: an update still reads them while
+  // the next ones land. Every buffer has the pieces one after the other, in forward's order.
   const int turns = options.update == UpdateKind::delayed ? 2 : 1, halves = halves_of(options);
   const bool rounds = context.shape.workload.precision.has_master();
   const at::Tensor grads = buffers_.zeros("grads_host"), params = buffers_.zeros("params_host"),

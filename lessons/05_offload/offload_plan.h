@@ -1,5 +1,4 @@
-// The plan of lesson 05, which says before a run what it will hold and send, and the lesson's settings. No
-// torch.
+// What lesson 05 holds and sends, known before a run, and its settings. No torch.
 #pragma once
 
 #include "common/offload/host_plan.h"

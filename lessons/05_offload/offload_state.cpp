@@ -11,7 +11,7 @@ at::Tensor Offload::params_on_host(std::size_t i) const {
   return host_[i].params.defined() ? host_[i].params : states_of(i).master;
 }
 
-// These copies are not the step's: the coming step sends the parameters again.
+// Parameters that are copied here count for no step: the coming one copies them again.
 void Offload::quiet() {
   for (int unit = 0; unit < layout_.num_units(); ++unit) wait_reduced(unit);
   scalars_.wait_sent();
@@ -48,7 +48,7 @@ std::vector<StateSlice> Offload::state() const {
   return state;
 }
 
-// Only updates that begin before the norm is known are counted: one exchange adds up those of all ranks.
+// Reports updates that began before the norm was known; one all-reduce adds up all ranks' numbers.
 Counts Offload::counts(Communicator& comm) {
   if (norm_ == NormIs::needed) return {};
   const UpdateCounts mine = optimizer_->counts();
@@ -61,8 +61,8 @@ Counts Offload::counts(Communicator& comm) {
 }
 
 bool Offload::resume(const ResumeFrom& from) {
-  // The clock learns of an update that was put off before restore() asks state(), which then shows its
-  // gradients as pending, so that they are restored, too.
+  // The clock learns of a delayed update before restore() asks state() for what to restore: so state() lists
+  // that update's gradients as pending, and they are restored, too.
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
   if (clock_.taken_over == 0) return from.pending == "{}";

@@ -4,58 +4,13 @@
 
 namespace sc {
 
-// [anchor: through-the-window]
-// The host's thread calls this before each piece of an update (HostOptimizer::apply): the states after the
-// one that is updated are read while the one before it is written, so two buffers are taken. Between two
-// updates the whole window fills.
-bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
-  const bool between = next_update_ % window_.pieces() == 0;
-  const Number last =
-      next_update_ + (between ? window_.buffers() - 1 : std::max<Number>(0, window_.buffers() - 2));
-  for (; next_read_ <= last; ++next_read_) {
-    if (!free(next_read_ - window_.buffers(), host)) return true;
-    const std::size_t piece = window_.piece_of(next_read_), buffer = window_.buffer_of(next_read_);
-    read_[buffer] = file_.read(piece, bytes(buffer, piece), what(piece), next_read_ / window_.pieces());
-  }
-  return false;
-}
-
-// [anchor: a-buffer-is-free]
-// A buffer is free when the states in it have been written, and the parameters that were made of them have
-// left the window. What a write failed with is thrown here.
-bool StatesOnDisk::free(Number before, const HostOptimizer& host) const {
-  if (before < 0) return true;
-  const OpEnd& written = written_[window_.buffer_of(before)];
-  if (!written.passed() || !params_.left(before, host)) return false;
-  written.wait();
-  return true;
-}
-
-// Pieces take their turns in order: a later one may have been read, and waits.
-bool StatesOnDisk::fetched(Number number) const {
-  return number == next_update_ && number < next_read_ && read_[window_.buffer_of(number)].passed();
-}
-
-// The read has ended: fetched() has said so. What it failed with is thrown here.
-PieceStates StatesOnDisk::states(Number number) {
-  read_[window_.buffer_of(number)].wait();
-  return vectors(window_.buffer_of(number), window_.piece_of(number));
-}
-
-void StatesOnDisk::put_back(Number number, const std::shared_ptr<const HostPiece>& work) {
-  if (work) {
-    work->wait();
-    file_.clock().updated(work->began_at(), work->ended_at());
-  }
-  const std::size_t piece = window_.piece_of(number), buffer = window_.buffer_of(number);
-  written_[buffer] = file_.write(piece, bytes(buffer, piece), what(piece), number / window_.pieces());
-  ++next_update_;
-}
-
 // One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
-// The host updates through the window; forward fetches parameters from there when it needs them.
+// The step's sums go on to the host, whose AdamW updates; the next forward fetches parameters from there.
 StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
+  // New in this lesson: states lie on a disk, and the host updates them in a window of memory (below). A save
+  // may have read states into the window's first buffer: those that were there are read again.
   states_->give_first_buffer_back();
+  // From here on the host may overwrite what the step before gathered (params_at=host or disk).
   end_gathers();
   post_update();
   release_params();
@@ -65,6 +20,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
     // Full gradients are always fresh. Slices add them up, and have the step's sum after the last one.
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();
+    // With params_at=disk the parameters of the coming gathers are read ahead, in the order of the gathers.
     expect_gathers(true);
     forward(batch, j == 0);
     // The micro-batch before may still be on its way out of the buffers that head writes.
@@ -91,6 +47,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
     leave(1);
     leave(0);
   }
+  // The update of the step before ends here at the latest, with its reads and writes, even a delayed one.
   end_updates();
   global_norm();
   for (int unit = 0; unit < options_.resident; ++unit) step_shard(unit);
@@ -98,7 +55,54 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
   return {sums_, context_.scalars.grad_norm};
 }
 
-// A delayed update ends here, too, so that its transfers belong to this step.
+// [anchor: through-the-window]
+// The host's thread calls this before each piece of an update (HostOptimizer::apply). A Number counts pieces
+// as they pass: update u of piece i has u x pieces + i. One is updated and the one before it written, while
+// the other buffers are read into. Between two updates nothing is written, and the whole window fills.
+bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
+  const bool between = next_update_ % window_.pieces() == 0;
+  const Number last =
+      next_update_ + (between ? window_.buffers() - 1 : std::max<Number>(0, window_.buffers() - 2));
+  for (; next_read_ <= last; ++next_read_) {
+    if (!free(next_read_ - window_.buffers(), host)) return true;
+    const std::size_t piece = window_.piece_of(next_read_), buffer = window_.buffer_of(next_read_);
+    read_[buffer] = file_.read(piece, bytes(buffer, piece), what(piece), next_read_ / window_.pieces());
+  }
+  return false;
+}
+
+// [anchor: a-buffer-is-free]
+// A buffer is free when the states of the number `before` have been written from there, and their parameters
+// have left the window. wait() throws what the write failed with.
+bool StatesOnDisk::free(Number before, const HostOptimizer& host) const {
+  if (before < 0) return true;
+  const OpEnd& written = written_[window_.buffer_of(before)];
+  if (!written.passed() || !params_.left(before, host)) return false;
+  written.wait();
+  return true;
+}
+
+// Pieces are updated in order: one that has been read ahead waits for those before it.
+bool StatesOnDisk::fetched(Number number) const {
+  return number == next_update_ && number < next_read_ && read_[window_.buffer_of(number)].passed();
+}
+
+// Called when fetched() has said that the read has ended: wait() throws what the read failed with.
+PieceStates StatesOnDisk::states(Number number) {
+  read_[window_.buffer_of(number)].wait();
+  return vectors(window_.buffer_of(number), window_.piece_of(number));
+}
+
+void StatesOnDisk::put_back(Number number, const std::shared_ptr<const HostPiece>& work) {
+  if (work) {
+    work->wait();
+    file_.clock().updated(work->began_at(), work->ended_at());
+  }
+  const std::size_t piece = window_.piece_of(number), buffer = window_.buffer_of(number);
+  written_[buffer] = file_.write(piece, bytes(buffer, piece), what(piece), number / window_.pieces());
+  ++next_update_;
+}
+
 void Infinity::end_updates() {
   const std::int64_t posted = clock_.posted(step_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->wait(i, posted);
@@ -110,8 +114,8 @@ void Infinity::end_updates() {
 
 // While one unit computes, the next `prefetch` are on their way. A block's buffer is free when the block has
 // computed: the gather that takes it over starts after the work issued so far.
-// In a step's first micro-batch (fetch) parameters come from the host: what it has updated is fetched at
-// once, and forward waits for the host only where it comes to a unit that has not been updated.
+// In a step's first micro-batch (fetch) parameters come up from the host. due() counts the updates that they
+// must have had. A unit that has had them is fetched ahead; forward waits only for the one it has come to.
 void Infinity::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
   for (int unit = 0, fetched = fetch ? 0 : last + 1, next = 0; unit <= last; ++unit) {
@@ -131,8 +135,8 @@ void Infinity::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(batch, params_full_, sums);
 }
 
-// The only place where a forward meets an update: the host waits until the unit's pieces have been updated.
-// The device waits for their arrival where the unit is gathered.
+// Only here does a forward wait for an update: until each piece of the unit has had due() of them. The device
+// waits for the copies that start here where it gathers the unit.
 void Infinity::fetch_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     land_gradients(i);
@@ -146,9 +150,8 @@ void Infinity::fetch_params(int unit) {
 }
 
 // [anchor: gradients-when-it-is-their-turn]
-// Where gradients wait on the device they come down a window ahead of the piece that is waited for: in
-// forward, or before it where an evaluation or a save needs what the update makes. Either way they count as
-// the coming step's copies.
+// With grads_at=device gradients come down a window ahead of the piece that is waited for: by forward or,
+// between two steps, by a save or an evaluation. Either way they count as copies of that forward's step.
 void Infinity::land_gradients(std::size_t i) {
   const std::int64_t update = clock_.posted(step_) - 1;
   if (options_.grads_at == GradsAt::host || update < 0) return;
@@ -163,7 +166,7 @@ void Infinity::land_gradients(std::size_t i) {
   }
 }
 
-// A piece goes from its home to its place on the device.
+// Copies a piece's parameters from their home (params_at.cpp) to their place on the device.
 Ticket Infinity::send_params(std::size_t i, Copies::OfStep step) {
   const Piece& p = optimizer_->pieces()[i];
   at::Tensor on_device = params_on_device(p);
@@ -173,12 +176,12 @@ Ticket Infinity::send_params(std::size_t i, Copies::OfStep step) {
 
 // Every rank's slice goes to all, into the unit's buffer, unless the unit is there still.
 void Infinity::gather_params(int unit) {
-  int& resident = resident_[params_buffer_[unit]];
-  if (resident == unit) return;
+  int& there = in_buffer_[params_buffer_[unit]];
+  if (there == unit) return;
   bring_params(unit);
   wait_arrived(unit);
-  context_.timeline.gives_up_params(resident);
-  resident = unit;
+  context_.timeline.gives_up_params(there);
+  there = unit;
   gathered_[unit] = context_.comm.all_gather(slices_[unit].params, params_full_[unit].sharded,
                                              {OpPurpose::parameters, unit});
 }
@@ -192,14 +195,15 @@ void Infinity::reduce_grads(int unit, Write write, bool last) {
   complete_[buffer] = last ? unit : kNoUnit;
 }
 
-// A block's sum is there one block after it was issued. When it is the step's, the owner squares it, and
-// sends it to the host piece by piece.
+// Called one block after reduce_grads(unit), when the sum has come. After the last micro-batch that is the
+// step's sum: the owner squares it for the norm, and sends it to the host piece by piece.
 void Infinity::leave(int unit) {
   const std::size_t buffer = grads_buffer_[unit];
   in_flight_[buffer].wait();
   if (complete_[buffer] != unit) return;
   square(unit);
   if (options_.grads_at == GradsAt::device) return;
+  // Updates count from 0, so this step's has the number of those that earlier steps have posted.
   const std::int64_t update = clock_.posted(step_);
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     at::Tensor landing = grads_host_[update % 2][i];
@@ -220,10 +224,10 @@ void Infinity::global_norm() {
   global_norm_and_clip(sums_, context_.shape.workload.optim.clip, context_.scalars);
 }
 
-// Returns at once. The host updates each piece when its gradient has landed and the norm is known.
+// Returns at once: the host will update each piece when its gradient has landed and the norm is known.
 void Infinity::post_update() { optimizer_->post({after_sends()}); }
 
-// The norm is known: learning rate, step and clip factor go to the host.
+// With the norm known, learning rate, step and clip factor go to the host.
 void Infinity::tell_norm() {
   const std::int64_t update = clock_.posted(step_++);
   optimizer_->norm_known(update, scalars_.send(context_, update));

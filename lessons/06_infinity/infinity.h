@@ -23,9 +23,9 @@ class Infinity final : public HostStrategy {
 
   Infinity(RunContext& context, const Options& options);
   StepResult train_step(std::span<const Batch> micro_batches) override;
-  /// A delayed update stays put off; what is due is on every rank's device.
+  /// Brings the parameters of all updates that are due to the device. A delayed update stays pending.
   void quiet() override;
-  /// From here on nothing is put off.
+  /// From here on no update is delayed.
   std::vector<StepResult> drain() override;
   void forward_loss(const Batch& batch, at::Tensor& sums) override;
   [[nodiscard]] std::vector<StateSlice> state() const override;
@@ -52,7 +52,7 @@ class Infinity final : public HostStrategy {
   void open_file(const WindowPlan& plan);
 
   // params_at.cpp
-  /// A row of the table there.
+  /// Who sends parameters to the device: a row of the table in params_at.cpp.
   struct Delivery {
     /// Forward's fetch sends a piece; gathers send the pieces of their unit.
     bool by_forward = false, by_gathers = false;
@@ -75,17 +75,16 @@ class Infinity final : public HostStrategy {
   Window window_;
   /// With grads_at=device, by buffer of the window: a gradient comes down there at its piece's turn.
   std::vector<at::Tensor> grads_window_;
-  /// The same: the first number whose gradient has not come down, and the copies of the update that is under
-  /// way.
+  /// With grads_at=device: the first Number whose gradient has not come down, and this step's copies down.
   Number next_landing_ = 0;
   std::vector<Ticket> coming_down_;
-  /// With grads_at=host, by piece: update u's gradients land in u % 2. Where updates are exact both are the
-  /// same tensors.
+  /// With grads_at=host, by piece: update u's gradient lands in grads_host_[u % 2]. Both are one tensor
+  /// unless updates are delayed.
   std::vector<at::Tensor> grads_host_[2];
   std::unique_ptr<StateFile> file_;
   std::unique_ptr<ParamHome> params_;
   std::unique_ptr<StatesOnDisk> states_;
-  /// The last member: its threads end before what they use.
+  /// Declared last, so that its threads end before the members that they use.
   std::unique_ptr<HostOptimizer> optimizer_;
 };
 

@@ -9,8 +9,7 @@
 namespace sc {
 namespace {
 
-// A machine may refuse what was wanted of its disk. Notes of that are said once for all ranks that have the
-// same ones as the first.
+// Says what the machine refused of its disk. Rank 0 speaks for all ranks whose notes are the same as its own.
 void say(const std::vector<std::string>& notes, Communicator& comm) {
   const std::string mine = fmt::format("{}", fmt::join(notes, "\n")), first = broadcast_string(comm, mine);
   const bool speaks = comm.rank() == Rank{0};
@@ -46,8 +45,8 @@ Infinity::Infinity(RunContext& context, const Options& options)
 }
 
 // [anchor: states-on-the-disk]
-// The file has no name, and an extent for each piece: master, then momentum, then variance. Behind them are
-// those of parameters, version by version (params_at=disk).
+// The file has no name, and an extent for each piece: master, then momentum, then variance. With
+// params_at=disk the extents of parameters come after those of all states, version by version.
 void Infinity::open_file(const WindowPlan& plan) {
   std::vector<Bytes> extents;
   for (const Piece& p : pieces_) extents.push_back(extent_of(p.range.size()));

@@ -106,15 +106,14 @@ MemoryPlan InfinityPlans::memory_plan(const RunShape& shape) const {
 
 Contents InfinityPlans::contents(const RunShape& shape) const {
   Contents contents = contents_of_device(shape, options_);
-  // The states are on the disk.
   contents.states = Extent::free;
   if (options_.params_at != ParamsAt::device) contents.parameters = Extent::free;
   return contents;
 }
 
 // The operations of an optimizer on the host, and each piece's states once each way over the disk. Parameters
-// that do not stay on the device come up with each gather; on the disk they are read for it, and written once
-// per step.
+// that do not stay on the device come up with each gather; with params_at=disk each gather reads them, and a
+// step writes them once.
 CommPlan InfinityPlans::comm_plan(const RunShape& shape) const {
   CommPlan plan = plan_operations(shape, options_);
   const ParamLayout layout = layout_of(shape);

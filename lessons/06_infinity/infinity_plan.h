@@ -1,5 +1,4 @@
-// The plan of lesson 06, which says before a run what it will hold, send and move over the disk, and the
-// lesson's settings. No torch.
+// What lesson 06 holds, sends and moves over the disk, known before a run, and its settings. No torch.
 #pragma once
 
 #include <functional>
@@ -19,7 +18,7 @@ enum class GradsAt { device, host };
 enum class ParamsAt { device, host, disk };
 
 struct InfinityOptions : HostOptions {
-  /// The states of so many pieces are in memory at a time.
+  /// How many pieces' states are in memory at a time.
   std::int64_t buffers = 4;
   GradsAt grads_at = GradsAt::device;
   ParamsAt params_at = ParamsAt::device;
@@ -29,7 +28,7 @@ struct InfinityOptions : HostOptions {
   IoEngine engine = IoEngine::io_uring;
   /// The bytes of one request, and how many requests are in flight.
   std::int64_t block = 1 << 20, depth = 16;
-  /// The disk moves no more than so many 10^6 bytes per second; 0 means as fast as it is.
+  /// The most that the disk moves, in 10^6 bytes per second; 0 means as fast as it is.
   double disk_mbps = 0;
   /// Tests put something between the file and the engine; there is no key for it.
   std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap = {};

@@ -50,8 +50,8 @@ std::vector<StateSlice> Infinity::state() const {
 }
 
 bool Infinity::resume(const ResumeFrom& from) {
-  // The clock learns of an update that was put off before restore() asks state(), which then shows its
-  // gradients as pending, so that they are restored, too.
+  // The clock learns of a delayed update before restore() asks state() for what to restore: so state() lists
+  // that update's gradients as pending, and they are restored, too.
   if (clock_.puts_off(step_) && scalars_.restore(from.pending)) clock_.taken_over = 1;
   from.restore();
   if (clock_.taken_over == 0) return from.pending == "{}";

@@ -13,21 +13,21 @@ namespace sc {
 
 class ParamHome : public ParamSlots {
  public:
-  /// Called by the thread that updates. True when the buffer of the window that this update used may be
-  /// reused.
+  /// Whether the window's buffer of this number has been left by its parameters, and may be used again.
+  /// Called by the thread that updates.
   [[nodiscard]] virtual bool left(Number /*number*/, const HostOptimizer& /*host*/) const { return true; }
   // What follows is called by the strategy's thread.
-  /// Takes a copy of the piece's master, once in the beginning.
+  /// Takes a copy of the piece's master before the first step.
   virtual void keep_first_values(std::size_t piece, const at::Tensor& master) {
     destination(piece, 0).copy_(master);
   }
   /// These pieces will be brought, in this order, and no others before all of them have been.
   virtual void expect(const std::vector<std::size_t>& /*pieces*/) {}
-  /// A version that is there, [n] in pinned memory. sent() says when it has been read, before bring() is
-  /// called again.
+  /// Returns a version that is complete, [n] in pinned memory, to be copied to the device. sent() is told the
+  /// copy's end before bring() is called again.
   virtual at::Tensor bring(std::size_t piece, std::int64_t version) = 0;
   virtual void sent(OpEnd /*end*/) {}
-  /// Reads and writes a version while neither thread does anything.
+  /// A checkpoint's access to a version, while neither thread does anything.
   virtual std::shared_ptr<StateValues> values(std::size_t piece, std::int64_t version) = 0;
   [[nodiscard]] virtual Place place() const = 0;
 };

@@ -45,8 +45,8 @@ bool Infinity::to_send(std::size_t i) const {
   return delivery_.by_forward && (!delivery_.from_window || optimizer_->sends(i) < due());
 }
 
-// Before an evaluation or a save. What leaves the window is sent once: the copy counts as the coming step's,
-// which does not repeat it. What stays at home is sent again, and this copy does not count.
+// Called before an evaluation or a save. Parameters in the window are sent once: this copy counts for the
+// coming step, which does not repeat it. Those on the host are sent again, and this copy does not count.
 void Infinity::send_now(std::size_t i) {
   if (!to_send(i)) return;
   Ticket ticket = send_params(i, delivery_.from_window ? Copies::OfStep(step_) : Copies::OfStep());
@@ -54,20 +54,20 @@ void Infinity::send_now(std::size_t i) {
   ticket.wait_on_host();
 }
 
-// So many sends of a piece come before the step's update may overwrite it (UpdateClock::after_sends). In the
-// window an update overwrites no parameters: its buffer is not free before.
+// How often a piece must have been sent before the step's update may overwrite it (UpdateClock::after_sends).
+// In the window no update waits for sends: a buffer is not free before the parameters in it have been sent.
 std::int64_t Infinity::after_sends() const { return delivery_.from_window ? 0 : clock_.after_sends(step_); }
 
-// The number of updates that the parameters have seen which a home keeps.
+// The version, in updates, of the parameters that a checkpoint reads in their home.
 std::int64_t Infinity::kept_version() const { return delivery_.by_gathers ? optimizer_->settle() : 0; }
 
-// Gathers send a piece any number of times: the beginning of the next step counts as the last time.
+// Gathers send a piece any number of times: all those of a step count as one send, which ends here.
 void Infinity::end_gathers() {
   if (!delivery_.by_gathers) return;
   for (std::size_t i = 0; i < pieces_.size(); ++i) optimizer_->sent(i, {});
 }
 
-// A unit's pieces go to their place in its buffer, each time that it is gathered.
+// Copies a unit's pieces from their home to their place on the device, each time that the unit is gathered.
 void Infinity::bring_params(int unit) {
   if (!delivery_.by_gathers) return;
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
@@ -84,9 +84,9 @@ void Infinity::bring_params(int unit) {
 void Infinity::expect_gathers(bool backward) {
   if (!delivery_.by_gathers) return;
   std::vector<std::size_t> pieces;
-  std::vector<int> resident = resident_;
+  std::vector<int> in_buffer = in_buffer_;
   const auto gather = [&](int unit) {
-    int& there = resident[params_buffer_[unit]];
+    int& there = in_buffer[params_buffer_[unit]];
     const std::span<const std::size_t> its = optimizer_->pieces_of(unit);
     if (there != unit) pieces.insert(pieces.end(), its.begin(), its.end());
     there = unit;

@@ -15,8 +15,7 @@ void ParamsOnDisk::expect(const std::vector<std::size_t>& pieces) {
 }
 
 // [anchor: parameters-from-the-disk]
-// The read of an expected piece has begun ahead, and the host waits for the rest of it. Meanwhile those of
-// the next ones begin.
+// The read of an expected piece has begun ahead. It is waited for when the reads of the next ones have begun.
 at::Tensor ParamsOnDisk::bring(std::size_t piece, std::int64_t version) {
   if (arriving_.empty()) {
     if (!expected_.empty() && expected_.front() != piece)
@@ -33,8 +32,8 @@ at::Tensor ParamsOnDisk::bring(std::size_t piece, std::int64_t version) {
 
 void ParamsOnDisk::sent(OpEnd end) { sent_[sending_] = std::move(end); }
 
-// Reads as far ahead as there are buffers, and parameters that are on the disk already. A list names a piece
-// twice where forward and backward need it, and the disk moves an extent once at a time.
+// Reads as far ahead as there are buffers, and parameters that are on the disk already. A piece that forward
+// and backward both need is in the list twice: its second read waits for the first one's end.
 void ParamsOnDisk::read_ahead(std::int64_t version) {
   while (!expected_.empty() && arriving_.size() < its_.in.size() && sent_[next_in_].passed()) {
     const std::size_t next = expected_.front();
@@ -78,7 +77,7 @@ at::Tensor ParamsOnDisk::destination(std::size_t piece, std::int64_t version) {
   return its_.out[its_.window.buffer_of(piece, version)].narrow(0, 0, its_.window.sizes[piece]);
 }
 
-// Every extent is written once before the run begins, so that a disk that is too small ends it there.
+// Every extent is written once before the run begins, so that a disk that is too small ends the run there.
 void ParamsOnDisk::keep_first_values(std::size_t piece, const at::Tensor& master) {
   destination(piece, 0).copy_(master);
   const at::Tensor& buffer = its_.out[its_.window.buffer_of(piece, 0)];
@@ -89,7 +88,7 @@ void ParamsOnDisk::keep_first_values(std::size_t piece, const at::Tensor& master
 void ParamsOnDisk::written(std::size_t piece, std::int64_t version,
                            const std::shared_ptr<const HostPiece>& work) {
   if (work) work->wait();
-  // The version that is written over may still be on its way to the disk.
+  // The version that is overwritten may still be on its way to the disk, and has to arrive first.
   stored(piece, version - its_.versions).end.wait();
   const std::size_t extent = extent_of(piece, version), buffer = its_.window.buffer_of(piece, version);
   out_[buffer] = its_.file.write(extent, bytes(its_.out[buffer], piece),
@@ -101,7 +100,7 @@ void ParamsOnDisk::written(std::size_t piece, std::int64_t version,
 bool ParamsOnDisk::left(Number number, const HostOptimizer& /*host*/) const {
   const OpEnd& written = out_[its_.window.buffer_of(number)];
   if (!written.passed()) return false;
-  // The write has ended: this throws what it failed with.
+  // The write has ended: wait() throws what it failed with.
   written.wait();
   return true;
 }

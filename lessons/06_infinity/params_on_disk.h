@@ -12,7 +12,7 @@
 namespace sc {
 
 /// Parameters lie behind the states in their file, in extent first_extent + version % versions * pieces +
-/// piece. The newest version is there, and where updates are delayed the one before it.
+/// piece. The newest version is there, and with update=delayed also the one before it.
 class ParamsOnDisk final : public ParamHome {
  public:
   struct Setting {
@@ -54,12 +54,12 @@ class ParamsOnDisk final : public ParamHome {
   void read_ahead(std::int64_t version);
 
   const Setting its_;
-  /// The mutex is for stored_, which both threads use: by extent, counted from first_extent.
   mutable std::mutex mutex_;
+  /// By extent from first_extent on: what was written there last. Both threads use it, under the mutex.
   std::vector<Stored> stored_;
   /// By buffer of `out`: its last write. The thread that updates has it alone.
   std::vector<OpEnd> out_;
-  // The strategy's thread has the rest alone.
+  // All that follows is used by the strategy's thread alone.
   /// Pieces whose reads have not begun, in the order of their gathers, and reads that have.
   std::deque<std::size_t> expected_;
   std::deque<Arriving> arriving_;

@@ -1,5 +1,4 @@
-// A rank's file on the disk. It knows for which step a transfer counts, who waits for it, and how long it
-// takes.
+// A rank's file on the disk, which counts each transfer for a step, waits for it and measures its time.
 #pragma once
 
 #include <mutex>
@@ -12,21 +11,21 @@
 namespace sc {
 
 /// Transfers of an update count for the step after the one that posts it, whose forward waits for them. The
-/// strategy's thread and the one that updates both call it.
+/// strategy's thread and the one that updates both call this class.
 class StateFile {
  public:
-  /// updates outlives this.
+  /// `updates` outlives the file.
   StateFile(std::shared_ptr<FileOps> file_ops, const BlockFile::Options& options,
             const std::vector<Bytes>& extents, std::shared_ptr<CommRecord> record,
             const UpdateClock& updates);
   OpEnd read(std::size_t extent, std::span<std::byte> into, const What& what, std::int64_t update);
   OpEnd write(std::size_t extent, std::span<const std::byte> from, const What& what, std::int64_t update);
-  /// Waits until the transfers of so many updates have ended. Called by the thread that records.
+  /// Waits until the transfers of the first `updates` updates have ended. Called by the thread that records.
   void end_updates(std::int64_t updates);
   /// Waits until nothing is in flight, while nobody begins anything.
   void wait();
 
-  /// Transfers through the first count for the present step, through the second for none.
+  /// Transfers through of_this_step() count for the present step, those through uncounted() for none.
   [[nodiscard]] RecordedFile& of_this_step() { return transfers_; }
   [[nodiscard]] BlockFile& uncounted() { return blocks_; }
   [[nodiscard]] StepClock& clock() { return clock_; }
@@ -46,8 +45,8 @@ class StateFile {
   RecordedFile transfers_;
   std::vector<std::shared_ptr<void>> reserved_;
   const UpdateClock& updates_;
-  /// The mutex is for kept_, the transfers that have not been waited for.
   std::mutex mutex_;
+  /// Transfers that have not been waited for. Both threads use them, under the mutex.
   std::vector<Kept> kept_;
 };
 

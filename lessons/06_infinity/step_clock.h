@@ -44,7 +44,6 @@ class StepClock {
   void take_what_has_ended();
 
   std::mutex mutex_;
-  /// Transfers that have not been counted.
   std::deque<Transfer> transfers_;
   struct Work {
     Busy read, write, either, update, wait;

@@ -13,12 +13,12 @@ namespace sc {
 inline Bytes extent_of(std::int64_t elements) { return Bytes(round_up(12 * elements, kBlockAlign)); }
 
 inline bool keeps_gradients(const InfinityOptions& options) { return options.grads_at == GradsAt::device; }
-/// So many versions of this rank's slice of the parameters are kept: a delayed update makes new ones while
-/// the old ones are gathered.
+/// How many versions of this rank's slice of the parameters are kept: a delayed update makes a new one while
+/// the old one is gathered.
 inline std::int64_t versions_of(const InfinityOptions& options) {
   return options.update == UpdateKind::delayed && options.params_at != ParamsAt::device ? 2 : 1;
 }
-/// So many of them lie in the host's memory, besides the window; so many on the disk.
+/// How many of these versions lie in the host's memory outside the window, and how many on the disk.
 inline std::int64_t params_on_host(const InfinityOptions& options) {
   if (options.params_at == ParamsAt::host) return versions_of(options);
   return options.params_at == ParamsAt::device && options.update == UpdateKind::delayed ? 1 : 0;
@@ -57,7 +57,6 @@ struct WindowPlan {
   [[nodiscard]] Bytes params_extent(std::int64_t n) const {
     return Bytes(round_up(bytes_of(Elements(n), dtype).value(), kBlockAlign));
   }
-  /// The type of the parameters.
   DType dtype;
   /// The buffers of the window, each of as many elements as the largest piece has.
   std::int64_t buffers = 0, largest = 0;

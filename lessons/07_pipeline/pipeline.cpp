@@ -9,16 +9,15 @@ using pipedream::Action;
 using pipedream::Kind;
 
 // [anchor: perform]
-// One optimizer step: this stage's list, as pipedream proved it. 1F1B is such a list; on stage 0 of four,
-// with six micro-batches (F forward, B backward, SA sends an activation, RG receives a gradient):
-//   F0 SA0  F1 SA1  F2 SA2  RG0   as many forwards as stages follow: the first gradient comes back then
-//   F3 SA3  B0   RG1              a backward after each forward, so that no more than four micro-batches
-//   F4 SA4  B1   RG2              are kept
-//   F5 SA5  RG3  B2
-//   RG4 B3  RG5  B4  B5           the backwards that are left
-//   step@1                        weights of this stage are updated, once all stages know the norm
-// A receive is posted and does not block: whoever needs the value waits for it. Nor does a send: whoever
-// writes to its buffer again waits for it.
+// One optimizer step: this stage's list, as pipedream proved it. A Slot says which buffers an action uses
+// (common/pipeline/slots.h). 1F1B is such a list; on stage 0 of four, with six micro-batches (F forward, SA
+// sends an activation, RG receives a gradient, B backward):
+//   F0 SA0  F1 SA1  F2 SA2              as many forwards as stages follow, until the first gradient comes
+//   RG0 F3 SA3 B0                       a backward after each forward keeps no more than four micro-batches.
+//   RG1 F4 SA4 B1                       Receives are posted a computation early, and travel during it
+//   RG2 F5 SA5  RG3 B2  RG4 B3  RG5 B4  B5
+//   step@1                              all stages know the norm, and this one updates its weights
+// Neither a receive nor a send blocks: whoever needs the value, or writes to the buffer again, waits for it.
 StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   for (std::size_t i = 0; i < share_.actions().size(); ++i) {
@@ -62,6 +61,7 @@ void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
   const auto timed = pace_.turn(a);
+  // Position p of the model is a run of blocks, which stage p % stages computes.
   stage_.forward(share_.schedule.position(a), batch.tokens, slot);
 }
 
@@ -81,7 +81,7 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
     if (last) reduce_grads(share_.layout.last_unit());
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    // The first block writes where the gradient for the stage before is sent from.
+    // The gradient of the first block's input is sent from its buffer: the send before must have ended.
     if (halves.inputs && unit == part.first) messages_.wait_gradient_sent(slot.grad_of_input);
     stage_.backward(unit, slot, write, halves);
     if (halves.weights && last) reduce_grads(unit);
@@ -93,8 +93,9 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
 }
 
 // [anchor: reduce-over-replicas]
-// Each unit leaves after its last micro-batch, as in lesson 01, but over the ranks of this stage alone. What
-// every tensor rank has (lesson 11's whole segments) is complete later.
+// A Held has this stage's vectors of a unit, its replica's slice and their tickets (common/pipeline/stage.h).
+// A gradient leaves after the unit's last micro-batch, as in lesson 01, but over this stage's replicas alone.
+// Whole segments, which lesson 11's tensor ranks all have, are complete later.
 void Pipeline::reduce_grads(int unit) {
   for (Stage::Held& held : stage_.completed_by(unit))
     if (held.segment == Segment::sharded) reduce(held);
@@ -113,7 +114,6 @@ void Pipeline::wait_reduced() {
   for (Stage::Held& held : stage_.held()) held.reduced.wait();
 }
 
-// Both ends step the tied matrix: the same numbers in, the same bits out.
 void Pipeline::update(const Action& a) {
   wait_reduced();
   add_tied();

@@ -46,18 +46,18 @@ class Pipeline : public Strategy {
  protected:
   /// For a lesson that adds an axis to stages and replicas (11), which replaces the virtual functions below.
   Pipeline(RunContext& context, const Options& options, PipelineParts parts);
-  /// The sum of a complete gradient over this stage's replicas is on its way from here on.
+  /// Starts the sum of a complete gradient over this stage's replicas.
   void reduce(Stage::Held& held);
-  /// Every gradient that left has arrived, and so every sum over replicas is there.
+  /// Waits until every sum over replicas has arrived.
   virtual void wait_reduced();
-  /// Whether this rank's slice of it counts in the norm.
+  /// Whether this rank's slice of `held` counts in the norm, for which every element counts once.
   [[nodiscard]] virtual bool squares(const Stage::Held& held) const { return !held.copy; }
-  /// Compares what other ranks hold as well. False: there is nothing of that kind.
+  /// Compares what other ranks hold as well. Returns whether there is anything of that kind.
   virtual bool compare_copies(std::int64_t step);
 
   RunContext& context_;
   const Share share_;
-  /// Or null, as in PipelineParts. The stage's tickets belong to these groups, which outlive it.
+  /// Null as in PipelineParts. Declared before the stage, whose tickets belong to these groups.
   const std::unique_ptr<Communicator> replicas_, ends_;
   Stage stage_;
 

@@ -24,10 +24,10 @@ struct PipelineOptions {
   std::string profile_in = "none";  // a file with pipedream's profile of the layers, for a balanced split
   std::string costs = "none";       // a file with pipedream's costs, which predict a step's time
   std::string pace = "none";        // a file with pipedream's costs, which every action then takes
-  double link_ms = 0;               // every message arrives so much later
+  double link_ms = 0;               // what is added to the time of every message
   Sends sends = Sends::posted;
   bool unchecked = false;             // runs a list in which pipedream found a deadlock, to see it hang
-  std::int64_t verify_replicas = 50;  // all copies of a stage are compared every so many steps; 0: never
+  std::int64_t verify_replicas = 50;  // steps between comparisons of all copies of a stage; 0: never
 };
 
 /// The keys that a generated list depends on besides its schedule. Lesson 11 has them, too.

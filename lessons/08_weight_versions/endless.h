@@ -17,17 +17,17 @@ struct Endless {
 
   VersionOptions options;
   std::int64_t microbatches;    // M of one step
-  std::int64_t update_every;    // so many micro-batches
+  std::int64_t update_every;    // micro-batches from update to update
   std::int64_t updates_a_step;  // M / update_every
   pipedream::Windows windows;
   Share share;              // its schedule is four windows and the rest
-  std::int64_t norm_lag;    // an update is clipped by the norm of the one so many updates before it
-  std::int64_t result_lag;  // so many windows after a step's own every stage knows what the step came to
+  std::int64_t norm_lag;    // updates from the one whose norm clips to the one that it clips
+  std::int64_t result_lag;  // windows from a step's own to that in which all stages know its loss and norm
 
   /// A step has kResult numbers: four sums, and at kNorm the norm of its last update.
   static constexpr std::int64_t kNorm = 4, kResult = 5;
   [[nodiscard]] Steps steps() const { return {share.schedule, &windows}; }
-  /// How many updates the stage has made when so many windows are done.
+  /// How many updates the stage has made after that many windows.
   [[nodiscard]] std::int64_t updates_after(int stage, std::int64_t windows) const;
   /// Whether tokens are kept: the first of several stages needs them in a backward before which the loader
   /// has overwritten them.

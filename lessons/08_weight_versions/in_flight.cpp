@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kName = "weight_versions";
 
-// What is in flight has a meaning only for a run in which all of this is the same.
+// A run goes on with what was in flight in another one only if both have the same layout.
 std::string layout_of(const Endless& endless, const BatchConfig& batch) {
   std::string blocks;
   for (const Part& part : endless.share.parts) blocks += fmt::format(" {}", part.blocks);
@@ -55,7 +55,7 @@ SavedSums::Rows rows_of(const json& saved) {
 
 std::vector<StateSlice> WeightVersions::state() const {
   std::vector<StateSlice> state = state_of(stage_.last_local(), stage_.slices());
-  // Before the first step nothing is being added up.
+  // Before the first step no gradient is partly added up, so none is saved.
   if (endless_.update_every > 1 && windows_ > 0)
     for (StateSlice& slice : state) slice.pending = slice.purpose == Purpose::gradients;
   const int newest = slots_.versions().rbegin()->first;
@@ -69,8 +69,8 @@ std::vector<StateSlice> WeightVersions::state() const {
   return state;
 }
 
-// The next stage's backward of a micro-batch may be in an earlier step than this stage's, which has its
-// gradient then.
+// The next stage's backward of a micro-batch may be in an earlier step than this stage's: then its gradient
+// has been received, and is saved.
 std::vector<InFlight> WeightVersions::in_flight() {
   std::vector<InFlight> tensors;
   for (const auto& [id, slot] : slots_.alive()) {
@@ -106,7 +106,7 @@ std::string WeightVersions::pending() {
 
 SavedSums LateSums::saved(std::int64_t windows, std::int64_t updates) {
   SavedSums saved;
-  const std::int64_t common = endless_.updates_after(0, windows);  // all stages have made so many updates
+  const std::int64_t common = endless_.updates_after(0, windows);  // updates that all stages have made
   for (std::int64_t u = common; u < updates; ++u) saved.own.push_back(row_of(updates_[u].own));
   for (std::int64_t u = std::max<std::int64_t>(0, common - endless_.norm_lag); u < common; ++u) {
     if (!endless_.share.first) break;
@@ -166,7 +166,7 @@ void LateSums::restore(const SavedSums& saved, std::int64_t windows, std::int64_
   const std::int64_t common = endless_.updates_after(0, windows);
   std::int64_t step = windows - 1 - endless_.result_lag;
   for (const std::vector<double>& row : saved.results) fill_row(results_[step++].numbers, row);
-  // Stage 0 is the last to note what an update came to: the others have noted some of these already.
+  // Results are saved by stage 0, the last to note an update: what this stage had noted is noted again.
   const std::int64_t noted = std::max<std::int64_t>(0, updates - endless_.norm_lag);
   noted_ = std::max<std::int64_t>(0, common - endless_.norm_lag);
   std::int64_t update = common - static_cast<std::int64_t>(saved.of_all.size());

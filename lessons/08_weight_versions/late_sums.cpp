@@ -1,7 +1,9 @@
 #include "late_sums.h"
 
 #include <ATen/ops/sqrt.h>
+#include <spdlog/fmt/fmt.h>
 
+#include "common/base/check.h"
 #include "common/memory/planned_buffers.h"
 
 namespace sc {
@@ -53,12 +55,17 @@ void LateSums::note(std::int64_t update) {
   noted_ = update + 1;
 }
 
-// While a run trains, all updates of this step have been noted by now, since their norms have clipped others.
-// At a run's end they are waited for here.
+// While a run trains, a step's updates have been noted by now, since their norms have clipped others. To note
+// the missing ones here would be a wait for stage 0, which no window may have.
 void LateSums::send_result(std::int64_t step) {
-  while (noted_ < (step + 1) * endless_.updates_a_step) note(noted_);
+  if (noted_ < (step + 1) * endless_.updates_a_step)
+    throw ClaimError(fmt::format("step {} is not complete where every stage should know it", step));
   Result& r = results_[step];
   r.left = context_.copies.to_host(r.numbers, r.host, {OpPurpose::sums});
+}
+
+void LateSums::complete(std::int64_t step) {
+  while (noted_ < (step + 1) * endless_.updates_a_step) note(noted_);
 }
 
 const at::Tensor& LateSums::result(std::int64_t step) {

@@ -26,21 +26,23 @@ class LateSums {
 
   /// [4] fp64, see common/optim/grad_norm.h: this stage's part of an update, until it leaves.
   [[nodiscard]] at::Tensor& operator[](std::int64_t update) { return updates_[update].sums; }
-  /// This stage's part of an update is complete: it is added up over all stages, and nobody waits for that.
-  /// Returns [4] fp64, what clips the update: squares of the newest one that all stages have made, which is
-  /// waited for. The flag is set where that one, or this stage's part of this one, is not finite.
+  /// Called when this stage's part of an update is complete: starts its sum over all stages, and waits for
+  /// that of the update norm_lag before. Returns [4] fp64, what clips this update: the squares of the older
+  /// one, and a flag that is set where the older one, or this stage's part of this one, is not finite.
   const at::Tensor& leave(std::int64_t update);
 
-  /// A step's numbers go to the host, beside whatever the device does next. Those of steps before the run's
-  /// first are zeros.
+  /// Sends a step's numbers to the host, beside whatever the device does next; zeros for a step below 0.
+  ///   Errors  ClaimError: an update of the step is not in its numbers yet, so result_lag is too small.
   void send_result(std::int64_t step);
-  /// Waits for them: [5] fp64 on the host, the four sums and the norm of the step's last update.
+  /// At a run's end: waits for those of the step's updates whose norms have clipped no other.
+  void complete(std::int64_t step);
+  /// Waits for what was sent: [5] fp64 on the host, the four sums and the norm of the step's last update.
   [[nodiscard]] const at::Tensor& result(std::int64_t step);
 
-  /// Undoes what update 0 has left where it was made before the first step. Waits for its sums.
+  /// Forgets an update 0 that was made before the first step. Waits for its sum over all stages.
   void reset();
 
-  /// Numbers for a checkpoint, and from one (in_flight.cpp): this stage has done so many windows and updates.
+  /// Numbers for a checkpoint and from one (in_flight.cpp), after that many windows and updates here.
   ///   Errors  std::out_of_range: rows of another run.
   [[nodiscard]] SavedSums saved(std::int64_t windows, std::int64_t updates);
   void restore(const SavedSums& saved, std::int64_t windows, std::int64_t updates);
@@ -58,12 +60,12 @@ class LateSums {
 
   RunContext& context_;
   const Endless& endless_;
-  /// All stages, for these sums alone: each stage is at another update.
+  /// A group of all stages for these sums alone: stages reach them at different times, but in one order.
   std::unique_ptr<Communicator> everyone_;
   at::Tensor clip_by_;  // [4] fp64
   Ring<Update> updates_;
   Ring<Result> results_;
-  std::int64_t noted_ = 0;  // so many updates have been added to their steps' results
+  std::int64_t noted_ = 0;  // updates that have been added to their steps' results
 };
 
 }  // namespace sc

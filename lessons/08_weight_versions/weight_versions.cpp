@@ -12,12 +12,12 @@ namespace sc {
 using pipedream::Kind;
 
 // One window of a list without an end: this step's forwards, and the backwards and updates that have come
-// due. What the step came to is known some windows later, when stage 0 has made its updates too.
+// due. The step's loss and norm are known `result_lag` windows later, when stage 0 has made its updates too.
 StepResult WeightVersions::train_step(std::span<const Batch> micro_batches) {
   execute(endless_.windows.window(share_.stage, windows_), micro_batches);
   const std::int64_t complete = windows_++ - endless_.result_lag;
   sums_.send_result(complete);
-  return result_of(complete - 1);  // its numbers left a window ago: nobody waits for this one
+  return result_of(complete - 1);  // what left a window ago has arrived: nobody waits
 }
 
 void WeightVersions::execute(const std::vector<Action>& actions, std::span<const Batch> micro_batches) {
@@ -58,7 +58,7 @@ void WeightVersions::execute(const std::vector<Action>& actions, std::span<const
 }
 
 // [anchor: the-version-it-reads]
-// Every computation reads the buffer that its slot names; is the version there that the list says?
+// Every computation reads the buffer that its slot names, in which the version must be that the list says.
 void WeightVersions::load_params(const Action& a, const Slot& slot) {
   const int there = versions_.in_buffer[slot.weights];
   if (there != a.version)
@@ -75,12 +75,13 @@ void WeightVersions::forward(const Action& a, const Slot& slot, const Batch& bat
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
   const auto timed = pace_.turn(a);
+  // Position p of the model is a run of blocks, which stage p % stages computes.
   stage_.forward(share_.schedule.position(a), batch.tokens, slot);
 }
 
 // [anchor: old-weights]
-// As lesson 07's, with the version that the list names: the one that this micro-batch's forward read, unless
-// versions=none (PipeDream's load_old_params). Its gradient goes to the newest weights.
+// Lesson 07's backward with the version that the list names: the one that this micro-batch's forward read,
+// unless versions=none (PipeDream's load_old_params). The gradient goes to the newest weights all the same.
 void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const Batch> micro_batches) {
   load_params(a, slot);
   const int position = share_.schedule.position(a);
@@ -92,18 +93,18 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   messages_.wait_gradient(slot);
   const auto timed = pace_.turn(a);
   if (share_.has_head(position)) {
-    // The last stage has just been forward with this micro-batch: its targets are still there.
+    // The last stage has just been forward with this micro-batch, whose targets are still there.
     const std::size_t i = in_window(a);
     if (first) set_scale(micro_batches.subspan(i, static_cast<std::size_t>(endless_.update_every)));
     stage_.head(micro_batches[i].targets, scale_, slot, write, sums_[updates_]);
   }
   for (int unit = part.last(); unit >= part.first; --unit) {
-    // The first block writes where the gradient for the stage before is sent from.
+    // The gradient of the first block's input is sent from its buffer: the send before must have ended.
     if (unit == part.first) messages_.wait_gradient_sent(slot.grad_of_input);
     stage_.backward(unit, slot, write, {});
   }
   if (share_.embeds(position)) {
-    // Tokens of an earlier step have been kept, since the loader has overwritten them.
+    // The micro-batch may be of an earlier step, whose tokens the loader has overwritten: they were kept.
     const at::Tensor& tokens = kept.tokens.defined() ? kept.tokens : micro_batches[in_window(a)].tokens;
     stage_.embed_backward(tokens, slot, write);
   }
@@ -138,7 +139,7 @@ void WeightVersions::update(const Action& a, const Slot& slot) {
 // [anchor: lagged-norm]
 // A stage may wait for the norm only as long as nobody needs its next weights. The last stage needs them at
 // once, and stage 0 has its part of this gradient S - 1 micro-batches later: so an update is clipped by the
-// norm of the update before it that all stages have made by now. The first ones are not clipped.
+// norm of norm_lag updates before, which all stages have made. The first norm_lag ones are not clipped.
 void WeightVersions::global_norm() {
   at::Tensor& sums = sums_[updates_];
   std::vector<at::Tensor> mine;
@@ -156,7 +157,7 @@ double WeightVersions::learning_rate_of(std::int64_t update) const {
   return learning_rate(w.optim, since_ * endless_.updates_a_step + update, w.steps * endless_.updates_a_step);
 }
 
-// In the first windows no step is complete.
+// In the first windows no step is complete: zeros were sent, and their ticket is waited for as any other.
 StepResult WeightVersions::result_of(std::int64_t step) {
   const at::Tensor& numbers = sums_.result(step);
   if (step < 0) return {};
@@ -167,15 +168,15 @@ StepResult WeightVersions::result_of(std::int64_t step) {
 }
 
 // [anchor: drain]
-// The backwards that are left, stage after stage, and their updates. What comes after it would have to fill
-// the pipeline anew: a drain between two steps would change what follows.
+// Executes the backwards that are left, stage after stage, and their updates. A step after a drain would have
+// to fill the pipeline anew, with other versions: a drain between two steps would change what follows.
 std::vector<StepResult> WeightVersions::drain() {
   execute(endless_.windows.rest(share_.stage, windows_), {});
   messages_.wait_sent();
   const std::int64_t unsent = windows_ - endless_.result_lag;
   std::vector<StepResult> results;
   for (std::int64_t step = std::max<std::int64_t>(0, unsent - 1); step < windows_; ++step) {
-    if (step >= unsent) sums_.send_result(step);
+    if (step >= unsent) sums_.complete(step), sums_.send_result(step);
     results.push_back(result_of(step));
   }
   return results;

@@ -19,8 +19,8 @@ flock -n 8 || (($? != 1)) ||
   die "$exit_usage" "$story" "another process plays the story there" "wait until it has ended"
 rm -rf "$story"
 mkdir -p "$story"
-# run NAME LESSON RANKS FLAG...: trains. Its output goes to story/NAME.txt, record and weights beside it;
-# the lines that the story is about are shown here, too.
+# run NAME LESSON RANKS FLAG...: trains. The output goes to story/NAME.txt, with record and weights beside it;
+# the lines that matter to the story are also shown here.
 run() {
   local name=$1 of=$2 ranks=$3 status=0
   shift 3

@@ -13,13 +13,13 @@ TensorLane::TensorLane(const GptParts& parts, Communicator& group, Activations a
       work_(std::move(work)) {}
 
 // [anchor: gather-tokens]
-// Every rank's tokens go to all. Where each has all of them (tokens=whole) nothing travels.
+// All-gather: every rank's tokens go to all. With tokens=whole each has all of them, and nothing travels.
 Ticket TensorLane::gather(GatheredRows& rows, const What& what) {
   return parts_->sizes().split() ? group_->all_gather(rows.own, rows.all, what) : Ticket();
 }
 
 // [anchor: sum-to-my-tokens]
-// Every rank has a summand of every token. It needs the sum of its own tokens, or of all (tokens=whole).
+// Every rank has a summand of every token, and needs the sum of its own tokens, or with tokens=whole of all.
 void TensorLane::sum_partial(const What& what) {
   sum_ = parts_->sizes().split() ? group_->reduce_scatter(work_.partial, work_.sum, what)
                                  : group_->all_reduce(work_.partial, what);
@@ -108,7 +108,7 @@ at::Tensor TensorLane::statistics(Range rows) {
   return all.view({ranks, size, 2});
 }
 
-// Logits exist for one chunk of tokens at a time.
+// Logits exist for one chunk of tokens at a time, which takes less memory than those of all tokens.
 void TensorLane::head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums) {
   const PartSizes& s = parts_->sizes();
   HeadResult result{sums.select(0, kLossSum), sums.select(0, kTokens)};
@@ -144,7 +144,7 @@ void TensorLane::take_gradient(const at::Tensor& rows, int unit) {
 }
 
 void TensorLane::backward_to_norm(int unit, Half half) {
-  // Norms of all tokens are there where forward has kept them, or where recompute() has just gathered them.
+  // Norms of all tokens are gathered again, unless forward has kept or recompute() has just gathered them.
   if (!kept_ && !(activations_ == Activations::recompute && half == Half::mlp)) {
     parts_->norm(unit, half, params_[unit], saved(unit));
     gather_norm(unit, half);

@@ -1,6 +1,7 @@
-// One micro-batch on its way through the halves of blocks, where several ranks share every matrix, with the
-// messages between them. Every call computes from one message to the next: it waits for the one that it needs
-// and leaves the next one on its way.
+// One micro-batch on its way through the halves of blocks, where several ranks share every matrix. Every call
+// computes from one collective to the next: it waits for the one that it needs, and starts the next one. With
+// tokens=split a gather is an all-gather of all ranks' tokens, and a sum a reduce-scatter that leaves a rank
+// its own; with tokens=whole a gather sends nothing, and a sum is an all-reduce.
 #pragma once
 
 #include <span>
@@ -14,7 +15,7 @@ namespace sc {
 class TensorLane {
  public:
   /// `group` are the ranks that share the matrices. With `kept` norms of all tokens stay from forward for
-  /// backward; where every rank has all tokens anyway they do. `parts` and `group` outlive it.
+  /// backward, as they do where every rank has all tokens anyway. `parts` and `group` outlive the lane.
   TensorLane(const GptParts& parts, Communicator& group, Activations activations, bool kept, Workspace work);
   /// All other calls compute with these vectors, by unit.
   void use(std::span<const UnitTensors> params, std::span<const UnitTensors> grads) {
@@ -27,47 +28,44 @@ class TensorLane {
     base_ = last + 1 - static_cast<int>(of.x.size());
   }
 
-  /// From tokens to a summand of their embedding, whose sum is on its way.
+  /// Looks up the tokens in this rank's rows of wte, and starts the sum of the embedding.
   void embed(const at::Tensor& tokens);
-  /// From that sum, and the positions, to the first block's input; and enters that block.
+  /// Waits for the sum of the embedding, adds the positions, and enters the first block.
   void end_embedding();
-  /// From a block's input that is there to its norm, which is on its way to all.
+  /// Computes the norm of a block's input, and starts its gather.
   void enter(int unit);
-  /// From the norm of all tokens to this rank's heads, or its columns of the MLP.
+  /// Waits for the gathered norm, and computes this rank's heads, or columns of the MLP, for all tokens.
   void first_product(int unit, Half half);
-  /// From there to a summand of all tokens, whose sum is on its way.
+  /// Computes this rank's summand of the half's output, for all tokens, and starts the sum.
   void second_product(int unit, Half half);
-  /// The sum is added to the block's input; the norm that the MLP begins with is on its way to all.
+  /// Waits for the sum, adds it to the block's input, and starts the gather of the norm for the MLP.
   void end_attention(int unit);
-  /// The sum completes the block's output; the norm that the next block, or the head, begins with is on its
-  /// way to all.
+  /// Waits for the sum, which completes the block's output, and starts the gather of the norm for the next
+  /// block or the head.
   void end_block(int unit);
-  /// The same where nothing follows on this rank: no norm.
+  /// As end_block, where nothing follows on this rank that needs a norm.
   void end_last_block(int unit) { add_mlp(unit, nullptr); }
 
-  /// The norm of the last block's output is on its way to all: what end_block has done, and end_last_block
-  /// has not.
+  /// After end_last_block: computes the norm of the last block's output, and starts its gather.
   void enter_head();
-  /// Adds loss and tokens to `sums`. Where `scale` is defined the sum of the gradient of ln_f's output is on
-  /// its way.
+  /// Adds loss and tokens to `sums`. With a defined `scale`, starts the sum of the gradient of ln_f's output.
   void head(const at::Tensor& targets, const at::Tensor& scale, Write write, at::Tensor& sums);
-  /// The gradient of the last block's output is on its way to all.
+  /// Waits for the sum, computes the gradient of the last block's output, and starts its gather.
   void head_backward(Write write);
 
-  /// The gradient [n, d] of a block's output comes from elsewhere; it is on its way to all.
+  /// Takes the gradient [n, d] of a block's output that comes from another stage, and starts its gather.
   void take_gradient(const at::Tensor& rows, int unit);
-  /// What forward did not keep is computed again, with its messages.
+  /// Computes again what forward did not keep, with its collectives.
   void recompute(int unit);
-  /// From the gradient of a half's output to a summand of the gradient of its norm's output, whose sum is on
-  /// its way.
+  /// Waits for the gathered gradient of a half's output, computes a summand of that of its norm's output, and
+  /// starts the sum.
   void backward_to_norm(int unit, Half half);
   void second_weights(int unit, Half half, Write write);
-  /// From that sum to the gradient of the half's input, which is on its way to all; or, [n, d], goes to
-  /// `out`.
+  /// Waits for the sum and computes the half's input gradient; starts its gather, or fills `out` [n, d].
   void backward_of_norm(int unit, Half half, at::Tensor* out = nullptr);
   void first_weights(int unit, Half half, Write write);
   void vectors(int unit, Write write) { parts_->vectors(unit, work_.grads, grads_[unit], write); }
-  /// Of a tied matrix the head's part of wte's gradient is there: `wte` accumulates then.
+  /// With a tied matrix head() has left its part of wte's gradient, so `wte` accumulates.
   void embed_backward(const at::Tensor& tokens, Write wte, Write wpe);
 
   /// [n, d], the gradient of this rank's tokens that backward has come to.
@@ -94,7 +92,7 @@ class TensorLane {
   ActivationSet* of_ = nullptr;
   int first_ = 1, base_ = 1;       // the first block, and the one whose output is of_->x[0]
   std::size_t newest_ = 0;         // of work_.gradients: the one that backward has come to
-  Ticket norms_, sum_, gradient_;  // of the messages on their way
+  Ticket norms_, sum_, gradient_;  // of the collectives on their way
   std::span<const UnitTensors> params_, grads_;
 };
 

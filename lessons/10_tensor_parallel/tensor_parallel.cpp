@@ -50,8 +50,11 @@ void TensorParallel::embed(std::span<const Batch> batches) {
 }
 
 // [anchor: two-halves]
-// Attention and MLP have one form: two products, and a message before and behind them. A second micro-batch
-// is one call behind the first, so that one's messages travel during the other's products.
+// Attention and MLP have one form (tensor_lane.h). With one lane the calls are those of `one` alone:
+//   first_product              waits for the all-gather of all tokens' norms
+//   second_product             starts the reduce-scatter (tokens=whole: all-reduce) of all ranks' summands
+//   end_attention, end_block   waits for that sum, and starts the all-gather of the next half's norms
+// A second lane is one call behind the first, so that one's collectives travel during the other's products.
 void TensorParallel::forward_block(int unit, bool two) {
   const auto mark = context_.timeline.mark(Pass::forward, unit);
   TensorLane &one = lanes_.front(), &other = lanes_.back();
@@ -87,9 +90,8 @@ void TensorParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
 }
 
 // [anchor: behind-the-weights]
-// Nobody waits for a gradient of weights, so messages travel during their products: the sum during the second
-// matrix's, the next half's gradient during the first one's. A second micro-batch's products hide more of
-// them.
+// Nobody waits for a gradient of weights, so collectives travel during their products: the sum during the
+// second matrix's, the all-gather of the next half's gradient during the first one's.
 void TensorParallel::backward_block(int unit, Write write) {
   const auto mark = context_.timeline.mark(Pass::backward, unit);
   for (TensorLane& lane : lanes_) lane.recompute(unit);
@@ -114,7 +116,7 @@ void TensorParallel::embed_backward(std::span<const Batch> batches, Write write)
   }
 }
 
-// Of the last micro-batch: the gradient of the first block's input, for this rank's tokens.
+// The last micro-batch's gradient of the first block's input, for this rank's tokens.
 StateSlice TensorParallel::last_local() const {
   const at::Tensor values = lanes_.back().newest().view({-1});
   return {Purpose::workspace, 0, Segment::sharded, {0, values.numel()}, in_tensor(values)};
@@ -149,7 +151,7 @@ void TensorParallel::step_slice(OwnedSlice& slice) {
 }
 
 // [anchor: verify-replicas]
-// Two errors make no noise: copies that part, and ranks that read different rows.
+// Finds two errors that make no noise: copies that part, and ranks that read different rows.
 void TensorParallel::after_step(std::int64_t step) {
   if (!verifies_after(step, options_.verify_replicas)) return;
   const int units = layout().num_units();

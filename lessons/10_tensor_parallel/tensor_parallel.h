@@ -1,5 +1,5 @@
-// Lesson 10: tensor parallelism. Every rank has a part of every matrix, and computes it for all tokens; what
-// lies between the matrices is summed over ranks in every half of every block.
+// Lesson 10: tensor parallelism. Every rank has a part of every matrix, and computes it for all tokens; the
+// output of every half of every block is a sum over ranks.
 //   Source: Shoeybi et al., arXiv:1909.08053 (the cut); Korthikanti et al., arXiv:2205.05198 (tokens split
 //   between the halves).
 #pragma once
@@ -43,7 +43,7 @@ class TensorParallel : public Strategy {
   const Options options_;
   const GptParts parts_;
   std::vector<ActivationSet> activations_;  // by lane
-  std::vector<TensorLane> lanes_;  // one, or two that take turns; they point to parts_ and activations_
+  std::vector<TensorLane> lanes_;  // one, or two that take turns; a lane points to parts_ and activations_
   at::Tensor sums_;                // [4] fp64: loss, tokens, sum of squares, overflow flag
   std::vector<UnitTensors> params_, grads_;  // by unit: what is cut (sharded), and what each rank has (whole)
   at::Tensor replicated_grads_;              // all units' whole segments, one after another

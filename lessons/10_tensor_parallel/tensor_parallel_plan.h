@@ -13,7 +13,7 @@ struct TensorParallelOptions {
   TokenShare tokens = TokenShare::split;  // which tokens a rank has between the halves of a block
   NormsForBackward gathered = NormsForBackward::again;
   std::int64_t lanes = 1;  // micro-batches that take turns: one's messages travel during the other's products
-  std::int64_t verify_replicas = 50;  // ranks compare what each has whole every so many steps; 0: never
+  std::int64_t verify_replicas = 50;  // steps between comparisons of what each has whole; 0: never
   [[nodiscard]] bool kept() const { return gathered == NormsForBackward::kept; }
 };
 

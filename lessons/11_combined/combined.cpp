@@ -12,6 +12,8 @@ std::vector<Batch> InnerAxes::own(std::span<const Batch> micro_batches) const {
   return own;
 }
 
+// The step is lesson 07's Pipeline::train_step, which computes with a TensorStage, and calls what follows.
+
 // [anchor: each-axis-its-sum]
 // A part of a matrix is this tensor rank's alone. Its gradient is complete with its unit's last backward and
 // has left for the data group then, as in lesson 07. Norms, biases and positions are on every tensor rank,
@@ -26,8 +28,8 @@ void Combined::wait_reduced() {
 }
 
 // [anchor: one-norm-over-the-mesh]
-// Each rank squares its slice of its part. What every tensor rank has is squared by the first of them, and
-// the tied matrix on the first stage.
+// Each rank squares its slice of its part. The first tensor rank squares what all of them have, and the first
+// stage the tied matrix.
 bool Combined::squares(const Stage::Held& held) const {
   const bool counted_here = held.segment == Segment::sharded || context_.shape.at(Axis::tensor) == 0;
   return counted_here && Pipeline::squares(held);

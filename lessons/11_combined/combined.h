@@ -29,8 +29,9 @@ struct InnerAxes {
   at::Tensor own_tokens_;  // [M, 2, C B, m] int64
 };
 
-/// Lesson 07's step. Its replicas are the ranks of the data and the context axis, which have the same part of
-/// each matrix; its two ends have the same part of the tied one.
+/// The step is lesson 07's Pipeline::train_step, with a TensorStage as layers where ranks share matrices. Its
+/// replicas are the ranks of the data and the context axis, which have the same part of each matrix; its two
+/// ends have the same part of the tied one.
 class Combined final : InnerAxes, public Pipeline {
  public:
   using Plans = CombinedPlans;

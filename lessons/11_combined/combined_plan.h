@@ -16,7 +16,7 @@ struct CombinedOptions {
   ReplicaStates states = ReplicaStates::sharded;  // of the optimizer, in a data group
   TokenShare tokens = TokenShare::split;  // which tokens a tensor rank has between the halves of a block
   std::string split = "balanced";
-  std::int64_t verify_replicas = 50;  // copies are compared every so many steps; 0: never
+  std::int64_t verify_replicas = 50;  // steps between comparisons of copies; 0: never
 };
 
 /// The mesh that the option asks for.

@@ -1,4 +1,5 @@
-// A stage whose blocks' matrices several ranks share: lesson 10's halves on lesson 07's slots.
+// What a stage of lesson 07 computes with where several ranks share its matrices: lesson 10's TensorLane, in
+// the buffers that the actions' slots name. Where a stage has one rank, gpt_layers does the same.
 #pragma once
 
 #include "common/pipeline/layers.h"
@@ -14,7 +15,7 @@ class TensorStage final : public Layers {
   void forward(const StageVectors& v, int position, const at::Tensor& tokens, const Slot& slot) override;
   void head(const StageVectors& v, const at::Tensor& targets, const at::Tensor& scale, const Slot& slot,
             Write write, at::Tensor& sums) override;
-  /// Always computes both halves at once: messages travel during products of weights.
+  /// Computes both halves at once: collectives travel during products of weights, which cannot come later.
   void backward(const StageVectors& v, int unit, const Slot& slot, Write write, Halves halves) override;
   void embed_backward(const StageVectors& v, const at::Tensor& tokens, const Slot& slot,
                       Write write) override;

@@ -17,7 +17,8 @@
 namespace sc::choose {
 namespace {
 
-// One GPU: lesson 00 and what keeps states elsewhere. One rank's slice is the whole.
+// Whether a strategy makes sense on so many GPUs: on one lesson 00, and what keeps states off the device,
+// since one rank's slice is the whole.
 bool runs_on(std::int64_t gpus, const StrategyPlans& strategy) {
   const std::string& folder = strategy.folder;
   if (folder == "00_one_device") return gpus == 1;
@@ -37,7 +38,7 @@ Overlap overlap_on_host(const HostOptions& options) {
           .resident = options.resident};
 }
 
-// Of a strategy whose ranks have the whole model each.
+// What hides which messages, for a strategy whose ranks have the whole model each.
 Overlap overlap_of(const StrategyPlans& strategy) {
   if (const auto* plans = dynamic_cast<const OffloadPlans*>(strategy.plans.get()))
     return overlap_on_host(plans->options());

@@ -1,4 +1,4 @@
-// What is tried: of the list of all lessons what so many GPUs can run, with what a step takes.
+// The candidates of `choose`: what so many GPUs can run of all lessons, and how long a step of it takes.
 #pragma once
 
 #include <functional>
@@ -13,32 +13,32 @@ namespace sc::choose {
 
 struct Candidate {
   StrategyPlans plans;
-  bool late = false;  // weights that a gradient was not computed with: not the losses of the others
-  bool host = false, disk = false;  // it keeps states there
+  bool late = false;  // gradients change other weights than they were computed with, so losses differ
+  bool host = false, disk = false;  // whether it keeps states there
   std::function<double(const RunShape&, const Rates&)> seconds;
-  std::string kind = {};  // of several alike, of which the best is shown; empty: it is one of its own
-  bool by_degrees =
-      false;  // the others of its kind are steps on one scale: also among the quickest there is but one
-  std::function<double(const RunShape&, const Rates&)> at_least =
-      {};                       // what seconds() is not below, for less; or none
+  std::string kind = {};  // candidates of one kind are alike, and the best is shown; empty: like no other
+  // Whether candidates of this kind differ by degrees, so that only one is among the quickest that are shown.
+  bool by_degrees = false;
+  // A lower bound of seconds() that is cheaper to compute; empty: there is none.
+  std::function<double(const RunShape&, const Rates&)> at_least = {};
   bool least_is_known = false;  // a GPU holds least with one row and all computed again
 };
 
-/// Whether this is one of its settings: "warmup=1".
+/// Whether a strategy has the setting, such as "warmup=1".
 bool has(const StrategyPlans& strategy, std::string_view setting);
 
-/// For so many GPUs, in the order of the lessons.
+/// What so many GPUs can run, in the order of the lessons, without groupings() and residents().
 std::vector<Candidate> candidates(std::int64_t gpus);
 /// Lesson 04 with every size of a group that shares parameters, and lesson 11 with every mesh of which two
 /// axes at least are longer than one: tensor groups lie in a node and have no more ranks than heads, stages
-/// have a block each; 1F1B, with one more forward first too, or interleaved with two or four chunks.
+/// have a block each; 1F1B, also with one more forward first, or interleaved with two or four chunks.
 std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const GptConfig& model);
 /// Lessons 05 and 06 with states of 1, 2, 4, ... units on the GPUs, lesson 05 also with updates that begin
 /// before the norm is known.
 std::vector<Candidate> residents(std::int64_t gpus, const GptConfig& model);
-/// The shape of a run of it on so many GPUs.
+/// The shape of a run of a strategy on so many GPUs.
 RunShape shape_on(const StrategyPlans& plans, std::int64_t gpus, const Workload& workload);
-/// A lesson with these settings.
+/// The candidate that is a lesson with these settings.
 Candidate candidate_of(const std::string& folder, const std::vector<std::string>& settings);
 
 }  // namespace sc::choose

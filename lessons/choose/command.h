@@ -10,8 +10,8 @@ namespace sc::choose {
 
 inline constexpr const char* kMeasured = "lessons/choose/measured.json";
 
-/// argv as main() has it; `measured`: what kMeasured says. Returns 0.
-///   Errors  InputError 64; 69 behind what was printed: nothing fits; what `measured` throws.
+/// Runs argv as main() has it; `measured` reads kMeasured. Returns 0.
+///   Errors  InputError 64; 69 after the table, if nothing fits; what `measured` throws.
 int run_command(int argc, const char* const* argv, const std::function<Measured()>& measured,
                 std::ostream& out);
 

@@ -1,5 +1,5 @@
-// Peak rates by the vendor's data sheets, "sparse" figures there halved; compute capabilities by CUDA's
-// table. Only GPUs that the build has kernels for (tests/choose).
+// The table of GPUs: peak rates by the vendor's data sheets ("sparse" figures there halved), compute
+// capabilities by CUDA's table. Only GPUs that the build has kernels for (tests/choose).
 #include <array>
 #include <vector>
 

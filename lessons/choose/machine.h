@@ -1,5 +1,5 @@
-// The machines that `choose` plans for: what they have, and at which share of it steps have been measured. No
-// torch.
+// The machines that `choose` plans for: what they have, and which share of it steps have been measured to
+// reach. No torch.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace sc::choose {
 
-/// What the vendor's data sheet says of one GPU. Rates are one way, in units a second.
+/// One GPU by its vendor's data sheet. Rates are one way, in units per second.
 struct Gpu {
   const char* name;
   Capability capability;
-  bool has_run;             // whether lessons have been run on one
+  bool has_run;             // whether lessons have been run on such a GPU
   double flops, flops_f32;  // dense products: bf16 (summed in fp32), fp32
   Bytes memory;
   double memory_rate;      // bytes
@@ -25,62 +25,63 @@ struct Gpu {
   const char* source;
 };
 std::span<const Gpu> known_gpus();
+/// The GPU of that name in the table.
 ///   Errors  InputError 64, with the nearest name.
 const Gpu& gpu_named(const std::string& name);
 
-/// What is not given is not there, but for a disk's size: then the disk is as large as it takes. One host, or
-/// nodes of as many GPUs each, whose ranks are neighbours.
+/// What a user says of a machine: one host, or nodes of equally many GPUs, whose ranks are neighbours. What
+/// is not given is absent, except for a disk's size: then the disk is as large as necessary.
 struct Machine {
   Gpu gpu;
   std::int64_t gpus = 1;
   Bytes memory = {};                                      // of one GPU
   std::optional<Bytes> host_memory = {}, disk_size = {};  // of all hosts together
-  std::optional<double> link = {},
-                        disk = {};  // bytes a second and way; link: what a GPU sends to others of its node
-  std::optional<std::int64_t> gpus_per_node = {};  // none: one node
+  // Bytes per second, one way: from a GPU to others of its node, and to or from the disk.
+  std::optional<double> link = {}, disk = {};
+  std::optional<std::int64_t> gpus_per_node = {};  // empty: there is one node
   std::optional<double> node_link = {};  // what a GPU sends to other nodes, through its own network card
   [[nodiscard]] std::int64_t node() const { return gpus_per_node.value_or(gpus); }
 };
 
-/// b bytes that a rank sends to others take call_seconds + b / bytes.
+/// How long a rank's message takes: call_seconds + b / bytes seconds for b bytes.
 struct MessageRate {
   double call_seconds = 0, bytes = 0;
 };
 
-/// Sums and gathers by copy engine, between GPUs that reach each other's memory.
+/// The rates of sums and gathers by copy engine, between GPUs that reach each other's memory.
 struct CopyRates {
   MessageRate sum = {}, gather = {};
 };
 
-/// What one of them reaches: a machine's peaks times the shares measured on an H200.
+/// The rates that a step reaches: a machine's peaks times the shares measured on an H200.
 struct Rates {
   double flops = 0;         // of products, in the run's dtype
   double start_tokens = 0;  // a micro-batch of n tokens takes as long as n + start_tokens at `flops`
   double memory = 0, link = 0, host_link = 0;
   double call_seconds = 0;  // of a collective, or of a message, without its bytes
-  double taken = 0;         // of what a collective takes alone: by so much it slows the products beside it
-  CopyRates pair = {},
-            group = {};           // lesson 10's: of two GPUs, and of more, where copies go to several at once
-  double eager = 1;               // lesson 08's steps, which no graph replays, take so many times as long
-  double eager_host = 1;          // passes of lessons 05 and 06, which none replays either, beside copies
-  double part_start_tokens = 0;   // as start_tokens, of a rank that has a part of each matrix
-  double adam = 0;                // parameters a second, of all of the host's threads
-  double adam_early = 0;          // where states lie twice, and each update writes the other half
-  double disk = 0;                // bytes, reads and writes together; 0: there is none
+  double taken = 0;  // how much a collective slows products down meanwhile, as a share of its time alone
+  // Lesson 10's copies between two GPUs, and between more, where copies go to several at once.
+  CopyRates pair = {}, group = {};
+  double eager = 1;               // how many times as long lesson 08's steps take, which no graph replays
+  double eager_host = 1;          // the same for passes of lessons 05 and 06, during copies
+  double part_start_tokens = 0;   // like start_tokens, for a rank that has a part of each matrix
+  double adam = 0;                // parameters per second, with all of the host's threads
+  double adam_early = 0;          // the same where states lie twice, and each update writes the other half
+  double disk = 0;                // bytes per second, reads and writes together; 0: there is no disk
   std::int64_t node = INT64_MAX;  // GPUs of a node
-  double node_link = 0;           // bytes, of a GPU to other nodes
+  double node_link = 0;           // bytes per second from a GPU to other nodes
   [[nodiscard]] const CopyRates& by_copy(std::int64_t ranks) const { return ranks == 2 ? pair : group; }
-  /// How many of a group's ranks are in one node, each `stride` from the next; all of them where it lies in
-  /// one.
+  /// How many ranks of a group are in one node, each `stride` from the next; all of them if the group lies in
+  /// a node.
   [[nodiscard]] std::int64_t members_in_node(std::int64_t ranks, std::int64_t stride) const;
   [[nodiscard]] bool leaves_node(std::int64_t ranks, std::int64_t stride) const {
     return members_in_node(ranks, stride) < ranks;
   }
-  /// Bytes a second that each of them sends in a collective: a ring's edge between nodes is shared by the
-  /// network cards of those in one.
+  /// The bytes per second that each rank of a group sends in a collective: a ring's edge between nodes is
+  /// shared by the network cards of the ranks in a node.
   [[nodiscard]] double rate(std::int64_t ranks, std::int64_t stride) const;
-  /// Seconds of one of its collectives without bytes: call_seconds, and the ring's hops beyond those of two
-  /// ranks in a node; there and back: of an all_reduce.
+  /// The seconds of a group's collective without its bytes: call_seconds, and the ring's hops beyond those of
+  /// two ranks in a node. An all_reduce goes `there_and_back`.
   ///   Source  hops: NCCL 2.30, src/graph/tuning.cc, hwLatencies, ring, protocol Simple
   [[nodiscard]] double call(std::int64_t ranks, std::int64_t stride, bool there_and_back) const;
 };

@@ -29,12 +29,13 @@ MeasuredStep step_of(const nlohmann::json& row, const std::string& usual_gpu) {
   return step;
 }
 
-// What products take of lesson 00's steps: those in the dtype of its tensor cores, whose batch is whole.
+// How products take lesson 00's time, fitted to its steps in the dtype of the tensor cores whose batch is
+// whole.
 struct Fit {
   double share = 0, start_tokens = 0;
 };
 
-// Of one GPU: what a step's products took, over what they would at `peak`.
+// How long the products of a step on one GPU took, relative to the time that they would take at `peak`.
 double over_peak(const MeasuredStep& step, const Rates& peak) {
   const Workload& w = step.workload;
   const PassTimes pass = pass_times(w, w.model.layers, true, peak);
@@ -93,15 +94,16 @@ Measured Measured::parse(const std::string& text, const std::string& path) {
 
 namespace {
 
-// Of the machine's link, if it is said; a call takes what it took there.
+// The rates of copies on a machine: its link's if it is given, otherwise as large a share as was measured. A
+// call takes as long as it took there.
 CopyRates rates_on(const Machine& machine, const Gpu& there, CopyRates copies) {
   for (MessageRate* rate : {&copies.sum, &copies.gather})
     rate->bytes = machine.link.value_or(machine.gpu.link * rate->bytes / there.link);
   return copies;
 }
 
-// A step's seconds grow with the start of its products: two predictions say how. Of two GPUs, between which
-// messages were timed.
+// Finds part_start_tokens from lesson 10's steps on two GPUs, between which messages were timed. A step's
+// seconds grow linearly with it, so two predictions show how.
 double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
   double xx = 0, xy = 0;  // of (predicted - seconds) / seconds
   for (const MeasuredStep& step : measured.steps) {
@@ -118,7 +120,7 @@ double fit_parts(const Measured& measured, const Machine& there, Rates rates) {
   return xx > 0 ? xy / xx : rates.start_tokens;
 }
 
-// The share of its peak that a GPU reaches in fp32, which has fewer rows.
+// The share of its peak that a GPU reaches in fp32, for which fewer steps were timed.
 double fit_f32(const Measured& measured, const Fit& products) {
   const Gpu& gpu = gpu_named(measured.gpu);
   const Rates peak{.flops = gpu.flops_f32, .start_tokens = products.start_tokens, .memory = measured.memory};
@@ -152,8 +154,8 @@ Rates without_parts(const Machine& machine, const Measured& measured, DType dtyp
           .node_link = machine.node_link.value_or(0)};
 }
 
-// Of a lesson's steps, what they take over what they would if a graph replayed them; of those that wait for
-// nothing else.
+// How many times as long a lesson's steps take as they would if a graph replayed them, as a mean over those
+// that wait for nothing else.
 double fit_eager(const Measured& measured, const std::string& lesson) {
   double times = 0, n = 0;
   for (const MeasuredStep& step : measured.steps) {

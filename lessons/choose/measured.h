@@ -15,33 +15,34 @@ struct MeasuredStep {
   Workload workload;
   std::string gpu;  // a name in the table of GPUs
   std::int64_t gpus = 1;
-  double disk = 0;  // bytes a second, measured between the runs; 0: none was used
+  double disk = 0;  // bytes per second, measured between the runs; 0: no disk was used
   double seconds = 0;
 };
 
-/// What lessons/choose/measured.json says, made of docs/results/ by tests/benchmarks/choosing.py.
+/// The content of lessons/choose/measured.json, which tests/benchmarks/choosing.py makes from docs/results/.
 struct Measured {
   std::string gpu;                             // a name in the table of GPUs
-  double memory = 0, link = 0, host_link = 0;  // bytes a second that this GPU reached
+  double memory = 0, link = 0, host_link = 0;  // bytes per second that this GPU reached
   double call_seconds = 0;                     // of a collective without its bytes
   double taken = 0;                            // as in Rates
-  CopyRates pair, group;                       // of two GPUs, and of four
-  double adam = 0, adam_early = 0;             // parameters a second, of its host, as in Rates
+  CopyRates pair, group;                       // between two GPUs, and between four
+  double adam = 0, adam_early = 0;             // parameters per second on its host, as in Rates
   std::vector<MeasuredStep> steps;
-  std::vector<MeasuredStep> ahead;  // to be timed one day: without seconds
+  std::vector<MeasuredStep> ahead;  // steps to be timed one day, without seconds
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
+  /// Reads the file `path`.
   ///   Errors  InputError 65 at `path`.
   static Measured read(const std::string& path);
-  /// The text of that file.
+  /// Parses the text of that file.
   static Measured parse(const std::string& text, const std::string& path);
 };
 
-/// Peaks of `machine` times the shares that `measured` found. What `machine` says of links and disk is taken
-/// as it is, and a call takes what it took there.
+/// A machine's rates: its peaks times the shares that `measured` found. What `machine` says of links and disk
+/// is taken as it is, and a call takes as long as it took there.
 ///   Products  share s and start_tokens n0 by least squares over lesson 00's steps:
 ///             (seconds - update) peak / FLOPs of n tokens = 1/s + (n0/s) / n
-///   fp32      its own share, the mean of one GPU's steps
-///   Eager     the mean of lesson 08's steps over the same without it
+///   fp32      a share of its own, the mean of one GPU's steps
+///   Eager     the mean of how many times as long lesson 08's steps took as predicted without it
 ///   Parts     part_start_tokens by least squares of the relative errors of lesson 10's steps
 Rates rates_of(const Machine& machine, const Measured& measured, DType dtype);
 

@@ -59,7 +59,7 @@ std::optional<std::string> text_of(const Given& given, const std::string& flag) 
   return given[flag].as<std::string>();
 }
 
-// "24GB"; a rate is "4GB/s".
+// Reads a size such as "24GB", or with `per` a rate such as "4GB/s".
 std::optional<Bytes> bytes_of(const Given& given, const std::string& flag, const std::string& per,
                               const char* example) {
   const auto text = text_of(given, flag);

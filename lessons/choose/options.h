@@ -14,13 +14,13 @@ struct Options {
   Machine machine;
   Workload workload;
   std::string workload_file = "configs/gpt2_355m.json";
-  std::vector<std::string> set;  // as given
+  std::vector<std::string> set;  // the arguments of --set
   bool check = false, json = false;
-  bool other_machine =
-      false;  // --memory or --link without --gpu: no GPU of the table, and its rates are taken
+  // Whether --memory or --link came without --gpu: a GPU that is not in the table, with an H200's rates.
+  bool other_machine = false;
 };
 
-/// Nothing if help was asked for.
+/// Parses the command line of `choose`; nullopt if help was asked for.
 ///   Errors  InputError 64.
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();

@@ -8,7 +8,8 @@
 namespace sc::choose {
 namespace {
 
-// Bytes that a rank copies, or moves over the disk, in operations of these kinds: of one unit, or of all.
+// The bytes that a rank copies, or moves to or from a disk, in operations of these kinds, for one unit or for
+// all.
 double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, std::optional<int> unit = {}) {
   double sum = 0;
   for (const auto& [op, count] : plan.count)
@@ -17,8 +18,8 @@ double bytes_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, std
   return sum;
 }
 
-// Whether what a stage sends, of a position's output to the next one or of its gradient back, goes to another
-// node.
+// Whether a stage's message, an output for the next position or its gradient for the one before, goes to
+// another node.
 bool message_leaves(const RunShape& shape, const Operation& op, const Rates& rates) {
   const std::int64_t world = to_int(shape.mesh.world()), rank = to_int(shape.rank),
                      stage = world / shape.mesh.size(Axis::stages),
@@ -26,7 +27,7 @@ bool message_leaves(const RunShape& shape, const Operation& op, const Rates& rat
   return rank / rates.node != (rank + way) % world / rates.node;
 }
 
-// Of one unit, or of all.
+// The seconds of a rank's operations of these kinds, for one unit or for all.
 double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, const Rates& rates,
                   std::optional<int> unit = {}) {
   double sum = 0;
@@ -38,7 +39,7 @@ double seconds_in(const CommPlan& plan, std::initializer_list<CommKind> kinds, c
   return sum;
 }
 
-// Of the first units, in forward's order, with the slices' padding.
+// The number of parameters in the first units, in forward's order, with the slices' padding.
 double parameters_of(const ParamLayout& layout, std::int64_t units) {
   std::int64_t elements = 0;
   for (int unit = 0; unit < std::min<std::int64_t>(units, layout.num_units()); ++unit)

@@ -1,4 +1,4 @@
-// Of runs whose ranks have a part of the model: stages, parts of matrices, or both.
+// The seconds of runs whose ranks have a part of the model: stages, parts of matrices, or both.
 #include <algorithm>
 
 #include "lessons/08_weight_versions/endless.h"
@@ -9,7 +9,7 @@ namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-/// Seconds of a half of a block: the matrix that reads gathered tokens, the one that leaves a summand,
+/// The seconds of a half of a block: the matrix that reads gathered tokens, the one that leaves a summand,
 /// attention between them, and its messages.
 struct HalfTimes {
   double first = 0, second = 0, attention = 0, sum = 0, gather = 0;
@@ -33,18 +33,19 @@ double backward_of(const HalfTimes& h, bool two, bool again) {
          left_of(h.gather, h.second + 2 * h.first) + left_of(h.gather, 2 * h.first);
 }
 
-// What recompute computes and sends again: all but the MLP's second product and its sum.
+// The seconds of what recompute computes and sends again: all but the MLP's second product and its sum.
 double again_of(const HalfTimes& attention, const HalfTimes& mlp) {
   return attention.first + attention.behind_first() + attention.sum + attention.gather + mlp.gather +
          mlp.first;
 }
 
-/// What a tensor rank's part of one micro-batch takes; with two lanes, of both.
+/// The seconds of one micro-batch's passes on a tensor rank; with two lanes, of two micro-batches.
 struct PartTimes {
   PassTimes block, embedding, head;
 };
 
-// By copy engine within a node, else through the network cards.
+// The seconds of a message between tensor ranks: by copy engine within a node, else through the network
+// cards.
 double message(const MessageRate& rate, double bytes, const RunShape& shape, const Rates& rates) {
   if (rates.leaves_node(shape.mesh.size(Axis::tensor), 1))
     return rates.call(shape.mesh.size(Axis::tensor), 1, false) +
@@ -77,7 +78,7 @@ PartTimes part_times(const RunShape& shape, TokenShare tokens_of, bool two, bool
   if (w.activations == Activations::recompute) p.block.backward += lanes * again_of(attention, mlp);
   if (w.activations == Activations::recompute_gelu)
     p.block.backward += lanes * 16 * d * tokens / t / rates.memory;
-  // A lane's messages go behind the other's logits.
+  // The other lane's logits hide a lane's messages.
   const double logits = lanes * product(2 * number(w.model.vocab_padded()) * d);
   p.embedding = {sum, gather};
   p.head = {logits + gather, 2 * logits + sum};
@@ -102,14 +103,14 @@ double tensor_seconds(const RunShape& shape, const CommPlan& plan, const TensorP
 
 namespace {
 
-/// A rank's tokens between the halves of its blocks, and how often the loss' statistics are gathered in a
-/// micro-batch.
+/// Which tokens a rank has between the halves of its blocks, and how often a micro-batch gathers the loss'
+/// statistics.
 struct StageParts {
   TokenShare tokens = TokenShare::split;
   double statistics = 0;
 };
 
-// A stage's passes with all its chunks. The head's forward is the beginning of backward.
+// The seconds of a stage's passes with all its chunks. The head's forward is the beginning of backward.
 PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bool last,
                       const StageParts& parts, const Rates& rates) {
   if (shape.mesh.size(Axis::tensor) == 1) {
@@ -124,7 +125,7 @@ PassTimes stage_times(const RunShape& shape, std::int64_t blocks, bool first, bo
   return times;
 }
 
-// What a stage does when its last backward is done.
+// The seconds of what a stage does after its last backward.
 double end_of_step(const RunShape& shape, const Share& share, double parameters, bool end, double backward,
                    const Rates& rates) {
   const Workload& w = shape.workload;
@@ -149,7 +150,7 @@ double end_of_step(const RunShape& shape, const Share& share, double parameters,
   return seconds;
 }
 
-// Of every stage.
+// The costs of every stage, for pipedream::simulate.
 pipedream::Costs costs_of(const RunShape& shape, const Share& share, const StageParts& parts,
                           const Rates& rates) {
   const Workload& w = shape.workload;

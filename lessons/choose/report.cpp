@@ -39,7 +39,7 @@ std::string command_of(const Options& options, const Row& row) {
   return text;
 }
 
-// How good the seconds are.
+// How trustworthy the seconds are, in words.
 std::string rates_text(const Options& options) {
   if (options.other_machine)
     return "estimated with an H200's rates, since no --gpu is named (--gpu RTX4090, for example)";
@@ -68,14 +68,14 @@ std::string machine_text(const Options& options, const Rates& rates) {
       rates.adam / 1e9, rates_text(options));
 }
 
-// The lesson's settings of a timed step, and activations if they are computed again.
+// The lesson's settings in a timed step, and activations if they are computed again.
 std::vector<std::string> settings_of(const MeasuredStep& step) {
   std::vector<std::string> all = step.settings;
   if (step.workload.activations != Activations::keep) all.push_back(activations_setting(step.workload));
   return all;
 }
 
-// The rest of the advice: what is faster but trains otherwise.
+// Advice about what is faster but trains otherwise; empty if there is none.
 std::string late_text(const std::vector<Row>& rows, const Row& chosen) {
   const Row* late = nullptr;
   for (const Row& row : rows)
@@ -128,7 +128,7 @@ nlohmann::json json_of(const Options& options, const Row& row) {
 
 namespace {
 
-/// A column of the table, and whether this machine has what it is about.
+/// A column of the table; shown only if the machine has what it is about.
 struct Column {
   const char* title;
   bool shown;

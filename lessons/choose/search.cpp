@@ -17,26 +17,30 @@
 namespace sc::choose {
 namespace {
 
-constexpr std::int64_t kMostGpusTried = 64;  // where fewer fit nothing
+constexpr std::int64_t kMostGpusTried = 64;  // when nothing fits on fewer
 
-// What a rank holds of the host beside states is small, and every machine has it.
+// Whether the host's memory matters. What a rank holds there besides states is small, and every machine has
+// it.
 bool host_needed(const Candidate& candidate, const Machine& machine) {
   return candidate.host || machine.host_memory.has_value();
 }
 
-constexpr std::int64_t kAllAsked = 32;  // sets of alike ranks; of more whose heads are shared evenly, some
+// The most sets of equal ranks of which each is planned; of more, only some, if heads are shared evenly.
+constexpr std::int64_t kAllAsked = 32;
 enum class Asked {
-  some,  // the first tensor rank of the first stage, the last one and one between them: no more than that
-         // fits
-  all    // each of these stages' tensor ranks, each stage's first one
+  // The first tensor rank of the first, the last and a middle stage: what does not fit there never fits.
+  some,
+  // All tensor ranks of the first and the last stage, and each stage's first one.
+  all
 };
 
 bool few_enough(const RunShape& shape) { return shape.mesh.of_a_replica() <= kAllAsked; }
-// For bytes sent; and for what may not fit, before anything else is known.
+// Which ranks' plans are made for bytes sent (asked_for_bytes), and to find out first what does not fit
+// (asked_first).
 Asked asked_for_bytes(const RunShape& shape) { return few_enough(shape) ? Asked::all : Asked::some; }
 Asked asked_first(const RunShape& shape) { return shape.mesh.of_a_replica() <= 4 ? Asked::all : Asked::some; }
 
-// f(shape of a rank, how many are alike; 0: not counted) for one of each alike.
+// Calls f(shape of a rank, how many are like it; 0: not counted) for one rank of each set of equal ones.
 void of_ranks(RunShape shape, Asked asked,
               const std::function<void(const RunShape&, std::int64_t alike)>& f) {
   const bool even = shape.workload.model.heads % shape.mesh.size(Axis::tensor) == 0,
@@ -54,7 +58,7 @@ void of_ranks(RunShape shape, Asked asked,
 
 Needs needs_of(const Candidate& candidate, const RunShape& shape, Asked asked) {
   Needs needs;
-  Bytes host, disk;  // the most
+  Bytes host, disk;  // the most of any rank
   std::int64_t counted = 0;
   of_ranks(shape, asked, [&](const RunShape& rank, std::int64_t alike) {
     MemoryPlan plan = candidate.plans.plans->memory_plan(rank);
@@ -70,7 +74,7 @@ Needs needs_of(const Candidate& candidate, const RunShape& shape, Asked asked) {
   return needs;
 }
 
-// Empty: all is there.
+// What the machine lacks for a candidate, in words; empty if it has everything.
 std::string missing(const Candidate& candidate, const Machine& machine, const Needs& needs) {
   std::vector<std::string> lacks;
   const auto check = [&](Bytes needed, Bytes there, const char* where) {
@@ -84,7 +88,7 @@ std::string missing(const Candidate& candidate, const Machine& machine, const Ne
   return lacks.empty() ? "" : fmt::format("needs {}", fmt::join(lacks, "; "));
 }
 
-// Before any plan: what the machine does not have at all.
+// What the machine does not have at all, known before any plan; empty if it has everything.
 std::string not_given(const Candidate& candidate, const Machine& machine) {
   if (candidate.host && !machine.host_memory)
     return "cannot: it keeps states on the host; give --host-memory";
@@ -92,7 +96,7 @@ std::string not_given(const Candidate& candidate, const Machine& machine) {
   return "";
 }
 
-// Of a rank with so many rows: what computes least again first, then the largest batch.micro.
+// The shapes of a rank with so many rows: the least recomputation first, then the largest batch.micro.
 std::vector<RunShape> variants(RunShape shape, std::int64_t rows) {
   std::vector<RunShape> all;
   for (const Activations activations :
@@ -116,7 +120,7 @@ void count_bytes(Row& row, const Rates& rates) {
   });
 }
 
-// One shape: better than what the row has, or the one that misses least.
+// Takes a shape into the row if it is better than the row's, or nothing fits and it misses least.
 void consider(Row& row, const RunShape& shape, const Machine& machine, const Rates& rates) {
   if (row.fits && row.candidate.at_least && row.candidate.at_least(shape, rates) >= row.seconds) return;
   Needs needs;
@@ -195,7 +199,7 @@ std::vector<Row> search(const Machine& machine, const Measured& measured, const 
 
 namespace {
 
-// Another of its kind, which goes by degrees, is as quick: that one is shown.
+// Whether another candidate of the same kind, which is shown instead, is as quick.
 bool is_outdone(const Row& row, const std::vector<Row>& rows) {
   return row.candidate.by_degrees && std::ranges::any_of(rows, [&](const Row& other) {
            return other.candidate.kind == row.candidate.kind && other.fits &&
@@ -244,9 +248,9 @@ std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count) {
 
 namespace {
 
-constexpr double kEndless = 1e30;  // bytes a second
+constexpr double kEndless = 1e30;  // bytes per second of a link without limit
 
-// Of what a rank sends, to other nodes or within its own: the purpose with the most bytes.
+// The purpose of most bytes that a rank sends, to other nodes or within its own.
 std::string most_of(const Row& row, const Rates& rates, bool nodes) {
   std::map<OpPurpose, double> bytes;
   of_ranks(row.shape, asked_for_bytes(row.shape), [&](const RunShape& rank, std::int64_t) {
@@ -336,7 +340,7 @@ std::vector<std::string> nearest_that_works(const Machine& machine, const Measur
   more.host_memory = Bytes(INT64_MAX);
   for (const bool disk : {false, true}) {
     if (disk) more.disk = machine.disk.value_or(4e9), more.disk_size.reset();
-    Bytes least(INT64_MAX);  // of the host's memory
+    Bytes least(INT64_MAX);  // the least host memory with which a row fits
     for (const Row& row : search(more, measured, workload))
       if (row.fits && row.candidate.host) least = std::min(least, row.needs.host);
     if (least == Bytes(INT64_MAX)) continue;

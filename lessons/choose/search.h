@@ -1,5 +1,5 @@
-// For each candidate the batch.micro and activations that fit and take the least time, and which of them all
-// to take.
+// Finds for each candidate the batch.micro and activations that fit and take the least time, and which
+// candidate to take.
 #pragma once
 
 #include "candidates.h"
@@ -7,7 +7,7 @@
 
 namespace sc::choose {
 
-/// What the driver and the libraries take of a GPU beside the plan: context, cuBLAS, cuDNN, NCCL.
+/// The bytes that driver and libraries take on a GPU besides the plan: context, cuBLAS, cuDNN, NCCL.
 inline constexpr Bytes kBesideThePlan{1'000'000'000};
 
 struct Needs {
@@ -18,39 +18,38 @@ struct Needs {
 struct Row {
   Candidate candidate;
   bool fits = false;
-  std::string reason = {};  // where it does not fit: what is missing
-  RunShape shape = {};      // the one that fits, or the one that needs the least
-  Needs needs = {};         // of it
-  Bytes sent = {}, to_nodes = {}, copied = {},
-        on_disk =
-            {};  // by a rank in a step: to others, of it to other nodes, over the host link, over the disk
+  std::string reason = {};  // what is missing, if it does not fit
+  RunShape shape = {};      // the shape that fits, or the one that needs the least
+  Needs needs = {};         // the needs of that shape
+  // The most bytes that a rank moves in a step: to other ranks, to other nodes, to its host, to its disk.
+  Bytes sent = {}, to_nodes = {}, copied = {}, on_disk = {};
   double seconds = 0;
   [[nodiscard]] double tokens_per_second() const;
-  [[nodiscard]] std::vector<std::string> settings()
-      const;  // the candidate's, and activations if computed again
+  // The candidate's settings, and activations if they are computed again.
+  [[nodiscard]] std::vector<std::string> settings() const;
 };
 
 std::string activations_setting(Workload workload);  // "activations=recompute"
 
-/// All candidates, groupings and residents, in order. batch.micro goes through the divisors of batch.global /
-/// ranks; of those that fit the one with the most tokens a second counts, of equals the largest, and of
-/// activations keep before recompute.
+/// A row for each candidate, grouping and resident, in order. batch.micro goes through the divisors of
+/// batch.global / ranks; the row has the one that fits with the most tokens per second, the largest among
+/// equals, and keeps activations rather than recompute them.
 std::vector<Row> search(const Machine& machine, const Measured& measured, const Workload& workload);
 
-/// Of the rows within kAsGood of the most tokens a second, among those that train as one device does (not
-/// late), the one that sends least to other nodes, and of equals the first; null: none fits.
+/// The row to advise: among those that train as one device does (not late) and are within kAsGood of the most
+/// tokens per second, the one that sends least to other nodes, and the first of equals; null: none fits.
 inline constexpr double kAsGood = 0.02;
 const Row* best(const std::vector<Row>& rows);
 
-/// Of each kind the best one that fits, else the one that misses least; in order.
+/// The best row of each kind: the fastest that fits, or the one that misses least; in order.
 std::vector<Row> best_of_kinds(const std::vector<Row>& rows);
-/// The rows that fit, quickest first: `count` of them at most, one of each kind that goes by degrees.
+/// The rows that fit, quickest first: at most `count`, with one of each kind that goes by degrees.
 std::vector<Row> nearest(const std::vector<Row>& rows, std::size_t count);
-/// In words what a step waits for most, beside its products: which link and bytes, the pipeline's ends, or
+/// What a step waits for most besides its products, in words: which link and bytes, the pipeline's ends, or
 /// nothing.
 std::string waits_for(const Row& row, const Rates& rates);
 
-/// Where nothing fits: changes of the machine with which something does, nearest first.
+/// Changes of a machine on which nothing fits with which something does, nearest first.
 std::vector<std::string> nearest_that_works(const Machine& machine, const Measured& measured,
                                             const Workload& workload);
 

@@ -1,4 +1,4 @@
-// What the orders take from the ledger beside OneDevice, as reference_plan.cpp says.
+// What the orders take from the ledger besides OneDevice's buffers, as reference_plan.cpp declares it.
 #include "common/model/unit_views.h"
 #include "reference_order.h"
 
@@ -31,7 +31,8 @@ TensorOrder::Part::Part(const RunContext& context, const RunShape& shape, const 
   params_arena = planned.zeros("params_part");
   params = unit_views_of_both(layout, params_arena);
   for (const at::Tensor& arena : planned.all_zeros("grads_part")) {
-    // An arena as long as the parameters holds all units' gradients; a shorter one behind it is the head's.
+    // An arena as long as the parameters holds all units' gradients; the shorter one that follows is the
+    // head's.
     if (arena.numel() < params_arena.numel()) {
       gradients.back().head_arena = arena;
     } else {
@@ -66,7 +67,8 @@ TensorOrder::TensorOrder(const RunContext& context, const ParamLayout& whole, co
   if (split_) total_of_whole_ = buffers.zeros("total_of_whole").view(at::kFloat);
 }
 
-// head_matrix() looks for wte at the beginning of unit 0's vector, so a vector of that matrix alone will do.
+// head_matrix() looks for wte at the beginning of unit 0's vector, so a vector with that matrix alone will
+// do.
 ReferenceOrder::Gradient ReferenceOrder::make_gradient(const at::Tensor& arena,
                                                        const at::Tensor& head_arena) const {
   Gradient g{arena, head_arena, unit_views(layout_, arena), unit_views(layout_, arena)};

@@ -90,7 +90,7 @@ void ReferenceOrder::sum_of_step(std::span<const Batch> micro_batches) {
 
 // [anchor: reduce-every-micro-batch]
 // The ranks' j-th micro-batches are fresh gradients, added in rank order; that sum is then added to the
-// step's. Where there are groups, each does that with its own ranks, and their sums are added in order.
+// step's. If there are groups, each does so with its own ranks, and the groups' sums are added in order.
 void ReferenceOrder::sum_of_micro_batches(std::span<const Batch> micro_batches) {
   const std::size_t per_rank = micro_batches.size() / rank_sums_.size(),
                     ranks = static_cast<std::size_t>(to_int(ranks_of(order_)));  // of a group
@@ -126,7 +126,8 @@ void ReferenceOrder::sum_of_context(std::span<const Batch> micro_batches) {
   }
 }
 
-// Every virtual rank squares its own slices, as real ones do. Groups have the same slices: the first counts.
+// Every virtual rank squares its own slices, as real ones do. Groups have the same slices, so only the first
+// counts.
 void ReferenceOrder::global_norm() {
   sums_.zero_();
   for (std::size_t r = 0; r < rank_sums_.size(); ++r) {

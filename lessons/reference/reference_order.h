@@ -1,5 +1,5 @@
 // Floating-point sums depend on their order. Every later lesson adds a step's gradients in one of these
-// orders, and must end with the bits that one device has which adds in it.
+// orders, and must end with the bits of one device that adds in the same order.
 #pragma once
 
 #include <deque>

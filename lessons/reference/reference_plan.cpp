@@ -1,4 +1,4 @@
-// What lesson 00 holds in each order, and its settings.
+// What lesson 00 holds in each order of sums, and its settings.
 #include "reference_plan.h"
 
 #include "common/model/activation_plan.h"
@@ -83,7 +83,7 @@ int gradients_held(const ReduceOrder& order) {
 
 namespace {
 
-// Virtual ranks are added where their gradients are: nothing travels, and so nothing is converted on its way.
+// Virtual ranks are added where their gradients are: nothing travels, so nothing can be converted on its way.
 void check_sums(const PrecisionConfig& precision, const ReduceOrder& order) {
   if (order.virtual_ranks == 1 || precision.reduce_dtype == precision.grad_dtype) return;
   refuse_setting("precision.reduce_dtype", "virtual ranks are added in the gradients' dtype",

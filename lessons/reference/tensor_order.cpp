@@ -31,8 +31,8 @@ void TensorOrder::for_each_piece(const Part& part, int unit, Segment segment, co
 
 // --- what would be messages --------------------------------------------------------------------------------
 
-// Copies each part's rows to the first part's, one behind the other, from where the products read them. Where
-// every part has all tokens nobody needs another's.
+// Copies each part's rows into the rows of all tokens, in order, from where the products read them. If every
+// part has all tokens there is nothing to copy.
 template <class Rows>
 void TensorOrder::gather(const Rows& rows) {
   if (!split_) return;
@@ -48,7 +48,7 @@ const at::Tensor& TensorOrder::all(Part& part, const Rows& rows) {
 }
 
 // [anchor: summands-in-rank-order]
-// ((p0 + p1) + p2) + ..., in fp32: what a reduce_scatter or an all_reduce over ranks does, and rounds once.
+// Adds ((p0 + p1) + p2) + ... in fp32 and rounds once, as a reduce_scatter or an all_reduce over ranks does.
 template <class Summand>
 void TensorOrder::add_in_rank_order(at::Tensor& total, const Summand& summand) {
   total.copy_(summand(parts_.front()));
@@ -101,7 +101,7 @@ void TensorOrder::forward_half(int unit, Half half) {
 
 // --- head --------------------------------------------------------------------------------------------------
 
-// Where `scale` is undefined only the loss is computed.
+// If `scale` is undefined, only the loss is computed.
 void TensorOrder::head(const Batch& batch, const at::Tensor& scale, Write write) {
   gather([](Part& part) -> GatheredRows& { return part.buffers.head.rows; });
   const PartSizes& s = parts_[0].gpt.sizes();
@@ -164,8 +164,8 @@ Batch TensorOrder::own_of(const Batch& batch) const {
 
 // --- backward ----------------------------------------------------------------------------------------------
 
-// Each virtual rank accumulates over its own micro-batches; then the ranks are added in order. The gradients
-// of what every part has are summed over the parts of each virtual rank before that.
+// Each virtual rank accumulates over its own micro-batches; then the virtual ranks are added in order. Before
+// that, the gradients of tensors that every part has are summed over the parts of each virtual rank.
 void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
   const auto ranks = static_cast<std::size_t>(order_.virtual_ranks),
              lanes = static_cast<std::size_t>(order_.lanes);
@@ -185,7 +185,7 @@ void TensorOrder::forward_backward(std::span<const Batch> micro_batches) {
   }
 }
 
-// With two lanes both heads come before both embeddings. `write` is the first micro-batch's.
+// With two lanes both heads come before both embeddings. `write` is what the first micro-batch does.
 void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   const bool two = batches.size() > 1;
   const Batch first = own_of(batches.front()), last = two ? batches.back() : first;
@@ -198,7 +198,7 @@ void TensorOrder::compute(std::span<const Batch> batches, Write write) {
   embed_backward(last, two ? Write::accumulate : write, /*waited=*/false);
 }
 
-// All of backward but the embedding's.
+// Computes all of backward but the embedding's.
 void TensorOrder::backward(const Batch& batch, Write write) {
   forward(batch);
   head(batch, batch.scale, write);
@@ -249,7 +249,8 @@ void TensorOrder::backward_half(int unit, Half half, Write write) {
 
 // --- a step's end ------------------------------------------------------------------------------------------
 
-// The gradients of what every part has are of its own tokens alone: they are summed in rank order, too.
+// The gradients of tensors that every part has are of its own tokens alone, so they are summed in rank order
+// too.
 void TensorOrder::add_replicated(std::size_t gradient) {
   if (!split_) return;
   const auto replicated = [&](Part& part) {
@@ -277,7 +278,7 @@ void TensorOrder::put_together(std::span<const UnitTensors> grads, at::Tensor& s
     std::vector<at::Tensor> mine;
     for (int unit = 0; unit < whole_.num_units(); ++unit) {
       for (const Segment segment : {Segment::sharded, Segment::whole}) {
-        // What every part has counts once.
+        // A tensor that every part has counts once.
         const bool repeated = segment == Segment::whole && &part != &parts_.front();
         if (repeated || part.layout.unit(unit).size(segment) == 0) continue;
         const at::Tensor& gradient = part.grads()[unit].segment(segment);

@@ -16,15 +16,14 @@ namespace sc {
 
 /// Forward and backward of one device's model as `tensor_ranks` ranks would compute them, one rank after the
 /// other. Each has its part of the parameters, cut anew for every step, and gradients of its own, which are
-/// put together at the step's end. Of several virtual ranks each has such a group, one after the other.
-/// Context ranks have one each, too, at once and with their own tokens.
+/// put together at the end of the step. If there are several virtual ranks, each has such a group.
 class TensorOrder {
  public:
   ///   rank  which of `ranks`, who make theirs in turn
   TensorOrder(const RunContext& context, const ParamLayout& whole, const ReduceOrder& order,
               ContextRanks& ranks, int rank, PlannedBuffers& buffers);
 
-  /// Cuts these parameters, by unit, into the parts that the next calls compute with.
+  /// Cuts parameters, given by unit, into the parts that the next calls compute with.
   void cut(std::span<const UnitTensors> params);
   /// Leaves a step's gradients, losses and tokens in the parts. Each virtual rank has a run of the
   /// micro-batches.
@@ -87,7 +86,8 @@ class TensorOrder {
   bool split_ = false;    // whether each part has a run of the tokens only
   at::Tensor own_;        // [2, C B, m] int64, of context ranks: tokens and targets
   at::Tensor total_;      // [N, d] fp32: the sum of all parts' summands
-  /// fp32, the sum of the gradients that every part has; undefined where all parts have seen all tokens.
+  /// The sum of the gradients of tensors that every part has, fp32; undefined if all parts have seen all
+  /// tokens.
   at::Tensor total_of_whole_;
   std::deque<Part> parts_;  // by tensor rank
 };

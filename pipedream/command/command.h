@@ -18,7 +18,7 @@ struct Console {
 /// 73 (cannot write).
 int run_command(const std::vector<std::string>& arguments, const Console& console);
 
-/// The subcommands; `arguments` starts with the subcommand's name. They return the exit code or throw
+/// The subcommands; `arguments` begins with the subcommand's name. They return the exit code or throw
 /// InputError.
 int simulate_command(const std::vector<std::string>& arguments, const Console& console);
 int check_command(const std::vector<std::string>& arguments, const Console& console);

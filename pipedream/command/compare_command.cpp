@@ -30,7 +30,7 @@ Comparison compare(const GenerateOptions& options, const Costs& costs) {
     row.steady_idle = std::max(row.steady_idle, use.steady_idle);
   }
   for (const StageCounts& counts : count(schedule)) {
-    // In microbatches: one chunk of a stage counts as a fraction.
+    // Activations are counted in microbatches: one chunk of a stage counts as a fraction.
     row.activations = std::max(row.activations, static_cast<double>(counts.activations) / options.chunks);
     row.versions = std::max(row.versions, counts.versions);
     row.messages += counts.sends;
@@ -98,7 +98,7 @@ std::string json(const std::vector<Comparison>& rows) {
   return text + "  ]\n}\n";
 }
 
-// The ratio of ZeRO-3's bytes to the pipeline's lies between `least` and `most`; inverted if both are below
+// How many times as much ZeRO-3 sends as the pipeline, between `least` and `most`; inverted if both are below
 // one.
 std::string times_as_much(double least, double most) {
   const bool zero3 = most >= 1;

@@ -1,4 +1,3 @@
-
 #include "pipedream/check.h"
 #include "pipedream/command/compare.h"
 #include "pipedream/command/figures.h"

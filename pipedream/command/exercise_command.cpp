@@ -31,8 +31,8 @@ constexpr const char* kBreak = "break_the_send_order";
 constexpr const char* kPredict = "predict_the_version";
 constexpr const char* kChoose = "choose_the_microbatches";
 
-// The schedule has 3 stages and 4 microbatches, passes all checks, is as fast as 1F1B and holds no more
-// activations.
+// Checks a learner's schedule: it has 3 stages and 4 microbatches, passes all checks, is as fast as 1F1B and
+// holds no more activations.
 std::string write_a_schedule(const std::string& path) {
   const Schedule schedule = read_schedule(path);
   if (schedule.stages != 3 || schedule.microbatches != 4 || schedule.chunks != 1) {
@@ -65,7 +65,8 @@ std::vector<Action> sorted(std::vector<Action> actions) {
   return actions;
 }
 
-// The shipped schedule with sends or receives moved so that it deadlocks, and with no other violation.
+// Checks that the shipped schedule had sends or receives moved so that it deadlocks, and has no other
+// violation.
 std::string break_the_send_order(const std::string& path) {
   const Schedule schedule = read_schedule(path);
   const Schedule original = generate({.family = Family::one_f_one_b, .stages = 3, .microbatches = 3});
@@ -90,7 +91,7 @@ std::string break_the_send_order(const std::string& path) {
   return "a ring of " + std::to_string(report.cycle.size()) + " stages:\n" + trimmed(findings_text(report));
 }
 
-// An answer: a whole number, or null if it is missing.
+// A learner's answer: a whole number, or null if it is missing.
 int answer(const JsonNode& node, const std::string& exercise, const std::string& hint) {
   if (node.value().is_null()) throw not_solved(exercise, node.name() + " has no answer", hint);
   return node.small();

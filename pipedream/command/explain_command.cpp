@@ -31,7 +31,7 @@ std::string verb(const Action& action) {
   }
 }
 
-// Describes what one stage does, tick by tick. Times only grow, so one pass over the list is enough.
+// Tells what one stage does, tick by tick. Times only grow, so one pass over the list is enough.
 class Teller {
  public:
   Teller(const Schedule& schedule, const Timeline& timeline, std::size_t stage)

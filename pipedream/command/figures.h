@@ -7,7 +7,7 @@
 namespace sc::pipedream {
 
 std::vector<std::string> figure_names();
-/// The SVG of a figure; throws InputError (usage) if there is none of that name.
+/// The SVG of a figure; throws InputError (usage) if no figure has the name.
 std::string figure_svg(const std::string& name);
 
 }  // namespace sc::pipedream

@@ -11,7 +11,7 @@
 
 namespace sc::pipedream {
 
-/// The names of the flags of add_schedule() and of add_costs().
+/// The names of the flags that add_schedule() and add_costs() declare.
 const std::vector<std::string>& schedule_flags();
 const std::vector<std::string>& cost_flags();
 
@@ -20,7 +20,8 @@ class Flags {
  public:
   Flags(const std::string& command, const std::string& what);
 
-  /// `otherwise` is the default; if it is empty the flag has none, and given() must be asked before text().
+  /// `otherwise` is the flag's default; if it is empty there is none, and given() must be asked before
+  /// text().
   void add(const std::string& names, const std::string& what, const std::string& otherwise = "");
   void add_switch(const std::string& name, const std::string& what);
   void add_shape(const std::string& batches);  // --stages --microbatches --chunks --batches --warmup
@@ -32,7 +33,7 @@ class Flags {
   /// InputError (usage).
   bool parse(const std::vector<std::string>& arguments, const Console& console);
 
-  /// Throw InputError (usage) if a flag was given that has no effect: together with `name`, or without it.
+  /// Throws InputError (usage) for a flag that has no effect: together with `name`, or without it.
   void refuse_beside(const std::string& name, const std::vector<std::string>& others) const;
   void refuse_without(const std::string& name, const std::vector<std::string>& others) const;
 
@@ -42,11 +43,11 @@ class Flags {
   [[nodiscard]] int integer(const std::string& name) const;
   [[nodiscard]] double number(const std::string& name) const;
 
-  /// The options for one family; flags that were not given default to chunks 2 for interleaved, batches 3 for
-  /// 2bw, otherwise 1.
+  /// The options for one family. Flags that were not given default to 1, or to 2 chunks for interleaved and 3
+  /// batches for 2bw.
   [[nodiscard]] GenerateOptions shape(Family family) const;
-  /// The schedule that --file or --schedule names. `generated`: it was made from `options`. Throws InputError
-  /// (usage) also for a flag that has no effect on this schedule.
+  /// The schedule that --file or --schedule names; `generated` if it was made from `options`. Throws
+  /// InputError (usage) also for a flag that has no effect on this schedule.
   [[nodiscard]] Schedule schedule(GenerateOptions& options, bool& generated) const;
   [[nodiscard]] Costs costs() const;
   [[nodiscard]] bool colour(const Console& console) const;

@@ -59,7 +59,7 @@ std::string layers_text(const Profile& profile, const Stage& stage) {
   return (text += " to ") += last;
 }
 
-// A way to cut; empty if there are fewer things to cut than ranks.
+// A way to cut a model into stages, and the partition; none if there are fewer things to cut than ranks.
 struct Split {
   std::string name;     // in --split
   std::string heading;  // in the output

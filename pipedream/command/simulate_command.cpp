@@ -34,7 +34,7 @@ std::string stage_table(const Schedule& schedule, const Timeline& timeline, bool
   return table_text(rows);
 }
 
-// Every action with its start and end.
+// All actions with their start and end, as CSV.
 std::string spans_csv(const Schedule& schedule, const Timeline& timeline) {
   std::string text = "stage,action,start,end\n";
   for (std::size_t stage = 0; stage < schedule.actions.size(); ++stage) {
@@ -47,7 +47,7 @@ std::string spans_csv(const Schedule& schedule, const Timeline& timeline) {
   return text;
 }
 
-// The formulas hold for equal stages and free messages only.
+// Whether the formulas hold: they do for equal stages and free messages only.
 bool formulas_hold(const Costs& costs) {
   const bool free =
       costs.latency == 0 && ((costs.bandwidth == 0 && costs.bandwidths.empty()) || costs.message_bytes == 0);
@@ -110,7 +110,7 @@ std::string stages_json(const Schedule& schedule, const Timeline& timeline) {
   return text;
 }
 
-// The idle share of the formula uses its makespan, with the schedule's busy time.
+// The timeline as JSON. The idle share of the formula uses its makespan, with the schedule's busy time.
 std::string timeline_json(const Schedule& schedule, const Timeline& timeline, std::optional<double> formula) {
   double busy = 0;
   for (const StageUse& use : timeline.stages) busy += use.busy;

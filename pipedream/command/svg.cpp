@@ -170,7 +170,7 @@ class TimelineDrawing {
                                                 : "numbers: microbatch");
   }
 
-  // "v0", or "v0, v8, ..." if there are more versions than colours.
+  // The versions that a colour stands for: "v0", or "v0, v8, ..." if there are more versions than colours.
   [[nodiscard]] std::string versions_of(std::size_t colour) const {
     std::string text = "v" + std::to_string(colour);
     if (repeats_) text += ", v" + std::to_string(colour + kPalette.size()) + ", ...";

@@ -18,7 +18,7 @@ struct TimelineFigure {
   double begin = 0, end = 0;           // the part of the time that is drawn; end 0: all
 };
 
-/// One row per stage, one box per compute action with its microbatch (and version).
+/// A figure with one row per stage, and one box per compute action with its microbatch (and version).
 std::string timeline_svg(const Schedule& schedule, const Timeline& timeline, const TimelineFigure& figure);
 
 struct BarGroup {
@@ -34,7 +34,7 @@ struct BarFigure {
   std::vector<BarGroup> groups;
 };
 
-/// Groups of bars, each bar with its percentage.
+/// A figure with groups of bars, each bar with its percentage.
 std::string bars_svg(const BarFigure& figure);
 
 }  // namespace sc::pipedream

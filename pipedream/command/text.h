@@ -8,15 +8,15 @@
 
 namespace sc::pipedream {
 
-/// At most `digits` digits after the point, without trailing zeros: "21", "0.5", "57.1".
+/// A number with up to `digits` digits after the point, without trailing zeros: "21", "0.5", "57.1".
 std::string number_text(double value, int digits = 3);
-/// "1 stage", "4 stages".
+/// A number of things: "1 stage", "4 stages".
 std::string count_text(std::int64_t count, const std::string& what);
-/// "57.1 %"
+/// A share between 0 and 1 as a percentage: "57.1 %".
 std::string percent_text(double share);
-/// percent_text(), or "-" if empty.
+/// A share as percent_text() shows it, or "-" if there is none.
 std::string share_text(std::optional<double> share);
-/// "8.39 MB", decimal units; "0 B".
+/// A size in decimal units: "8.39 MB", "0 B".
 std::string bytes_text(double bytes);
 /// Columns separated by two blanks; the first is left-aligned, the others right-aligned; the first row is the
 /// heading.

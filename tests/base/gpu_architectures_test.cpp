@@ -9,8 +9,8 @@
 namespace sc {
 namespace {
 
-// The default list of CudaArchitectures.cmake. Which images a GPU runs is CUDA's rule (CUDA C++ programming
-// guide, "binary compatibility", "PTX compatibility").
+// Checks the default list of CudaArchitectures.cmake. Which images a GPU runs is CUDA's rule (CUDA C++
+// programming guide, "binary compatibility", "PTX compatibility").
 TEST(GpuArchitectures, TheBuildServesEveryGpuOf8AndNewer) {
   const std::string_view built = STAGECRAFT_GPU_ARCHITECTURES;
   for (const Capability gpu :

@@ -1,4 +1,5 @@
-// Also for the thread sanitizer: chunks write and waiters read the same memory without atomics.
+// Tests the host pool; under the thread sanitizer too, since chunks write and waiters read the same memory
+// without atomics.
 #include "common/base/host_pool.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +47,7 @@ TEST(HostPool, WorksOnEveryElementOnce) {
   }
 }
 
-// With a barrier after each piece this test would never end.
+// If the pool had a barrier after each piece, this test would never end.
 TEST(HostPool, GoesOnToTheNextPieceWhileAChunkIsBusy) {
   HostPool pool(2);
   std::promise<void> second_done;
@@ -73,7 +74,6 @@ TEST(HostPool, TakesPiecesInTheirOrder) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-// Many threads post, and many wait for each piece.
 TEST(HostPool, ServesSeveralThreads) {
   HostPool pool(3);
   std::vector<std::jthread> callers;

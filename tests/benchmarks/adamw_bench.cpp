@@ -54,7 +54,7 @@ void add_streams(const at::Tensor& grad, at::Tensor& param, at::Tensor& momentum
   });
 }
 
-// Zeros, either in huge pages if the system gives them, or in small ones.
+// Zeros in huge pages, if the system gives them, or in small ones.
 at::Tensor vector_of(std::int64_t n, at::ScalarType type, bool huge) {
   const std::int64_t bytes = n * static_cast<std::int64_t>(at::elementSize(type));
   std::shared_ptr<void> pages;
@@ -104,7 +104,7 @@ void measure(std::int64_t n, int repeats, sc::HostPool& pool, bool huge) {
               static_cast<double>(huge_kib()) / (1 << 20));
   print("the same traffic, one addition each", n, 28, time_of(repeats, [&] { add_streams(g, p, m, v); }));
   m.zero_(), v.zero_();
-  // States that an update in another place reads.
+  // The states that an update in another place reads.
   const at::Tensor other = vector_of(3 * n, at::kFloat, huge);
   sc::AdamWVectors vectors{g.const_data_ptr(), sc::DType::f32, p.mutable_data_ptr<float>(),
                            m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>()};

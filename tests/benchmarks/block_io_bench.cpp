@@ -1,7 +1,7 @@
-// GB/s (10^9 bytes) of a disk, sustained: reads, writes, and both at once, by engine, block and requests in
-// flight; then a BlockFile's, with and without its sums, as lesson 06 uses it. The file is first written in
-// full: a disk reads zeros that were never written much faster.
-//   block_io_benchmark DIR [file in GB, default 8] [seconds a number, default 3] [mixed]
+// Measures GB/s (10^9 bytes) of a disk, sustained: reads, writes, and both at once, by engine, block and
+// requests in flight; then a BlockFile's, with and without checksums, as lesson 06 uses it. The file is first
+// written in full: a disk reads zeros that were never written much faster.
+//   block_io_benchmark DIR [file in GB, default 8] [seconds per number, default 3] [mixed]
 //     mixed  only the rate of both at once, in lesson 06's blocks, and only its way of using a file
 #include <algorithm>
 #include <chrono>
@@ -33,7 +33,8 @@ struct Load {
   int depth;
 };
 
-/// Goes through the file in order, again and again, until the time is over or (once) the file is.
+/// The rate of going through the file in order, again and again, until the time is over or (once) the file
+/// is.
 double gb_per_second(sc::BlockIo& io, const Load& load, std::int64_t file_bytes, double seconds,
                      bool once = false) {
   const sc::test::AlignedBytes memory(load.block * load.depth, 7);
@@ -99,7 +100,7 @@ void engines(sc::FileOps& ops, const sc::Path& dir, std::int64_t file_bytes, dou
       }
 }
 
-/// Each extent is read and written back, three reads ahead, as optimizer states are.
+/// Reads each extent and writes it back, three reads ahead, as lesson 06 does with optimizer states.
 void block_file(sc::FileOps& ops, const sc::BlockFile::Options& options, std::int64_t file_bytes,
                 double seconds) {
   constexpr std::int64_t kExtent = 64 * kMiB;

@@ -22,7 +22,7 @@ MEASURED, CHOSEN, BEFORE = (
     "docs/results/choosing.json",
     "docs/results/choosing_ahead.json",
 )
-# Programs of gpu_peers.json next to which something else used the GPU.
+# Programs of gpu_peers.json that shared the GPU with other work, so their times are left out.
 NOT_ALONE = "ours_1_awake", "ours_1_within"
 GPT_7B = "--workload configs/gpt_7b.json"
 USUAL = "H200"  # on which most records were made
@@ -38,8 +38,8 @@ PLANS = {
 }
 
 
-# What one, four and eight GPUs will be asked: predicted before. A prediction stays what it was once the run
-# was timed.
+# Runs for one, four and eight GPUs that are predicted before they are timed. A prediction is not changed any
+# more once its run was timed.
 TENSOR = ([], ["lanes=2"], ["lanes=2", "gathered=kept"])
 AHEAD = [
     *(
@@ -178,7 +178,8 @@ def of_whole_runs():
         for name, run in runs.items():
             program, *own = gpu_offload.PROGRAMS[name].split()
             command = shlex.join([*offload["flags"][size].split(), *own])
-            # AdamW's rate comes from 774M's delayed updates.
+            # The rate of AdamW on the host is fitted to the delayed updates of 774M, so that run cannot test
+            # it.
             if name != "early, clipped" and (size, name) != ("774m", "delayed"):
                 yield step("gpu_offload", size, program, command, 1, run["median_seconds"])
     for run in infinity["offload"]:

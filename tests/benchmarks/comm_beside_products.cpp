@@ -6,6 +6,7 @@
 // each for the slower rank. All operations of a measurement begin together with the products and end before
 // them.
 //   Source  NCCL user guide, "Window Registration" and "CTA Policy" (2.28).
+//   Source  NCCL user guide, "Window Registration" and "CTA Policy" (2.28).
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -43,7 +44,7 @@ constexpr std::array<std::int64_t, 2> kSizes = {25 << 20, 100 << 20};  // bytes:
 constexpr int kRounds = 9, kProducts = 96;
 constexpr std::int64_t kRows = 16384, kIn = 1024, kOut = 4096;  // a product of 355M, 0.2 ms
 
-/// How a communicator is made, and what memory it is given.
+/// A way to make a communicator, and the memory that it is given.
 struct Variant {
   const char* name;
   int most_blocks;  // of NCCL's own: 0
@@ -60,7 +61,7 @@ constexpr std::array<Variant, 7> kVariants = {{
     {"window, zero", 0, NCCL_CTA_POLICY_ZERO, true},
 }};
 
-/// A communicator of one variant with memory of its own.
+/// The communicator of one variant, with memory of its own.
 class Channel {
  public:
   Channel(const Variant& variant, Communicator& host) : variant_(variant), host_(host) {
@@ -96,7 +97,7 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] const char* name() const { return variant_.name; }
-  /// Random numbers to send, which sums in place double each time.
+  /// Fills the memory with random numbers, because sums in place double each time.
   void refill() {
     for (at::Tensor& t : tensors_) t.normal_();
   }
@@ -132,7 +133,7 @@ class Bench {
         w_(at::randn({kIn, kOut}, options())),
         y_(at::empty({kRows, kOut}, options())) {}
 
-  /// `products` and `repeats` operations at once, after all ranks have met.
+  /// Measures `products` and `repeats` operations that begin at once, after all ranks have met.
   Times measure(Channel& channel, int kind, std::int64_t bytes, int products, int repeats) {
     channel.refill();
     SC_CHECK(cudaDeviceSynchronize());
@@ -180,7 +181,7 @@ class Bench {
   at::Tensor x_, w_, y_;
 };
 
-/// One variant, kind and size.
+/// A cell of the results: one variant, kind and size.
 struct Cell {
   Channel* channel;
   int kind;
@@ -189,8 +190,8 @@ struct Cell {
   std::vector<double> alone, beside, taken;
 };
 
-// The number of repeats that ends well before the products, which make each operation slower. The same on all
-// ranks, because their times are the same.
+// The number of repeats that ends well before the products, which make each operation slower. It is the same
+// on all ranks, because their times are.
 int repeats_of(const Cell& cell, Bench& bench, double products_ms) {
   int repeats = 1;
   for (int k = 0; k < 4; ++k) {

@@ -62,7 +62,7 @@ class Sweep {
       for (int kind = 0; kind < 3; ++kind) points_.push_back({kind, elements_of(bytes), 1, {}});
   }
 
-  /// Rounds go over all points, so that whatever changes on the machine meanwhile meets them all.
+  /// Measures all points in rounds, so that whatever changes on the machine meanwhile affects all of them.
   void run() {
     for (Point& point : points_) point.repeats = choose_repeats(point);
     for (int round = 0; round < options_.rounds; ++round)
@@ -98,8 +98,8 @@ class Sweep {
     }
   }
 
-  // Seconds of one operation, as this rank sees them: `repeats` of them one after the other, each waited for
-  // as a lesson waits. Sums of ones stay finite or become infinity, which is added as fast.
+  // The seconds of one operation on this rank: `repeats` of them one after the other, each waited for as a
+  // lesson waits. Sums of ones stay finite or become infinity, which is added as fast.
   double measure(const Point& point) {
     at::Tensor full = full_.narrow(0, 0, point.elements),
                shard = shard_.narrow(0, 0, point.elements / world());

@@ -40,7 +40,7 @@ def fit(kind, ranks, sizes):
     """latency_s and bytes_per_s (None: nothing in the times grows with the bytes), and how far off they are
     at most."""
     messages, factor = terms(kind, ranks)
-    # In units of the measured time: u * latency + v / bandwidth = 1 for every size.
+    # Each row is divided by its measured time: u * latency + v / bandwidth = 1 for every size.
     rows = [(messages / s["seconds_median"], factor * s["bytes"] / s["seconds_median"]) for s in sizes]
     uu, uv, vv = sum(u * u for u, _ in rows), sum(u * v for u, v in rows), sum(v * v for _, v in rows)
     u1, v1 = sum(u for u, _ in rows), sum(v for _, v in rows)

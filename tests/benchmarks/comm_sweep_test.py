@@ -41,7 +41,7 @@ class Fit(unittest.TestCase):
                 self.assertEqual(set(found["relative_error"].values()), {0.0})
 
     def test_errors_are_relative(self):
-        # One size in the middle 30 % slower: neither end may move by more than a few percent.
+        # If one size in the middle is 30 % slower, latency and bandwidth may each move by only a few percent.
         slower = times("all_gather", 2, 7e-6, 150e9, lambda at: 1.3 if at == 10 else 1.0)
         found = comm_sweep.fit("all_gather", 2, slower)
         self.near(found, 7e-6, 150e9, 1)

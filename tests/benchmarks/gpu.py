@@ -77,7 +77,7 @@ class Row:
     warm_up: int = 10
     peers: tuple = ("compile", "bf16")
     beside: tuple = ()  # what else of ours takes turns on one GPU
-    # On several GPUs.
+    # Programs of a row that are timed on several GPUs.
     lessons: tuple = ("ours", "ours_1", "zero1", "zero2", "zero3")
     ddp_peers: tuple = ("compile", "wire", "zero", "fsdp")
     micro_batches: int = 1  # a step and rank; peers have one, but for pipelines
@@ -209,9 +209,9 @@ ROWS = {
             lessons=("ours", "ours_1", "zero1", "zero2", "zero3", "zero3_gelu"),
             ddp_peers=("compile", "fsdp"),
         ),
-        # Ours alone: what sharding brings on one GPU.
+        # This project's lessons alone: what sharding saves on one GPU.
         Row("sharding", "gpt2_355m", 16, peers=(), beside=("dp", "zero1", "zero2", "zero3"), worlds=(1,)),
-        # Several micro-batches a step: lessons 03 and 04 send more then. Lessons among themselves.
+        # Lessons with several micro-batches a step, since 03 and 04 send more then. No peers.
         Row(
             "accumulate",
             "gpt2_355m",
@@ -221,9 +221,9 @@ ROWS = {
             micro_batches=4,
             worlds=(2,),
         ),
-        # Lesson 04 beside itself without copy engines.
+        # Lesson 04 with and without copy engines.
         Row("windows", "gpt2_355m", 16, lessons=("ours", "zero3", "zero3_plain"), ddp_peers=(), worlds=(2,)),
-        # The scaling of lesson 03 next to lesson 01's.
+        # How lesson 03 scales, beside lesson 01.
         Row(
             "scaling",
             "gpt2_355m",
@@ -274,7 +274,7 @@ GROUPS = {
     group: [name for name in ROWS if name.startswith(f"{group}_")]
     for group in ("pipeline", "tensor", "combined", "mesh", "offload", "zero")
 }  # --rows asks for all of them at once
-# Name: program, settings, label.
+# Each lesson program by name: program, settings, label.
 LESSONS = {
     "text": ("00_one_device", [], "Stagecraft, lesson 00 on the workload's text instead"),
     "ours": ("01_data_parallel", [], "Stagecraft, lesson 01 (data parallel)"),
@@ -346,7 +346,7 @@ LESSONS = {
 }
 ENVIRONMENT_OF = {"zero3_plain": {"NCCL_WIN_ENABLE": "0"}}  # NCCL registers no window then
 ALONE = (*gpu_table.SCALING, *gpu_table.BESIDE_COPIES, gpu_table.ONE)  # on each of several GPUs apart
-# Peers, by the program that has them: name -> label.
+# Variants of the peers, by the program that runs them: name -> label.
 VARIANTS = {
     "compile": "torch.compile, fp32 parameters, bf16 autocast",
     "wire": "torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16 (bf16_compress_hook)",
@@ -488,7 +488,7 @@ class Comparison(Bench):
             "medians of synchronised steps; the programs of a row took turns within each round, and ratios "
             "are within a round; an idle program keeps its memory and leaves the GPU alone"
         )
-        # What is measured, by what, and how: commits of the lessons' programs and of this one.
+        # The origin of the numbers: commits of the lessons' programs and of this script, and the command.
         runner = sources()
         self.origin = {"commit": args.commit or runner, "runner": runner, "command": own_command("gpu.py")}
         self.peers, self.attentions, self.anew, self.bad = {}, {}, set(), False
@@ -618,7 +618,8 @@ class Comparison(Bench):
         else:
             own, program = gpu_deepspeed.arguments(name), args.deepspeed_peer
         all_alike = ["--attention", self.attention(row), "--ranks", self.world, "--tokens", self.tokens(row)]
-        # Autotuning compiles hundreds of kernels: one such peer a call, or they time each other.
+        # Autotuning compiles hundreds of kernels: of such peers only one may be timed in a call, or one's
+        # compilation would disturb another's timing.
         threads = str(max(2, (os.cpu_count() or 2) // (2 if more.startswith("max-autotune") else 8)))
         return Peer(
             program,

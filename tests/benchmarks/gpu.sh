@@ -31,7 +31,7 @@ if [[ -z $python ]]; then
     "PYTHON=python3 and --peers none" >&2
   exit 69
 fi
-# What was compiled is kept for the next run.
+# torch's compiled kernels are kept here, outside the run's folder, for the next run.
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/stagecraft_inductor} \
   TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-/tmp/stagecraft_triton}
 export TORCH_EXTENSIONS_DIR=${TORCH_EXTENSIONS_DIR:-/tmp/stagecraft_extensions} # DeepSpeed's operations

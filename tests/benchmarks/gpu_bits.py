@@ -24,7 +24,8 @@ from gpu_programs import Failed, Lesson
 from harness import COMMIT, arguments, command_text, kept, now, sets, sources, write
 
 WORKLOADS = {1: ("gpt2_124m", 16), 2: ("gpt2_355m", 16)}  # rows a rank
-# Model: (workload, rows of a step, of a micro-batch, settings, steps). 25 heads and 5 cannot be halved.
+# Models: (workload, rows of a step, of a micro-batch, settings, steps). Models with 25 or 5 heads cannot be
+# halved.
 ODD = ["model.width=320", "model.heads=5", "model.layers=4"]
 MODELS = {
     "124M": ("gpt2_124m", 8, 2, [], 6),
@@ -35,7 +36,7 @@ MODELS = {
         for dtype in ("bf16", "fp16", "fp32")
     },
 }
-# Order of sums: what lesson 00 is told of it, and lesson 10 in all modes that have it.
+# Orders of sums: the flags of lesson 00 for one, and all modes of lesson 10 that add in that order.
 GRAPH_OFF = ["--graph", "off"]
 ORDERS = {
     "split": (
@@ -50,7 +51,7 @@ ORDERS = {
     "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
     "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]}),
 }
-# Name: (model, order, GPUs), or (model, mesh of lesson 11, GPUs).
+# Runs by name: (model, order, GPUs), or for lesson 11 (model, mesh, GPUs).
 TWO = {
     f"{model} {order}": (model, order, 2)
     for model, (_, rows, micro, *_) in MODELS.items()

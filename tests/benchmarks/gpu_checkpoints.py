@@ -18,7 +18,7 @@ import tempfile
 from gpu_watch import machine
 from harness import RESULTS, arguments_of_runs, first_paragraph, kept, out, record_of, sets, write
 
-# model, lesson, ranks (a GPU each), rows a step, steps, save every
+# Runs: (model, lesson, ranks with a GPU each, rows a step, steps, save every).
 RUNS = [
     ("355m", "01_data_parallel", 1, 16, 120, 60),
     ("355m", "04_zero3", 1, 16, 120, 60),

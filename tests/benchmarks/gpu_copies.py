@@ -43,7 +43,8 @@ def main():
             ]
         )
         pairs[-1][1].copy_(pairs[-1][0])  # once by PyTorch, which lets the source reach the other
-    # Later ones by the runtime: PyTorch's also makes work for the GPU that is copied to.
+    # Later copies call the CUDA runtime directly: PyTorch's copies also make work for the GPU that is copied
+    # to.
     runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.split('.')[0]}")
     streams = [torch.cuda.Stream(source.device) for source, _ in pairs]
     for gpu in range(there):

@@ -4,7 +4,8 @@ import sys
 
 from gpu_table import KEEPS, ONE
 
-# Name: arguments, label. Behind a colon other settings than the best, stage2:defaults.
+# Peers by name: (arguments, label). A part after a colon, as in stage2:defaults, names other settings than
+# the best.
 PEERS = {
     **{f"stage{stage}": (["--stage", stage], f"DeepSpeed, ZeRO-{stage}") for stage in (1, 2, 3)},
     "offload": (["--stage", 2, "--offload"], "DeepSpeed, ZeRO-Offload"),

@@ -43,15 +43,16 @@ WORKLOADS = {
 }
 DELAYED = "--set update=delayed --set grads_at=host"
 HOST, DISK = ("--set parameters=sharded --set params_at=" + place for place in ("host", "disk"))
-# lesson, model, name, rows a step, what else, steps; None: the raw rate
+# Runs: (lesson, model, name, rows a step, other flags, steps). None stands for the disk's raw rate.
 RUNS = [
     None,
-    # Without a disk: what the GPU's part of a step takes.
+    # Runs without a disk show how long the GPU's part of a step takes.
     *(
         ("05_offload", "355M", "delayed", rows, "--set update=delayed", steps)
         for rows, steps in ((16, 30), (128, 9), (512, 9))
     ),
-    # The second has ten steps more than the first: what the kernel counts of ten steps is the difference.
+    # The second of these runs has ten steps more, so their difference is what the kernel counts for ten
+    # steps.
     ("06_infinity", "355M", "exact, few steps", 16, "", 4),
     ("06_infinity", "355M", "exact", 16, "", 14),
     ("06_infinity", "355M", "exact", 128, "", 12),

@@ -46,7 +46,7 @@ CURVE = (
     "early, 4 resident",
     "early, 7 resident",
 )  # of 355M's 26 units
-# No gradient is this long: a run's first steps are mostly clipped, later ones hardly.
+# No gradient's norm reaches 100, so nothing is clipped; otherwise a run's first steps are mostly clipped.
 NO_CLIP = "--set optim.clip=100"
 OFFLOAD = "05_offload --strategy lessons/05_offload/config.json"
 PROGRAMS = {

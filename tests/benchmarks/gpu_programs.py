@@ -451,7 +451,7 @@ class LlmC(Program):
         status = self.process.wait(min(deadline, limit))
         if status is None:
             raise stopped(deadline, limit, self.process, "the run")
-        # "step 3/35 | ... | 80.12 ms | ... | 204000 tok/s"
+        # llm.c prints "step 3/35 | ... | 80.12 ms | ... | 204000 tok/s" for each step.
         seconds = [float(ms) / 1e3 for ms in re.findall(r"\| +([\d.]+) ms \|.*tok/s", self.process.output())]
         if status != 0 or len(seconds) != warm_up + steps:
             raise Failed(f"exit {status}, {len(seconds)} steps of {warm_up + steps}\n{self.process.tail()}")

@@ -28,7 +28,7 @@ def cell(tokens_a_step, turn, power, joules):
         "third_quartile": third,
         "highest_seconds": max(seconds),
         "steps": len(seconds),
-        # The part of a turn's time that passed between its steps.
+        # The share of a turn's time that lies between its steps.
         "outside_steps": None
         if turn.get("wall_seconds") is None
         else 1.0 - sum(seconds) / turn["wall_seconds"],
@@ -52,8 +52,8 @@ KEEPS = {
     f"ours_resident_{units}": units for units in (1, 7, 13)
 }  # units whose states lesson 05 leaves on the GPU: the embedding, and 6 or 12 blocks
 
-# Meshes of four and of eight GPUs, next to lesson 01 on the same rows: groups of lesson 04, two pipelines of
-# lesson 07, lesson 11.
+# Meshes of four and eight GPUs, compared with lesson 01 on the same rows: groups of lesson 04, two pipelines
+# of lesson 07, lesson 11.
 MESHES = (
     "zero3_by_2",
     "zero3_by_4",
@@ -61,7 +61,8 @@ MESHES = (
     *(f"mesh_{mesh}" for mesh in ("2x1x2", "1x2x2", "2x2x1", "2x2x2", "1x4x2", "4x2x1", "2x1x4")),
 )
 
-# Ours beside `ours`, and the peers that split what a lesson splits, or do it in the same order.
+# Programs compared with `ours`: lessons that split something, and peers that split the same or add in the
+# same order.
 ZERO = (
     "text",
     "dp",

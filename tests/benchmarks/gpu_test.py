@@ -39,7 +39,8 @@ LESSONS = [folder.name for folder in ROOT.glob("lessons/[0-9]*")]
 
 MPIRUN = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ] || [ ! -x "$1" ]; do shift; done\nexec "$@"\n'
 
-# Counters of energy: 100 W on the first GPU, 300 on the second. FAKE_NO_COUNTER: GPUs that have none.
+# A fake NVML with energy counters: 100 W on the first GPU, 300 W on the second; with FAKE_NO_COUNTER no
+# counters.
 NVML = r"""
 #include <stdlib.h>
 #include <time.h>
@@ -432,7 +433,7 @@ def seen(gpus, ask, key, name, more):
     return Call(f"{ask} --steps 20", row(key, **{cell: of_watts(300), **more}), env=env)
 
 
-# What is tried: calls that follow one another in a folder of their own.
+# Each case is a list of calls that follow one another in a folder of their own.
 CASES = {
     "failures stay with their program": [
         failed(
@@ -504,8 +505,8 @@ CASES = {
             script="gpu_bits.py",
         ),
     ],
-    # What splits stands beside lesson 01 and beside the peer that splits the same. mpirun's stand-in starts
-    # one process.
+    # Lessons that split states are compared with lesson 01 and with the peer that splits the same. The
+    # stand-in for mpirun starts only one process.
     "what splits": [
         Call(
             f"{TWO} --rows 1558m --peers compile,zero,fsdp",
@@ -542,8 +543,8 @@ CASES = {
             out=("0.800 (one round) of lesson 01", "lesson 04 1.000 ("),
         )
     ],
-    # What random tokens hide stands in the table; other tokens are another measurement, and where they lie is
-    # this machine's.
+    # The table says what random tokens leave out. Runs with other tokens are other measurements; their folder
+    # differs from machine to machine.
     "tokens": [
         Call(
             f"--rows 124m {ALONE}",
@@ -583,7 +584,7 @@ CASES = {
             out=("0.500 (one round) of lesson 00",),
         )
     ],
-    # Modes of torch.compile beside each other. Another call adds rounds with other modes.
+    # Modes of torch.compile are compared with each other; another call adds rounds with other modes.
     "modes": [
         Call("--rows 355m --rounds 1 --peers compile,compile:reduce-overhead"),
         Call(
@@ -611,7 +612,7 @@ CASES = {
             out=("DDP, torch.compile, fp32 parameters, bf16 autocast, gradients summed in bf16",),
         )
     ],
-    # Four micro-batches of 16 rows on each of two GPUs, which peers have not; lesson 04 in another
+    # Four micro-batches of 16 rows on each of two GPUs, for which no peer exists; and lesson 04 with another
     # environment beside itself.
     "lessons alone": [
         Call(
@@ -657,8 +658,8 @@ CASES = {
             out=("(13 + 11 blocks)",),
         ),
     ],
-    # All GPUs work on the same rows, and every program beside one GPU that does, too; a peer that fails is a
-    # line.
+    # With tensor parallelism all GPUs work on the same rows, and every program is compared with one GPU on
+    # these rows; a peer that fails takes one line.
     "tensor parallelism": [
         Call(
             f"{TWO} --rows tensor",
@@ -681,7 +682,7 @@ CASES = {
                         "lesson": "10",
                         "rows_a_rank": 16,
                         "programs": names(*OF_TENSOR, "one_device", "dp", "zero3", "tp", "sp", "async"),
-                        # Each GPU alone, the slower one counts.
+                        # Each GPU is also timed alone, and the slower one counts.
                         "rounds/0/programs/one_device/medians_of_gpus": [0.1, 0.125],
                         "programs/one_device/command": lambda text: "mpirun" not in text
                         and words(ROWS_16, "00_one_device", "batch.micro=16")(text),
@@ -722,8 +723,8 @@ CASES = {
         ),
         Call("--world 4 --rows mesh --rounds 1", predicted_meshes()),
     ],
-    # Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson a process a turn; lessons 02-04
-    # beside DeepSpeed's stages.
+    # Lesson 05 in its variants and lesson 00 beside ZeRO-Offload, each lesson in a new process for every
+    # turn; lessons 02-04 beside DeepSpeed's stages.
     "DeepSpeed's offload": [
         Call(
             "--rows offload --rounds 1",
@@ -751,7 +752,7 @@ CASES = {
                     lesson="05",
                     rows_a_rank=2,
                     sequence=512,
-                    # No lesson stands still.
+                    # No lesson is kept paused between its turns, so no program needs --watchdog.
                     programs=lambda found: "--watchdog" not in f"{found}"
                     and names(*OF_OFFLOAD, "one_device", "offload", "offload_defaults")(found),
                 ),
@@ -792,7 +793,7 @@ CASES = {
             ),
         )
     ],
-    # Each GPU alone at once; the slower one is what all of them together are compared with.
+    # Scaling compares all GPUs together with the slower of the GPUs, each timed alone but at the same time.
     "scaling from the slowest": [
         Call(
             f"--world 2 --rows 774m {ALONE} --lessons ours_1",
@@ -809,8 +810,8 @@ CASES = {
             out=("lesson 01 on one GPU", "scaling 1.250 (one round)"),
         )
     ],
-    # Energy of the timed steps by the counters of the GPUs that made them. Each GPU alone: the counter of the
-    # one that counts.
+    # Energy comes from the counters of the GPUs that made the timed steps; for GPUs timed alone, from the
+    # counter of the GPU that counts.
     "energy": [
         Call(
             f"{TWO} --rows 355m --peers compile --lessons ours,ours_1,zero2,zero2_1 --steps 20",
@@ -904,7 +905,7 @@ CASES = {
                 "1558M split/runs": names(
                     "00_one_device", *(f"{TEN}{mode}" for mode in ("", " kept", " recompute", " graph off"))
                 ),
-                # Lesson 00 is told the order.
+                # Lesson 00 gets flags for the same order of sums.
                 "1558M split/runs/00_one_device/command": lambda text: "mpirun" not in text
                 and "--ops deterministic --tensor-ranks 2 " in text,
                 f"1558M split/runs/{TEN}/command": words("-n 2", "batch.global=4 --set batch.micro=2"),
@@ -937,8 +938,8 @@ CASES = {
             script="gpu_bits.py",
         ),
     ],
-    # Two rows that do not fit a GPU together: the second one's peers are compiled when the first is done.
-    # Lessons that stand still between their turns count, and llm.c, which has no turn where there are no
+    # Two rows do not fit a GPU together, so the second row's peers are compiled when the first row is done.
+    # Lessons that pause between their turns take memory as well, and so does llm.c, which has no turn without
     # peers.
     "rows share the memory": [
         *(
@@ -955,8 +956,8 @@ CASES = {
             row("sharding", programs=names("ours", "dp", "zero1", "zero2", "zero3")),
         ),
     ],
-    # Two steps tell how long they are (0.9 and 0.08 s), then it warms up for 4 s. Nothing stored stands
-    # beside what was measured.
+    # llm.c's first two steps (0.9 and 0.08 s) show how long a step takes; then it warms up for 4 s. Stored
+    # numbers never stand beside measured ones.
     "llm.c": [
         Call(
             "--rows 774m --rounds 2 --peers none --llmc {folder}/llmc@abc",
@@ -973,8 +974,8 @@ CASES = {
             never="stored",
         )
     ],
-    # The first turn warms up for 4 s, 22 steps of the 0.19 s that 400 TFLOP/s would take, the second 40 steps
-    # of 0.1 s.
+    # Turns warm up for 4 s: the first turn has 22 steps of 0.19 s, a step's time at 400 TFLOP/s; the second
+    # has 40 steps of the measured 0.1 s.
     "turns warm up as long": [
         Call(
             "--world 2 --rows 774m --rounds 2 --peers none --lessons ours",
@@ -1098,7 +1099,7 @@ def takes_turns():
                     "programs/ours/peak_planned": 1000,
                     "programs/ours/peak_allocated": 1024,
                     "programs/compile/peak_allocated": 2**30,
-                    # What measured is named beside what was.
+                    # The record names the commit of this script as well as that of the programs.
                     "runner": words(*commit),
                     "rounds/0/runner": words(*commit),
                     "rounds/0/commit": "c",
@@ -1108,7 +1109,7 @@ def takes_turns():
                     f"{timed}/power/samples": lambda count: count > 0,
                     f"{timed}/power/watts/median": 690.5,
                     f"{timed}/power/clock_reasons": ["0x0000000000000004"],
-                    # Read from the driver's counters.
+                    # The power of a timed program is read from the driver's counters.
                     timed: lambda cell: 85 < watts(cell) < 115,
                 },
             ),
@@ -1159,7 +1160,7 @@ def keeps_to_the_time():
         check(not (folder / "log").exists(), "no round is started that will not fit")
 
 
-# Turns that were not taken do not cost a run its record, where the steps that are left take seconds.
+# A lesson keeps its record although turns were not taken, if the remaining steps would take only seconds.
 def ends_what_can_end():
     with stage() as (folder, run):
         for turns, ends in ((2, True), (100000, False)):
@@ -1180,9 +1181,9 @@ def ends_what_can_end():
             )
 
 
-# Arithmetic, with numbers made here: scaling is rate_N / (N rate_1); a program that missed a round says how
-# many it had; between two changes of a counter power is constant; where rows are kept that are asked for
-# without --out; what split=balanced makes, by operations, as common/pipeline/split.cpp counts them.
+# Tests arithmetic on made-up numbers: scaling is rate_N / (N rate_1); a program that missed a round says how
+# many it had; power is constant between two changes of a counter; rows asked for without --out are kept in a
+# default place; split=balanced counts operations as common/pipeline/split.cpp does.
 def computes():
     cells = [
         {"programs": {"ours": {"tokens_per_second": a}, "ours_1": {"tokens_per_second": b}}}
@@ -1228,8 +1229,8 @@ KEPT = {
 }
 
 
-# Lesson 06 and ZeRO-Infinity twice on the same disk, whose own rate is measured before each pair; a second
-# call goes on.
+# Lesson 06 and ZeRO-Infinity run twice on the same disk, whose raw rate is measured before each pair; a
+# second call continues.
 def compares_disks():
     if built := os.environ.get(
         "STAGECRAFT_BENCHMARKS"
@@ -1269,7 +1270,7 @@ def compares_disks():
         check(str(folder) not in json.dumps(result["runs"][1]["about"]["config"]), "a path of this machine")
 
 
-# What awake links cost: one GPU beside copies, over one GPU alone, in the same round.
+# The cost of awake links: one GPU beside copies over one GPU alone, in the same round.
 def compares_awake_links():
     copied = ("ours", "ours_1", "ours_1_awake", "ours_1_within")
     costs = ratios(scaling=1.25, ours_1_awake_over_ours_1=1, ours_1_within_over_ours_1=1)
@@ -1306,7 +1307,7 @@ def compares_curves_of_records():
         refused(f"{paths['a']} {paths['other']}", other, script="loss_curves.py").of(run)
 
 
-# What records.py takes from the folders of runs with --profile.
+# Tests what records.py takes from the folders of runs with --profile.
 def keeps_profiles():
     with tempfile.TemporaryDirectory() as at:
         folder = pathlib.Path(at)
@@ -1336,8 +1337,7 @@ def keeps_profiles():
             check(done.returncode == code and why in done.stderr, f"{done}")
 
 
-# A figure shows a step as most are over all runs: no first one, none that happened to wait, none of a slow
-# run.
+# A figure shows a typical step: not a first one, not one that happened to wait, and none of a slow run.
 def draws_a_usual_step():
     slow = {"seconds": [1.1, 1.1, 2.0], "waited_seconds": [0.1, 0.1, 0.1]}
     usual = {"seconds": [1.1, 1.1, 1.0, 1.1, 1.3, 1.1], "waited_seconds": [0.1, 0.1, 0.6, 0.1, 0.1, 0.2]}
@@ -1362,7 +1362,7 @@ def draws_a_usual_step():
     has(
         found,
         {
-            # The middle one; without first steps.
+            # The step shown is the median one, without the first steps.
             "lessons/02_zero1/command": "run 2",
             "lessons/02_zero1/microseconds": 2.0,
             "lessons/02_zero1/step": 2,
@@ -1373,7 +1373,7 @@ def draws_a_usual_step():
     )
 
 
-# One message, and what needs no GPU works without one.
+# Without a GPU there is one message, and everything that needs no GPU still works.
 def refuses_without_gpu():
     with machine() as (folder, _):
         (folder / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")

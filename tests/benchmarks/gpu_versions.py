@@ -69,7 +69,8 @@ class Programs:
 
 
 def of_rounds(records):
-    # Steps of lesson 08 end when their results arrive, so single ones say little: the mean over all of them.
+    # A step of lesson 08 ends when its result arrives, so single times say little; their mean over all steps
+    # counts.
     means = [statistics.mean(r["steps"]["seconds"][WARM_UP:]) for r in records]
     return {
         "rounds_seconds": means,

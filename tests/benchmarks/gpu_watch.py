@@ -104,7 +104,7 @@ class Watch:
         self.begin(period_ms)
 
     def begin(self, period_ms):
-        # A terminal, as nvidia-smi may hold back what it writes to a pipe.
+        # nvidia-smi writes to a terminal, because it may hold back what it writes to a pipe.
         terminal, theirs = pty.openpty()
         self.child = subprocess.Popen(
             [

@@ -16,7 +16,7 @@ RESULTS = ROOT / "docs/results"
 CPU_BIN = ROOT / "build/cpu/bin"
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"]
 OF_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "EVENT_NOEPOLL": "1"}
-# Multicast (NVLS) is off for everybody alike.
+# NVLink multicast (NVLS) is off for all programs alike.
 ENVIRONMENT = {
     **OF_MPI,
     "NCCL_NVLS_ENABLE": "0",
@@ -25,7 +25,7 @@ ENVIRONMENT = {
 }
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
-# Arguments that several scripts have: what add_argument is told of each.
+# Arguments of several scripts, with what add_argument() is told of each.
 BIN = {"--bin": {"default": "build/cuda/bin", "help": "where the lessons' programs are"}}
 COMMIT = {"--commit": {"help": "of the sources, where this is no git checkout"}}
 CHECKED = {

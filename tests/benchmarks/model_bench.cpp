@@ -1,4 +1,4 @@
-// Tokens a second of forward and backward at tests/workloads/four_blocks.json's shape; beside
+// Tokens per second of forward and backward at the shape of tests/workloads/four_blocks.json, to compare with
 // tests/benchmarks/torch_tiny.py.
 //   model_benchmark [steps] [threads]
 #include <ATen/Parallel.h>

@@ -1,6 +1,6 @@
-// Every operation of a training step on a GPU, fused beside its ATen twin: microseconds, and the share of the
-// bound (bytes over memory bandwidth, or operations over the bf16 rate of a large product) that they reach.
-// One table a model size.
+// Every operation of a training step on a GPU, fused and by ATen: microseconds, and the share of the bound
+// (bytes over memory bandwidth, or operations over the bf16 rate of a large product) that they reach. One
+// table per model size.
 //   ops_benchmark [124m | 355m | 774m | 1558m | seed ...]   (default: all)
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -27,8 +27,8 @@
 namespace sc {
 namespace {
 
-// An H200's, measured (docs/results): device-to-device copy, read and written bytes; a large square bf16
-// product.
+// An H200's rates as measured (docs/results): a device-to-device copy, read and written bytes; a large square
+// bf16 product.
 constexpr double kBytesPerSecond = 4.3e12;
 constexpr double kFlopsPerSecond = 788e12;
 constexpr int kRounds = 7, kRunsARound = 12,
@@ -46,7 +46,7 @@ constexpr Size kSizes[] = {{"124m", 32, 1024, 768, 12},
                            {"seed", 4, 512, 1024, 16}};
 constexpr std::int64_t kVocab = 50257, kPadded = 50304, kChunk = 4096;
 
-// Median over rounds of the mean of a round, in microseconds; f(i) is its i-th run.
+// The median over rounds of a call's mean in a round, in microseconds; f(i) is call i of the round.
 double microseconds(const std::function<void(int)>& f) {
   cudaEvent_t begin{}, end{};
   SC_CHECK(cudaEventCreate(&begin));
@@ -121,7 +121,7 @@ class Bench {
           microseconds([&](int i) { call(*aten_, i % kSets); }), flops / kFlopsPerSecond * 1e6, "TF/s",
           flops);
   }
-  // Bytes of `count` bf16 values a row and column.
+  // The bytes of `count` bf16 values per row and column of [rows, width].
   [[nodiscard]] double slabs(double count) const { return 2.0 * count * static_cast<double>(n_ * d_); }
 
   void norms() {

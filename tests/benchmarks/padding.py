@@ -38,7 +38,7 @@ from harness import (
 WAYS = ("pack", "pad_masked", "pad_unmasked")
 LAST = 20  # training steps whose mean loss is what a run "ends with"
 UNCHANGED = "1e-30"  # learning rate that leaves every fp32 parameter as it is
-# The small model on rows as long as WikiText tutorials pad them to, relative to its paragraphs.
+# A small model on rows as long as WikiText tutorials pad them to, relative to the model's paragraphs.
 SMALL = ["model.context=1024", "batch.global=4", "optim.warmup_steps=20"]
 LENGTHS = (256, 512, 1024)
 EVALUATED = "data.validation_rows=128"

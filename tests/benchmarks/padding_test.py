@@ -30,7 +30,7 @@ class Share(unittest.TestCase):
             )
 
     def test_counts_the_tail_cut_at_the_rows_length(self):
-        # The tail is the second half: documents of 2, 4 and 20 tokens and their ends.
+        # The tail is the second half of the text: documents of 2, 4 and 20 tokens, each with an end token.
         self.assertEqual(self.share(documents(28, 2, 4, 20), rows=3, sequence=8), (2 + 4 + 8) / 24)
 
     def test_takes_the_rows_that_the_sampler_takes(self):

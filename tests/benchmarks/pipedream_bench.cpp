@@ -1,5 +1,5 @@
-// How long pipedream takes: a million actions simulated (limit 1 s), 64 stages x 1024 microbatches checked
-// (limit 5 s), and generated. Prints medians of five; asserts nothing.
+// How long pipedream takes to simulate a million actions (limit 1 s), and to check 64 stages x 1024
+// microbatches (limit 5 s) and generate them. Prints medians of five; asserts nothing.
 #include <cstdio>
 #include <vector>
 

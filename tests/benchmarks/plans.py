@@ -30,7 +30,7 @@ MESHES = [
     f"{s}x{d}x{8 // s // d}" for s in (8, 4, 2, 1) for d in (8, 4, 2, 1) if 8 % (s * d) == 0
 ]  # stages x data x tensor
 ONE, ALL = "00_one_device", ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3")
-# The settings of docs/figures/cheat_sheet.svg.
+# The settings of the example in docs/figures/cheat_sheet.svg.
 SMALL = ("batch.micro=4", "batch.global=128")
 SHEET = (
     (ONE, "gpt2_355m", 1, SMALL),
@@ -47,7 +47,7 @@ LONG = tuple(
     for lesson in ("01_data_parallel", "04_zero3", TENSOR, CONTEXT)
     for T in (4096, 16384, 65536, 262144)
 )
-# Meshes of four GPUs, and what took turns with them.
+# Meshes of four GPUs, and the runs that took turns with them.
 LAID = tuple(
     (lesson, f"gpt2_{size}", gpus, (f"batch.global={rows}", f"batch.micro={micro}", *settings))
     for gpus, size, rows, micro, lesson, settings in choosing.AHEAD

@@ -28,7 +28,8 @@ SIZES = {
     "774m": (2, ["model.layers=36", "model.heads=20", "model.width=1280"]),
     "1558m": (2, ["model.layers=48", "model.heads=25", "model.width=1600"]),
 }
-# name, lesson, size, number format, steps instead of two epochs: those of lesson 06 take seconds
+# Runs: (name, lesson, size, number format, steps). Steps: None for two epochs; steps of lesson 06 take
+# seconds.
 RUNS = [
     ("data parallel, fp32", "01_data_parallel", "355m", "fp32", None),
     ("data parallel, fp16", "01_data_parallel", "355m", "fp16", None),
@@ -40,7 +41,7 @@ RUNS = [
     ("offload, 774M", "05_offload", "774m", "fp16", None),
 ]
 PACKINGS = ("pack", "pad_unmasked")
-# docs/results/choosing.json has no row of this size and batch
+# docs/results/choosing.json has no row of this size and batch.
 DISK = 2.2e9  # bytes a second, as it was said before the runs
 PREDICTED = (
     f"--gpus 1 --gpu H200 --host-memory 128GB --disk {DISK / 1e9}GB/s --workload configs/seed_355m.json"
@@ -172,8 +173,8 @@ def main():
         files = token_files(args.bin, folder)
         for run in RUNS:
             for packing in PACKINGS:
-                # Lesson 05 takes minutes, and its losses are lesson 04's; of lesson 06 a dozen steps are no
-                # curve.
+                # Lesson 05 takes minutes, and its losses are those of lesson 04; a dozen steps of lesson 06
+                # make no curve. Both run only with packed rows.
                 alike = packing != "pack" and run[1] in ("05_offload", "06_infinity")
                 if alike or (run[0], packing, args.world) in there:
                     continue

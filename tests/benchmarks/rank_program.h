@@ -1,4 +1,4 @@
-// Shared by the benchmarks of collectives that mpirun starts.
+// What the benchmarks of collectives, which mpirun starts, have in common.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ inline Launch launch_of_several(const std::string& program) {
   return launch;
 }
 
-/// The exit code of main: body's code, or that of its error, which is printed.
+/// The exit code for main: body's, or that of its error, which is printed.
 inline int reported(const std::function<int()>& body) {
   try {
     return body();

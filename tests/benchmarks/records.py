@@ -93,8 +93,8 @@ class Run:
             self.trace = events_in(out) if "--trace" in flags else []
             self.weights = hashlib.sha256(weights.read_bytes()).hexdigest() if save else None
         Run.first = Run.first or self
-        # launch.sh's first line (--verbose) speaks of this machine's user and environment; the files lie in a
-        # folder that is gone.
+        # The first line of launch.sh with --verbose names this machine's user and environment, so it is left
+        # out; paths of the temporary folder are replaced.
         self.said = said.replace(str(out), f"runs/{lesson}/<time>").splitlines()[0 if screen else 1 :]
 
     def bytes_sent(self):
@@ -263,7 +263,7 @@ def screens():
 
 
 BASE_LR = 0.0005
-# rows a step, steps, factor of the learning rate, warm-up steps: the same tokens in each
+# Runs with the same number of tokens: (rows a step, steps, factor of the learning rate, warm-up steps).
 LR_RUNS = (
     (12, 500, 1, 40),
     (48, 125, 1, 10),
@@ -800,7 +800,7 @@ def lesson_09_reads():
     }
 
 
-# lesson: the settings of each run, two steps on two ranks
+# By lesson: the settings of each run, of two steps on two ranks.
 ZERO_SETTINGS = {
     "01_data_parallel": ("",),
     "02_zero1": ("", "batch.micro=6"),

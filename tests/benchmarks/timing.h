@@ -1,4 +1,4 @@
-// How long something takes, for the benchmarks that print it.
+// Measures how long something takes, for the benchmarks that print it.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace sc::benchmark {
 
-/// Seconds of each of `repeats` calls of `body`, sorted, after `warm_up` that do not count.
+/// The seconds of each of `repeats` calls of `body`, sorted, after `warm_up` calls that do not count.
 template <class Body>
 std::vector<double> seconds_of(int repeats, int warm_up, const Body& body) {
   std::vector<double> seconds;
@@ -23,7 +23,7 @@ std::vector<double> seconds_of(int repeats, int warm_up, const Body& body) {
   return seconds;
 }
 
-/// The value at that share of the sorted ones: 0.5 is the median.
+/// The value below which the share `q` of the values lies: 0.5 gives the median.
 inline double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];

@@ -121,7 +121,8 @@ def optimizer_of(model, optim, split):
         "fused": True,
     }
     if split:
-        # Each rank updates a part of the parameters and broadcasts it. parameters_as_bucket_view is slower.
+        # Each rank updates a part of the parameters and broadcasts it. parameters_as_bucket_view would be
+        # slower.
         return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, **settings)
     return torch.optim.AdamW(groups, **settings)
 
@@ -508,7 +509,7 @@ class Ranks:
 
 def serve(args, trainer_of):
     """Answers on stdout until stdin ends. `trainer_of`(args, rank): the trainer."""
-    # What libraries print belongs to stderr: stdout carries answers only.
+    # stdout carries only answers, so the prints of libraries go to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     began = time.perf_counter()

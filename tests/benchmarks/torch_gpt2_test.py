@@ -67,7 +67,7 @@ def is_gpt2():
         loss = loss_of(tokens, targets)
         losses.append(loss.item())
         gradients.append(torch.autograd.grad(loss, [model.wte.weight, model.blocks[0].attn.weight]))
-    # logits are rounded to fp32 before the loss: 2^-24 of values below 10, times a few operations.
+    # The logits are rounded to fp32 before the loss: 2^-24 of values below 10, times a few operations.
     check(abs(losses[0] - losses[1]) < 1e-5, f"losses are {losses}")
     for a, b in zip(*gradients, strict=True):
         check((a - b).abs().max() < 1e-5 * b.abs().max(), "gradients differ")

@@ -96,7 +96,7 @@ class TensorBlock(nn.Module):
         self.attention, self.mlp = Attention(block, kind), Mlp(block, kind)
 
     def forward(self, x):
-        # Autocast has norms in fp32: as the residual stream's numbers they travel in half the bytes.
+        # Autocast keeps norms in fp32; in the residual stream's type they travel in half the bytes.
         x = x + self.attention(self.ln_1(x).to(x.dtype))
         return x + self.mlp(self.ln_2(x).to(x.dtype))
 

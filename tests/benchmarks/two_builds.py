@@ -21,7 +21,7 @@ import tempfile
 from harness import arguments_of_runs, out, record_of, write
 
 WORKLOADS = {"cuda": "configs/gpt2_124m.json", "cpu": "tests/workloads/four_blocks.json"}  # by device
-# name: (program, ranks, micro-batch, rows of a step, own settings)
+# Programs by name: (program, ranks, micro-batch, rows of a step, its own settings).
 CASES = {
     "00": ("00_one_device", 1, 16, 16, ""),
     "01": ("01_data_parallel", 2, 16, 32, ""),
@@ -69,7 +69,8 @@ class Builds:
         for turn in range(args.rounds):
             for build in (("old", "new"), ("new", "old"))[turn % 2]:
                 record = self.run(case, builds[build], "--steps", args.steps)
-                # A step of lesson 08 ends when its results arrive: single ones say little.
+                # A step of lesson 08 ends when its result arrives, so single times say little; the mean
+                # counts.
                 turns[build].append(statistics.mean(record["steps"]["seconds"][args.warm_up :]))
                 if build == "new":
                     as_planned = record["as_predicted"]

@@ -1,5 +1,5 @@
-// Which lessons fit, by their plans compared with counts by hand; how long a step takes; what the command
-// line refuses.
+// Tests `choose`: which lessons fit, by their plans compared with counts by hand; how long a step takes; what
+// the command line refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ const Measured& measured() {
   return kMeasured;
 }
 
-// Four blocks of width 128, 12 rows of 128 tokens a step.
+// A workload of four blocks of width 128, with 12 rows of 128 tokens per step.
 Workload tiny() {
   Workload workload;
   workload.model.tied = false;
@@ -103,7 +103,8 @@ TEST(Choose, TheHostIsSharedByAllRanks) {
   EXPECT_NE(refused.reason.find("in the host's memory, 1.00 MB there"), std::string::npos) << refused.reason;
 }
 
-// One GPU's own: 1, 2 and 4 of six units resident, early updates without and with them.
+// On one GPU: 1, 2 and 4 of six units resident, early updates without and with them. Only the best of these
+// is shown.
 TEST(Choose, TheBestOfWhatGoesByDegreesIsShown) {
   const std::vector<Row> rows = search(machine(1, Bytes(100'000'000'000)), measured(), tiny());
   std::vector<std::vector<std::string>> tried;
@@ -135,7 +136,7 @@ TEST(Choose, TheBestOfWhatGoesByDegreesIsShown) {
   }));
 }
 
-// Everything fits, and a host is there: its memory is no faster than the GPU's.
+// If everything fits, no host is advised: its memory is no faster than the GPU's.
 TEST(Choose, NoHostIsAdvisedWhereOneDeviceIsAsQuick) {
   const std::vector<Row> rows =
       search(machine(1, Bytes(141'000'000'000)), measured(), from_file("configs/gpt2_355m.json", 16));
@@ -210,7 +211,7 @@ TEST(ChooseGroups, OneRowComputedAgainHoldsLeast) {
   }
 }
 
-// Tensor groups lie in a node, stages have a block each; nothing is tried twice, nothing left out.
+// Tensor groups lie in a node and stages have a block each; no mesh is tried twice, none is left out.
 TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
   GptConfig model = tiny().model;
   model.heads = 8, model.layers = 16;
@@ -224,9 +225,8 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
     EXPECT_TRUE(mesh.is_whole());
     EXPECT_LE(mesh.size(Axis::tensor), 4);
   }
-  // Groups of 2, 4, 8. 1x8x2, 1x4x4. 8x2x1 with one chunk, with a longer warm-up, with two chunks; 4x4x1 and
-  // 2x8x1 with four too;
-  // 8x1x2, 4x1x4; 4x2x2, 2x4x2, 2x2x4.
+  // The counts are those of groups of 2, 4, 8; of 1x8x2, 1x4x4; of 8x2x1 with one chunk, with a longer
+  // warm-up, with two chunks; of 4x4x1 and 2x8x1 with four too; of 8x1x2, 4x1x4; and of 4x2x2, 2x4x2, 2x2x4.
   EXPECT_EQ(kinds, (std::map<std::string, int>{{"hybrid sharding", 3},
                                                {"data x tensor", 2},
                                                {"stages x data", 3 + 4 + 4},
@@ -237,8 +237,8 @@ TEST(ChooseGroups, EveryMeshThatFitsIsTried) {
     EXPECT_LE(candidate.plans.plans->mesh(WorldSize{16}).size(Axis::tensor), 2);
 }
 
-// Two nodes of four. Of what is as quick, what sends least over the slow link is taken, and why a row is slow
-// is said.
+// Two nodes of four. Among equally quick candidates the one that sends least over the slow link is taken, and
+// the report says why a row is slow.
 TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   const Machine slow = nodes(8, 4, 1e9);
   const std::vector<Row> rows = search(slow, measured(), from_file("configs/gpt2_1558m.json", 512));
@@ -251,7 +251,7 @@ TEST(ChooseGroups, ASlowLinkBetweenNodes) {
         row.tokens_per_second() >= (1 - kAsGood) * chosen->tokens_per_second()) {
       EXPECT_GE(row.to_nodes, chosen->to_nodes) << row.candidate.plans.folder;
     }
-  // Two stages meet there, and one more forward hides what their messages take.
+  // Two stages meet between the nodes, and one more forward hides the time of their messages.
   EXPECT_EQ(chosen->candidate.plans.settings, (std::vector<std::string>{"mesh=2x4x1", "warmup=1"}));
   const Row& across = row_of(rows, "10_tensor_parallel");  // a tensor group of all eight
   EXPECT_GT(across.seconds, 20 * chosen->seconds);
@@ -259,8 +259,8 @@ TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   EXPECT_NE(why.find("% waits for the link between nodes: "), std::string::npos) << why;
 }
 
-// Four of a node share a ring's edge to the other node; a message goes there if the next stage, or the one
-// before, is there.
+// The four ranks of a node share a ring's edge to the other node; a message goes there if the next stage, or
+// the one before, is there.
 TEST(ChooseGroups, BytesBetweenNodes) {
   Workload w = tiny();
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
@@ -286,7 +286,7 @@ TEST(ChooseGroups, BytesBetweenNodes) {
                 kNumbers);
 }
 
-// A mesh of one axis is that axis' lesson.
+// A mesh with one axis takes as long as the lesson of that axis.
 TEST(ChooseGroups, AMeshOfOneAxisTakesWhatItsLessonDoes) {
   const Workload w = from_file("configs/gpt2_355m.json", 32);
   const Rates rates = rates_of(machine(4, Bytes(80'000'000'000)), measured(), DType::bf16);
@@ -345,7 +345,8 @@ TEST(Choose, AdviceTrainsAsOneDeviceDoesAndIsTheSameEveryTime) {
 }
 
 // Three blocks of width 64 with two heads, 128 tokens in the vocabulary, an untied head; four rows of 16
-// tokens a step, in 16 bits. All bytes below are counted by hand from these, as docs/glossary.md names them.
+// tokens per step, in 16 bits. All bytes below are counted by hand from these, with the symbols of
+// docs/glossary.md.
 Workload counted() {
   Workload w;
   w.model = {.layers = 3, .heads = 2, .width = 64, .context = 16, .vocab = 128, .tied = false};
@@ -354,45 +355,45 @@ Workload counted() {
   w.data.validation_rows = 1;
   return w;
 }
-// Elements: wte 128 x 64 and wpe 16 x 64; a block 12 d^2 + 13 d; ln_f 2 d and the head 128 x 64. On two ranks
-// each is padded to a multiple of 128.
+// The elements of units: wte 128 x 64 and wpe 16 x 64; a block 12 d^2 + 13 d; ln_f 2 d and the head 128 x 64.
+// On two ranks each is padded to a multiple of 128.
 constexpr std::int64_t kFirst = 9216, kBlock = 49984, kBlockOf2 = 50048, kLast = 8320;
 constexpr std::int64_t kP1 = kFirst + 3 * kBlock + kLast, kP2 = kFirst + 3 * kBlockOf2 + kLast;
-// Whole gradients, or gathered parameters, alive at a time: the first unit, the last, two blocks.
+// Whole gradients, or gathered parameters, that are alive at a time: the first unit, the last, two blocks.
 constexpr std::int64_t kAlive = 2 * (kFirst + 2 * kBlockOf2 + kLast);
 constexpr std::int64_t kStage0 = kFirst + 2 * kBlock, kStage0Of2 = kFirst + 2 * kBlockOf2;
 constexpr std::int64_t kScratch = 1 << 20;  // 4 (N - 1) x 256 KiB for two ranks
 
-// n tokens of a micro-batch; a slab is 2 n d = 128 n. A block saves 15 slabs and 4 n (4 + H); its workspace
-// has 8 and a temporary, and 4 x 13 d of vectors' gradients; the head's a slab, 8 n of statistics, and 2 n V
-// of logits.
+// The bytes of activations for n tokens of a micro-batch; a slab is 2 n d = 128 n. A block saves 15 slabs and
+// 4 n (4 + H); its workspace has 8 and a temporary, and 4 x 13 d of vectors' gradients; the head's a slab, 8
+// n of statistics, and 2 n V of logits.
 constexpr std::int64_t blocks_save(std::int64_t blocks, std::int64_t n) {
   return blocks * (15 * 128 + 4 * (4 + 2)) * n;
 }
 constexpr std::int64_t workspace(std::int64_t n) { return 9 * 128 * n + 4 * 13 * 64; }
 constexpr std::int64_t of_head(std::int64_t n) { return 128 * n + 8 * n + 2 * 128 * n; }
-// The whole model: x of four places, two gradients of x.
+// The activations of the whole model: x at four places, two gradients of x.
 constexpr std::int64_t whole(std::int64_t n) {
   return (4 + 2) * 128 * n + blocks_save(3, n) + workspace(n) + of_head(n);
 }
-// Four sums, four scalars of the step, the scale, and r rows of tokens and of targets.
+// What a step needs besides: four sums, four scalars, the scale, and r rows of tokens and of targets.
 constexpr std::int64_t step(std::int64_t r) { return 4 * 8 + 20 + 4 + 2 * 8 * 16 * r; }
 constexpr std::int64_t staging(std::int64_t r) { return 32 * 16 * r; }
 
 // In lesson 06 a piece is a unit's slice: a block has three, of 25024 elements. States take 12 bytes per
 // element, up to whole blocks of 4096: 57344 for the first unit, 303104 for a block, 53248 for the last unit.
 constexpr std::int64_t kStates = 57344 + 3 * 303104 + 53248, kWindow = 4 * 303104, kPieces = 4 * 25024;
-// 2 bytes an element of parameters: 12288, 53248, 12288.
+// Parameters on disk take 2 bytes per element, up to whole blocks of 4096: 12288, 53248, 12288.
 constexpr std::int64_t kParams = 12288 + 3 * 53248 + 12288;
 
 // With two tensor ranks the first unit has 64 rows of wte and all of wpe; a block has 4 a d + 3 a + 2 m d + m
 // cut elements, up to a multiple of 64, and 6 d whole ones, with one head of 32 (a) and 128 columns of the
 // MLP (m); the last unit has the last 64 rows of the head, and ln_f.
 constexpr std::int64_t kPart = 64 * 64 + 16 * 64 + 3 * (24832 + 6 * 64) + 64 * 64 + 2 * 64;
-// n tokens of a micro-batch, half of them a rank's own: x of four places; of three blocks mid (a slab's
-// half), qkv, att (4 a), fc, gelu (2 m), statistics and lse, and two slabs of norms if they are kept; four
-// gathered slabs, a sum; gradients of qkv, att, fc and vectors; logits of 64 columns, statistics of n / 2, n
-// and 2 n tokens.
+// The activations of a tensor rank for n tokens of a micro-batch, half of them its own: x at four places; of
+// three blocks mid (a slab's half), qkv, att (4 a), fc, gelu (2 m), statistics and lse, and two slabs of
+// norms if they are kept; four gathered slabs, a sum; gradients of qkv, att, fc and vectors; logits of 64
+// columns, statistics of n / 2, n and 2 n tokens.
 constexpr std::int64_t part(std::int64_t n, bool kept) {
   return 4 * 64 * n + 3 * (64 * n + 2 * n * (4 * 32 + 2 * 128) + 4 * (2 * n + n) + (kept ? 2 * 128 * n : 0)) +
          4 * 128 * n + 64 * n + 2 * n * (128 + 4 * 32) + 4 * (6 * 64 + 3 * 32 + 128) + 2 * 64 * n +
@@ -413,8 +414,8 @@ const std::vector<Counted> kCounted = {
     {2, "02_zero1", {}, 2, (4 + 6) * kP2 + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
     {2, "03_zero2", {}, 2, (2 + 1 + 6) * kP2 + kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
     {2, "04_zero3", {}, 2, 8 * kP2 + 2 * kAlive + whole(32) + step(2), 2 * (staging(2) + kScratch), 0},
-    // Squares and scalars: 8 (4 (L + 2) + 4). On the host 64 of scalars, and gradients, parameters and states
-    // of P / 2: 2, 2 and 12 bytes each.
+    // Squares and scalars take 8 (4 (L + 2) + 4) bytes. On the host lie 64 bytes of scalars, and gradients,
+    // parameters and states of P / 2 elements: 2, 2 and 12 bytes each.
     {2,
      "05_offload",
      {},
@@ -443,8 +444,8 @@ const std::vector<Counted> kCounted = {
      kP2 + 2 * kAlive + 192 + whole(32) + step(2),
      2 * (64 + (2 + 1 + 6) * kP2 + staging(2) + kScratch),
      0},
-    // Gradients stay on the device: a slice of all, and of what is alive a slice that later sums arrive in.
-    // On the host the windows: states, gradients, parameters.
+    // On the device stay a slice of all gradients, and for full gradients a slice in which later sums arrive.
+    // On the host lie the windows: states, gradients, parameters.
     {2,
      "06_infinity",
      {},
@@ -483,7 +484,7 @@ const std::vector<Counted> kCounted = {
      16 * kStage0 + (3 * 2 + 3 + 2 + 2) * 128 * 16 + blocks_save(3 * 2, 16) + workspace(16) + step(4),
      2 * (staging(4) + kScratch),
      0},
-    // Replicas have half of the states each, a group of two and the world of four.
+    // Replicas have half of the states each, and there are a group of two and the world of four.
     {4,
      "07_pipeline",
      {"replicas=2", "states=sharded"},
@@ -492,8 +493,8 @@ const std::vector<Counted> kCounted = {
      4 * (staging(2) + kScratch + 3 * kScratch),
      0},
     // Two micro-batches of two rows are under way on the first stage, with one older version of the
-    // parameters. Numbers in flight: 280 and 120 bytes, a divisor, tokens of two micro-batches; two groups of
-    // all.
+    // parameters. Numbers in flight take 280 and 120 bytes, and there are a divisor, tokens of two
+    // micro-batches, and two groups of all ranks.
     {2,
      "08_weight_versions",
      {},
@@ -510,7 +511,7 @@ const std::vector<Counted> kCounted = {
          4 + 2 * 8 * 32,
      2 * (160 + staging(4) + 2 * kScratch),
      0},
-    // All rows on both ranks; of two lanes each has half of them.
+    // Both ranks have all rows; with two lanes each lane has half of them.
     {2,
      "10_tensor_parallel",
      {},
@@ -542,7 +543,7 @@ Row row_of(const Machine& m, const Counted& c) {
   return {};
 }
 
-// Every candidate's, on a machine where all fit.
+// All fit on this machine, so the bytes of every candidate are compared.
 TEST(ChooseCounts, BytesOfEveryCandidateAreThoseByHand) {
   for (const Counted& c : kCounted) {
     SCOPED_TRACE(c.folder + (c.settings.empty() ? "" : " " + c.settings.back()));
@@ -562,13 +563,13 @@ TEST(ChooseCounts, BytesOfEveryCandidateAreThoseByHand) {
   }
 }
 
-// The bytes of one rank in a step of one micro-batch: sent to the other rank, copied, and moved over the
-// disk.
+// The bytes that one rank moves in a step of one micro-batch: to the other rank, to its host, and to or from
+// the disk.
 TEST(ChooseCounts, BytesSentAreThoseByHand) {
   const std::vector<Row> rows = rows_of(machine(2, Bytes(100'000'000'000)));
   constexpr std::int64_t kSums = 4 * 8;  // to the other rank, and down to the host
-  // Two ranks send half of what is reduced or gathered, and of an all-reduce all of it; 2 bytes an element.
-  // Of lesson 04 the last two blocks, whose buffers they are, stay from forward to backward; the first is
+  // Each of two ranks sends half of what is reduced or gathered, and all of what is all-reduced; 2 bytes per
+  // element. In lesson 04 the last two blocks stay in their buffers from forward to backward; the first is
   // gathered twice. Lesson 07 sends an activation, or its gradient.
   const std::tuple<std::string, Bytes Row::*, std::int64_t> all[] = {
       {"01_data_parallel", &Row::sent, 2 * kP2 + kSums},
@@ -586,7 +587,7 @@ TEST(ChooseCounts, BytesSentAreThoseByHand) {
   for (const auto& [folder, what, bytes] : all) EXPECT_EQ(row_of(rows, folder).*what, Bytes(bytes)) << folder;
 }
 
-// Exact to the byte: the available bytes are enough, one byte less is not.
+// The limits are exact to the byte: with the needed bytes the candidate fits, with one byte less it does not.
 TEST(ChooseLimits, ACandidateFitsIntoWhatItNeeds) {
   for (const Counted& c : kCounted) {
     SCOPED_TRACE(c.folder + (c.settings.empty() ? "" : " " + c.settings.back()));
@@ -632,9 +633,10 @@ TEST(ChooseLimits, WhatIsMissingIsSaidOfEachPlace) {
   EXPECT_TRUE(row_of(rows_of(m), "04_zero3").fits) << "a little of the host every machine has";
 }
 
-// 24 blocks of width 1024, 50304 x 1024 in the embedding and in the head, 1024 x 1024 positions: 406 382 592
-// parameters. Data parallel takes 16 bytes of each, 6.50 GB. With lesson 05 these lie on the host, beside 2
-// of each on the GPU; lesson 06 has less than 1 GB there, and 12 bytes a parameter on a disk: 4.88 GB.
+// A model of 24 blocks of width 1024, 50304 x 1024 in the embedding and in the head, 1024 x 1024 positions:
+// 406 382 592 parameters. Data parallel takes 16 bytes for each, 6.50 GB. With lesson 05 these lie on the
+// host, and 2 for each on the GPU; lesson 06 has less than 1 GB there, and 12 bytes per parameter on a disk:
+// 4.88 GB.
 Workload large() {
   Workload w = counted();
   w.model = {.layers = 24, .heads = 16, .width = 1024, .context = 1024, .vocab = 50257, .tied = false};
@@ -654,13 +656,13 @@ TEST(ChooseAdvice, NamesTheHostsMemoryTheDiskAndTheGpus) {
   m.host_memory.reset(), m.disk.reset();
   const std::vector<std::string> bare = advice(m);
   ASSERT_EQ(bare.size(), 4U);
-  // In lesson 05 unit 0 is resident: 16 bytes less for each of 51.5 million. ZeRO-3 takes 8 bytes per
-  // parameter, and its units: 3.8 GB. Lesson 00 takes 6.50 GB, 1 GB outside the plan, and activations.
+  // In lesson 05 unit 0 is resident: 16 bytes less for each of 51.5 million parameters. ZeRO-3 takes 8 bytes
+  // per parameter, and its units: 3.8 GB. Lesson 00 takes 6.50 GB, 1 GB outside the plan, and activations.
   test::expect_texts({{bare[0], "--host-memory 6GB: lesson 05_offload"},
                       {bare[1], "--host-memory 1GB --disk 4GB/s: lesson 06_infinity"},
                       {bare[2], "--gpus 2: lesson..."},
                       {bare[3], "--memory 8GB: lesson 00_one_device"}});
-  // A disk that is too small is asked for anew, at its own rate; host memory is never taken away.
+  // If the disk is too small, another is asked for at the same rate; host memory is never taken away.
   m.host_memory = Bytes(3'000'000'000), m.disk = 2e9, m.disk_size = Bytes(1'000'000'000);
   const std::vector<std::string> small = advice(m);
   ASSERT_EQ(small.size(), 4U);
@@ -728,7 +730,7 @@ TEST(Predict, WhatIsHiddenIsNotFree) {
   EXPECT_NEAR(row.candidate.seconds(row.shape, rates) - free, 0.25 * 2 * others, 1e-6);
 }
 
-// The host takes twice as long for AdamW as the GPU for a step.
+// AdamW takes twice as long on the host as a step on the GPU.
 TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   Workload workload = tiny();
   workload.batch.micro = workload.batch.global;
@@ -759,8 +761,8 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.eager_host = 1.5;
   EXPECT_NEAR(seconds({}), adam + 1.5 * pass.backward, 1e-9);
   rates.eager_host = 1;
-  // Copies that take half of backward: unit 0's gradient comes down behind it, and late updates' parameters
-  // go up before forward.
+  // Copies take half of backward: unit 0's gradient comes down after it, and late updates' parameters go up
+  // before forward.
   const auto bytes = [](double parameters) { return static_cast<double>(size_of(DType::f32)) * parameters; };
   rates.host_link = 2 * bytes(all) / pass.backward;
   EXPECT_NEAR(seconds({}), adam + pass.backward + bytes(unit_0) / rates.host_link, 1e-9);
@@ -768,7 +770,7 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.adam = 1e18;
   EXPECT_NEAR(seconds({"update=delayed"}), pass.forward + pass.backward + 2 * bytes(unit_0) / rates.host_link,
               1e-9);
-  // Copies that take four times as long: AdamW waits for the last one.
+  // Copies take four times as long as backward: AdamW waits for the last one.
   rates.host_link = bytes(all) / (4 * pass.backward), rates.adam = all / pass.backward;
   EXPECT_NEAR(seconds({}), 8 * pass.backward, 1e-6)
       << "all gradients down, then parameters up, longer than AdamW";
@@ -780,7 +782,7 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
   rates.adam_early = 1e3 * unit_0 / pass.forward;  // quick: only unit 0 is waited for
   EXPECT_NEAR(seconds({"update=early"}), 1.001 * pass.forward + pass.backward, 1e-9);
   EXPECT_NEAR(seconds({"update=early", "resident=1"}), pass.forward + pass.backward, 1e-9);
-  // Each of two GPUs updates its slice of what stays there.
+  // Each of two GPUs updates its slice of a resident unit.
   const Candidate resident = candidate_of("05_offload", {"resident=1"});
   const RunShape two = shape_on(resident.plans, 2, workload);
   const double without = resident.seconds(two, rates);
@@ -791,8 +793,8 @@ TEST(Predict, WhatTheHostsUpdateWaitsFor) {
       1e-9);
 }
 
-// On a machine whose products take no time, every gather and sum of forward is waited for, also with two
-// lanes.
+// On a machine whose products take no time, every gather and sum of forward is waited for, with two lanes
+// too.
 TEST(Predict, LessonTensMessages) {
   for (const std::int64_t gpus : {2, 4}) {
     SCOPED_TRACE(gpus);
@@ -805,8 +807,8 @@ TEST(Predict, LessonTensMessages) {
     CopyRates& copies = gpus == 2 ? rates.pair : rates.group;
     rates.pair = rates.group = {.sum = {1e6, 1e18}, .gather = {1e6, 1e18}};
     copies = {.sum = {2, 1e18}, .gather = {3, 1e18}};
-    // Per block two halves: forward and backward one sum and one gather each, norms once more; at the ends
-    // two of each, and the loss' statistics.
+    // A block has two halves, each with one sum and one gather in forward and in backward, and norms once
+    // more; at the ends there are two of each, and the loss' statistics.
     EXPECT_NEAR(row.candidate.seconds(row.shape, rates), 3 * 2 * (2 * 2 + 3 * 3) + 2 * 2 + 2 * 3 + 3, 1e-3);
     copies = {.sum = {0, 1e18}, .gather = {0, 1e18}};
     rates.part_start_tokens = 1e6, rates.flops = 1e12;
@@ -816,7 +818,7 @@ TEST(Predict, LessonTensMessages) {
   }
 }
 
-// 1F1B with S equal stages and M micro-batches: (M + S - 1) / M of the time without a bubble.
+// 1F1B with S equal stages and M micro-batches takes (M + S - 1) / M of the time without a bubble.
 TEST(Predict, APipelineHasItsBubble) {
   RunShape shape;
   shape.workload = tiny();
@@ -832,7 +834,7 @@ TEST(Predict, APipelineHasItsBubble) {
   EXPECT_LE(seconds, (8 + 3) * (last.forward + last.backward));
 }
 
-// Both ends of a pipeline sum the tied matrix over all the ranks between them: here with another node.
+// Both ends of a pipeline sum the tied matrix; a ring over all ranks between them goes through another node.
 TEST(Predict, TheTiedMatrixGoesFromEndToEnd) {
   RunShape shape;
   shape.workload = tiny();
@@ -853,8 +855,8 @@ const std::vector<Checked>& checked() {
   return all;
 }
 
-// The rates that predict a step follow from all others: one that took ten times as long is predicted as it
-// was.
+// The rates that predict a step follow from all other steps: one that took ten times as long is predicted as
+// before.
 TEST(Predict, ATimedStepDoesNotPredictItself) {
   const std::vector<Checked>& before = checked();
   for (const std::string lesson : {"00_one_device", "10_tensor_parallel"}) {
@@ -875,7 +877,7 @@ TEST(Predict, EveryTimedStepIsPredicted) {
     EXPECT_LT(std::abs(row.error()), 0.25) << row.step.record << " " << row.step.run;
 }
 
-// The quoted runs have 1,024 tokens a step, or another machine's host.
+// The quoted runs have 1,024 tokens per step, or another machine's host.
 TEST(Predict, EveryTimedStepOfTwoGpusWithinATenth) {
   std::int64_t rows = 0;
   for (const Checked& row : checked()) {

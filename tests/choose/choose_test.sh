@@ -9,7 +9,7 @@ said=$(lessons/choose.sh --no-build --gpus 8 --memory 24GB --link 25GB/s --host-
 [[ $said == *"lesson 04_zero3"*"does not fit:"*"08_weight_versions"*"advice: lesson "* ]]
 [[ $said == *"advice: lesson "*"run.sh -n 8 --device cuda "* ]]
 [[ $said == *"GPU with the rates of H200"*"seconds are estimated with an H200's rates"* ]]
-# The one that the help shows names its GPU. What is advised is a command, and holds what the table says.
+# The help's example names its GPU. The advice is a command whose run must hold what the table says.
 example=$(sed -n 's|^  \(lessons/choose.sh --gpus .*\)|\1|p' <<<"$help")
 said=$($example --no-build)
 [[ $said == *"8 x RTX4090 ("*"seconds are estimated: shares"*"; no lesson has been run on this GPU"* ]]

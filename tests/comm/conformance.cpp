@@ -90,8 +90,8 @@ void broadcast_from_every_root(Communicator& comm) {
   }
 }
 
-// Three messages of different sizes to every other rank; receives are posted first and in the order of the
-// sends.
+// Every rank sends three messages of different sizes to every other; receives are posted first and in the
+// order of the sends.
 void messages_match_in_issue_order(Communicator& comm) {
   const std::vector<std::int64_t> counts = {100003, 0, 5};
   std::vector<Ticket> tickets;
@@ -141,7 +141,7 @@ void pending_receive_blocks_nothing(Communicator& comm) {
   expect_values<float>(late, 0, 7, numbers_of<float>(before, 30), "late message");
 }
 
-// Forty operations of all kinds in flight, waited for backwards.
+// Forty operations of all kinds are in flight, and waited for from the last to the first.
 void many_operations_in_flight(Communicator& comm) {
   constexpr int kRounds = 10;
   const std::int64_t n = 3001, world = size_of(comm), rank = rank_of(comm);
@@ -172,7 +172,7 @@ void many_operations_in_flight(Communicator& comm) {
   }
 }
 
-// More pieces than any transport has in flight at once.
+// These tensors have more pieces than any transport has in flight at once.
 void long_tensors(Communicator& comm) {
   const std::int64_t n = 700'001;
   at::Tensor t = filled<float>(rank_of(comm), n, 7);
@@ -184,7 +184,7 @@ void long_tensors(Communicator& comm) {
   expect_values<float>(b, 0, n, numbers_of<float>(to_int(root), 8), "broadcast");
 }
 
-// Two groups: the even and the odd ranks; rank 0 alone stays out of the second split.
+// Splits into two groups, the even and the odd ranks; rank 0 alone stays out of the second split.
 void split_makes_groups(Communicator& comm) {
   const std::int64_t rank = rank_of(comm), world = size_of(comm);
   const auto part = comm.split(static_cast<int>(rank % 2));
@@ -219,7 +219,7 @@ void expect_refused(const Op& op, const std::string& reason) {
   EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
 }
 
-// A wrong argument is refused on the spot, and disturbs nothing.
+// A wrong argument is refused at once, and disturbs nothing.
 void wrong_arguments_are_refused(Communicator& comm) {
   const int world = static_cast<int>(size_of(comm)), rank = static_cast<int>(rank_of(comm));
   at::Tensor full = filled<float>(rank, 6 * world, 1), shard = filled<float>(rank, 5, 1),
@@ -240,7 +240,7 @@ void wrong_arguments_are_refused(Communicator& comm) {
   at::Tensor crooked = full.narrow(0, 1, 5);
   at::Tensor five = full.narrow(0, 0, 5 * world);
   if (world > 1) expect_refused([&] { comm.all_gather(crooked, five).wait(); }, "shard overlaps full");
-  // Neighbours do not overlap.
+  // Neighbouring tensors in one arena do not overlap, so they are allowed.
   at::Tensor arena = filled<float>(rank, 5 * (world + 2), 1), middle = arena.narrow(0, 5, 5 * world);
   comm.all_gather(arena.narrow(0, 0, 5), middle).wait();
   comm.all_gather(arena.narrow(0, 5 * (world + 1), 5), middle).wait();

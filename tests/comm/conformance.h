@@ -12,7 +12,8 @@
 
 namespace sc::test {
 
-/// Runs on every rank at once; uses EXPECT_ only, so that a failing rank never leaves the others waiting.
+/// A test that runs on every rank at once. It uses EXPECT_ only, so that a failing rank never leaves others
+/// waiting.
 struct Case {
   std::string name;
   std::function<void(Communicator&)> body;
@@ -24,9 +25,9 @@ inline std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& inf
   return conformance_cases()[info.param].name;
 }
 
-/// Runs `body` on the ranks of a Local world, one thread a rank, after putting `wrap` round each
-/// communicator. An exception on a rank aborts the others and is a test failure, unless it is the abort's
-/// own.
+/// Runs `body` on the ranks of a Local world, one thread per rank, after putting `wrap` round each
+/// communicator. An exception on a rank aborts the others and is a test failure, unless the abort itself
+/// caused it.
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 void run_local(int world, const std::function<void(Communicator&)>& body, const Wrap& wrap = {});
 

@@ -1,4 +1,4 @@
-// Copies between a GPU and pinned memory, and the pinned memory itself.
+// Tests copies between a GPU and pinned memory, and pinned memory itself.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -47,7 +47,7 @@ TEST_F(GpuCopies, PinnedMemoryCostsWhatWasAsked) {
   EXPECT_EQ(memory_type(plain), cudaMemoryTypeUnregistered);
 }
 
-// Nobody waits for the host in here but wait_on_host: a missing edge between streams gives wrong numbers.
+// Only wait_on_host makes the host wait here, so a missing edge between streams gives wrong numbers.
 TEST_F(GpuCopies, FollowTheCallersStreamAndAreWaitedForOnIt) {
   const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
   RecordingCommunicator comm(*alone);
@@ -70,7 +70,7 @@ TEST_F(GpuCopies, FollowTheCallersStreamAndAreWaitedForOnIt) {
   EXPECT_EQ(copies.dropped_tickets(), 0);
 }
 
-// The GPU is busy for long: what was issued before is waited for, what came later is not.
+// The GPU is busy for long: the copy waits for work issued before it, not for work issued later.
 TEST_F(GpuCopies, WaitForWhatHadBeenIssuedAndForNothingElse) {
   const std::unique_ptr<Copies> copies = make_gpu_copies();
   const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();

@@ -1,4 +1,5 @@
-// Copies between device and host: their order, who may see what when, and what the record knows of them.
+// Tests copies between device and host: their order, who may see what when, and what the record knows of
+// them.
 #include "common/comm/copies/copies.h"
 
 #include <ATen/ops/arange.h>
@@ -36,7 +37,7 @@ TEST(Copies, CarryValuesBothWaysInOrder) {
   first.wait();
   first.wait();  // idempotent
   EXPECT_TRUE(at::equal(back, device));
-  // One lane runs its copies in order: the second one's values stand.
+  // One lane runs its copies in order, so the second copy's values stand.
   const at::Tensor ones = at::full({1000}, 1.0F), twos = at::full({1000}, 2.0F);
   Ticket a = copies->to_host(ones, host), b = copies->to_host(twos, host);
   b.wait_on_host();
@@ -76,7 +77,7 @@ class GatedCopies final : public Copies {
   const std::unique_ptr<Copies> inner_ = make_host_copies();
 };
 
-// Delayed copies show what a forgotten wait would read.
+// Delayed copies show what a reader would see who forgot the wait.
 TEST(Copies, DelayedOnesShowNanUntilTheWait) {
   std::latch gate(1);
   DelayingCopies copies(std::make_unique<GatedCopies>(gate), 3);
@@ -89,8 +90,8 @@ TEST(Copies, DelayedOnesShowNanUntilTheWait) {
   EXPECT_TRUE(at::equal(host, device));
 }
 
-// Counted like messages, by phase and step; they send nothing over the wire, and the watchdog sees what
-// waits.
+// Copies are counted like messages, by phase and step; they send nothing over the wire, and the watchdog sees
+// one that waits.
 TEST(Copies, AreOperationsOfTheRecord) {
   const std::unique_ptr<Communicator> alone = LocalWorld(1).communicator(Rank{0});
   RecordingCommunicator comm(*alone, {.trace_steps = 3});

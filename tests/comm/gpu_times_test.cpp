@@ -1,5 +1,5 @@
-// Waits that a GPU measures, as the record takes them over: a GPU that passes its moments when the test says
-// so.
+// Tests waits that a GPU measures, as the record takes them over. The fake GPU passes its moments when the
+// test says so.
 #include <gtest/gtest.h>
 
 #include "common/watch/comm_record.h"
@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = CommRecord::Clock;
 
-/// Passed when `at` is set.
+/// A moment that the fake GPU has passed once `at` is set.
 struct FakeMoment final : GpuMoment {
   std::optional<std::chrono::nanoseconds> at;
   [[nodiscard]] std::optional<std::chrono::nanoseconds> since(const GpuMoment& earlier) const override {
@@ -29,7 +29,7 @@ struct FakeTimes {
   [[nodiscard]] GpuTimes times(bool captured = false) const {
     return {wait_began, wait_ended, began, ended, captured};
   }
-  /// The operation from `from` to `to`, and a wait for it that began at `wait`.
+  /// Makes the operation last from `from` to `to`, and a wait for it begin at `wait`.
   void pass(std::chrono::nanoseconds from, std::chrono::nanoseconds wait, std::chrono::nanoseconds to) {
     began->at = from;
     wait_began->at = wait;
@@ -86,7 +86,7 @@ TEST(GpuTimes, WhatTheGpuHasNotPassedIsLeftForLater) {
   EXPECT_EQ(waited(record), 5ms);
 }
 
-// The wait for an operation of the end of step 0 (a check, say) is not one of step 1.
+// A wait for an operation at the end of step 0 (a check, say) does not count for step 1.
 TEST(GpuTimes, AResetForgetsWhatWasNotReadYet) {
   CommRecord record(Rank{0}, {});
   FakeTimes check = waited_for(record);

@@ -70,7 +70,7 @@ std::string error_of(Ticket ticket) {
   return "no error";
 }
 
-// All ranks are in this process: one's abort is everybody's.
+// All ranks are in this process, so one's abort is everybody's.
 TEST(Local, OneRanksAbortFailsWhatTheOthersWaitFor) {
   for (const Backend& backend : kBackends) {
     SCOPED_TRACE(backend.name);
@@ -132,7 +132,7 @@ TEST(Local, WorldsAndRanksThatCannotBe) {
   EXPECT_THROW((void)world.communicator(Rank{-1}), InputError);
 }
 
-// The target of an operation is NaN from its issue on, so that a forgotten wait never reads something
+// The target of an operation is NaN from its issue on, so that a read without the wait never finds something
 // plausible.
 TEST(Delaying, ShowsAReadBeforeTheWait) {
   std::latch looked(2);
@@ -151,8 +151,7 @@ TEST(Delaying, ShowsAReadBeforeTheWait) {
   test::run_local(2, body, delayed);
 }
 
-// A message arrives so much later than it would; the sender does not wait for that, nor does anybody in a
-// collective.
+// A message arrives later by the given time; neither its sender nor anybody in a collective waits for that.
 TEST(LateMessages, ArriveLater) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kLate = std::chrono::milliseconds(60);

@@ -25,8 +25,8 @@ TEST_P(Conformance, Holds) { test::conformance_cases()[GetParam()].body(test::mp
 
 INSTANTIATE_TEST_SUITE_P(Mpi, Conformance, test::kEveryCase, test::name_of_case);
 
-// One operation at a time, every kind, counts that divide and counts that do not: the bytes that MPI was
-// given to send are wire_bytes, on every rank, and nothing else was sent.
+// One operation at a time, of every kind, with counts that divide and counts that do not: on every rank MPI
+// was given exactly wire_bytes to send.
 TEST(Mpi, SendsExactlyTheWireBytes) {
   Communicator& comm = test::mpi_world();
   const std::int64_t world = to_int(comm.size());
@@ -119,7 +119,7 @@ TEST(Mpi, ScratchIsFourPiecesFromEveryOtherRankAndAllocatedOnce) {
   EXPECT_EQ(test::mpi_scratch_bytes(), before + mpi_scratch_bytes(part->size()).value());
 }
 
-// A rank that expects another length learns of it, and the group is of no use any more.
+// A rank that expects another length gets an error, and so does every later operation of the group.
 TEST(Mpi, UnexpectedLengthIsAnErrorOfTheGroup) {
   Communicator& world = test::mpi_world();
   const auto pair = world.split(to_int(world.rank()) < 2 ? 0 : -1);

@@ -27,7 +27,7 @@ trap 'rm -f "$log"' EXIT
 status=0
 ctest --test-dir "$build" -R "$regex" --output-on-failure 2>&1 | tee "$log" || status=1
 
-# name -> GPUs it needs: a number of ranks where each has its own, one where they share.
+# Each line names a test and the GPUs it needs: as many as ranks if each has its own, one if they share it.
 while read -r name; do
   needs=1
   case $name in

@@ -25,7 +25,7 @@ Outcome run_job(int ranks, const std::string& mode, const std::string& fault) {
   return outcome;
 }
 
-// A GPU's kernels are torn down first.
+// Checks that all ranks are gone within the limit; a dying rank's kernels are torn down first.
 void expect_all_gone(const Outcome& outcome, int ranks) {
   const std::regex broken("broken at ([0-9]+) ms");
   std::smatch match;
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, WholeJob,
                            return std::to_string(info.param.first) + info.param.second;
                          });
 
-// Machines have up to eight GPUs; without a GPU the refusal is another one.
+// Nine ranks are more than any machine has GPUs; without a GPU the refusal is another one.
 TEST(Refused, MoreRanksThanGpus) {
   const Outcome outcome = run_job(9, "refuse", "none");
   EXPECT_EQ(outcome.code, 69) << outcome.text;

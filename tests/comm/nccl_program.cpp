@@ -1,8 +1,9 @@
-// The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: of one all_gather between
-// windows, sum: by copy engine, message: of a message to the next rank, both in a graph, too) on GPUs under a
+// The job that nccl_process_test.cpp breaks: steps of one all_reduce (window: one all_gather between windows;
+// sum: by copy engine; message: a message to the next rank; each of these in a graph too) on GPUs under a
 // watchdog, over MPI's ranks.
 //   nccl_program <nccl|graph|window|message|sum|staged|refuse> <board file> <limit in ms> <fault as in
 //   --inject, or stop@rank,step, or none>
+// Exit 77, with the reason, if there are not enough GPUs.
 // Exit 77, with the reason, where there are not enough GPUs.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -37,7 +38,7 @@ std::unique_ptr<Communicator> connect(MpiWorld& mpi, const std::string& mode, in
   });
 }
 
-/// The wait that the host makes in every step of a run, for its loss.
+/// Waits on the host, as a run does in every step for its loss.
 void read_back(const at::Tensor& t) { (void)t.cpu(); }
 
 void break_if_asked(const std::string& fault, Communicator& comm, std::int64_t step) {

@@ -1,5 +1,5 @@
 // What the watchdog sees if a transport's tickets return to the host before the operation has ended, and if a
-// transport blocks while it issues; and which GPU a rank takes. No GPU needed.
+// transport blocks while it issues; and which GPU a rank takes. Needs no GPU.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class LateCommunicator : public ForwardingCommunicator {
   std::function<void()> while_issuing;
 };
 
-/// An all_reduce that somebody waits for, as the record has it.
+/// An all_reduce that somebody waits for, as the record shows it.
 OutstandingOp sum(std::int64_t number, Phase phase = Phase::setup, std::int64_t step = 0) {
   return {number, {CommKind::all_reduce, DType::f32, Elements(10)}, {{0, 1, 1}, {}, number}, true, phase,
           step};

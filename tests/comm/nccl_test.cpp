@@ -22,7 +22,7 @@ using NcclTest = test::GpuRankTest<test::Nccl>;
 
 [[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
 
-// Before anything else starts CUDA: where ranks are counted no context may appear, above all not on GPU 0.
+// Runs before anything else starts CUDA: counting ranks' GPUs may make no context, above all not on GPU 0.
 TEST(NcclDevices, CountingGpusMakesNoContext) {
   const std::string reason = test::why_not(true);
   if (!reason.empty()) GTEST_SKIP() << reason;
@@ -49,7 +49,7 @@ TEST_F(NcclTest, ZeroElementsAreNotIssued) {
   EXPECT_EQ(comm().all_reduce(none).release(), nullptr);
 }
 
-// A step's loss, tokens and squares, on any number of ranks.
+// Sums as small as a step's loss, tokens and squares, on any number of ranks.
 TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
   const auto summand = [](std::int64_t r, std::int64_t i) {
     return (i % 2 == 0 ? 1e17 : -1.0) / static_cast<double>(3 + r) * (r % 2 == 0 ? 1.0 : -1.0);
@@ -71,7 +71,7 @@ TEST_F(NcclTest, SmallSumsOfFp64GoInRankOrder) {
   }
 }
 
-// Nobody waits for the host in here: a missing edge between the streams gives wrong numbers.
+// Nobody waits for the host here, so a missing edge between the streams gives wrong numbers.
 TEST_F(NcclTest, StreamsWaitForEachOther) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   const std::int64_t n = 1 << 22;
@@ -151,7 +151,7 @@ TEST_F(NcclTest, StepInAGraphReplayedThreeTimes) {
   EXPECT_EQ(graphed.token.cpu().const_data_ptr<float>()[7], eager.token.cpu().const_data_ptr<float>()[7]);
 }
 
-/// Passes `token` on round the ring and adds one to what comes.
+/// Passes `token` on round a ring of ranks, and adds one to what arrives.
 struct Ring {
   Communicator& comm;
   std::int64_t n = 1 << 20, world = to_int(comm.size()), rank = to_int(comm.rank());
@@ -164,7 +164,7 @@ struct Ring {
     send.wait(), receive.wait();
     token.copy_(received).add_(1);
   }
-  /// After so many rounds.
+  /// Checks the token after so many rounds.
   void expect(std::int64_t rounds) const {
     const at::Tensor host = token.cpu();
     const auto from = static_cast<double>(((rank - rounds) % world + world) % world);
@@ -174,7 +174,7 @@ struct Ring {
   }
 };
 
-// The requirements of a pipeline's step in one graph: replayed any number of times, with eager rounds in
+// What a pipeline's step needs, in one graph: it may be replayed any number of times, with eager rounds in
 // between.
 void expect_rounds_in_a_graph(Communicator& comm) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
@@ -204,7 +204,7 @@ TEST_F(NcclTest, MessagesInAGraphReplayedAThousandTimes) {
   expect_rounds_in_a_graph(comm());
 }
 
-// The other channel, for other hosts and for what cannot be opened.
+// Messages over NCCL are used between hosts, and if memory cannot be opened.
 TEST_F(NcclTest, MessagesByNcclCarryTheSame) {
   if (world() == 1) GTEST_SKIP() << "nobody to send to";
   const std::unique_ptr<Communicator> by_nccl = NcclCommunicator::make(
@@ -215,7 +215,8 @@ TEST_F(NcclTest, MessagesByNcclCarryTheSame) {
   ring.expect(20);
 }
 
-// Longer than all slots of a ring together, both ways at once, and of a length that no slot divides.
+// The messages are longer than all slots of a ring together, go both ways at once, and no slot divides their
+// length.
 TEST_F(NcclTest, MessagesLongerThanTheirRing) {
   if (world() == 1) GTEST_SKIP() << "nobody to send to";
   Ring ring{comm(), (std::int64_t{45} << 18) + 3};
@@ -223,7 +224,7 @@ TEST_F(NcclTest, MessagesLongerThanTheirRing) {
   ring.expect(3);
 }
 
-// A message that nobody has received yet is done with its tensor: the sender may go on and write it again.
+// A message that nobody has received yet no longer needs its tensor: the sender may overwrite it.
 TEST_F(NcclTest, ASendDoesNotWaitForItsReceiver) {
   if (world() == 1) GTEST_SKIP() << "nobody to send to";
   at::Tensor t = at::full({1000}, static_cast<double>(rank()), test::f32_on_gpu());
@@ -257,7 +258,7 @@ TEST_F(NcclTest, CapturedOperationsAreNotOutstanding) {
   EXPECT_EQ(t.cpu().const_data_ptr<float>()[999], static_cast<float>(world() * world()));
 }
 
-// Rank 0 is there first: its wait() returns to the host, its GPU waits, and the watchdog may see that.
+// Rank 0 comes first: its wait() returns to the host, its GPU waits, and the watchdog can see that.
 TEST_F(NcclTest, AWaitedOperationIsOutstandingUntilTheGpuHasEnded) {
   RecordingCommunicator recorded(comm());
   at::Tensor t = at::full({1000}, 1.0, test::f32_on_gpu());
@@ -305,8 +306,8 @@ std::int64_t free_bytes() {
   return static_cast<std::int64_t>(free);
 }
 
-// The driver gives memory in pieces of 2 MiB, and keeps some: what is lost in each round would be ten times
-// that, since a communicator has MiB of buffers for each channel.
+// The driver gives memory in pieces of 2 MiB, and keeps some. A loss in each round would be ten times that,
+// since a communicator has MiB of buffers for each channel.
 TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
   at::Tensor t = at::full({1 << 20}, 1.0, test::f32_on_gpu());
   std::int64_t after_first = 0;
@@ -325,8 +326,8 @@ TEST_F(NcclTest, AGroupGivesItsMemoryBack) {
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
 }
 
-// Between windows copy engines gather: the same numbers, in place and in a graph, too; sums work there as
-// anywhere.
+// Between windows copy engines gather: the numbers are the same, in place and in a graph too, and sums work
+// there as anywhere.
 TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
   constexpr std::int64_t kElements = 3 << 20;
   if (world() == 1) {
@@ -380,7 +381,7 @@ TEST_F(NcclTest, WindowsGatherLikeAnyMemory) {
   EXPECT_GE(free_bytes(), after_first - (std::int64_t{16} << 20));
 }
 
-// The window outlives its group here, and is the last that holds NCCL's communicator.
+// The window outlives its group here, and is the last owner of NCCL's communicator.
 TEST_F(NcclTest, WindowsGiveTheirMemoryBack) {
   if (world() == 1) return;
   constexpr std::int64_t kElements = 16 << 20;

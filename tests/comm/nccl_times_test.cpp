@@ -1,5 +1,5 @@
-// The waiting time that a GPU measures: none while its stream is busy, and until the last rank arrives if a
-// peer is late. Measured times are compared with other events, never with a number.
+// Tests the waiting time that a GPU measures: none while its stream is busy, and until the last rank arrives
+// if a peer is late. Measured times are compared with other events, never with a number.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -19,18 +19,18 @@ using std::chrono::nanoseconds;
 
 class NcclTimes : public test::GpuRankTest<test::Nccl> {
  protected:
-  /// Rank 0 is there first.
+  /// Issues a sum for which rank 0 comes first and the others late.
   void late_peer(RecordingCommunicator& recorded, at::Tensor& t) {
     if (rank() != 0) busy_.enqueue();
     recorded.all_reduce(t).wait();
   }
-  /// All ranks begin together.
+  /// Lets all ranks begin together.
   void together() {
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     comm().barrier();
     began_ = Clock::now();
   }
-  /// An origin, and how far it may lie from its moment of the host.
+  /// An origin, and how far it may lie from its moment on the host.
   GpuOrigin origin() {
     const auto before = Clock::now();
     GpuOrigin found = gpu_origin();
@@ -42,7 +42,7 @@ class NcclTimes : public test::GpuRankTest<test::Nccl> {
     recorded.record().read_gpu_times();
     return recorded.record().waited();
   }
-  /// When the last of the late ranks was there. Collective; the ranks of a host have one clock.
+  /// When the last of the late ranks arrived. Collective; the ranks of a host have one clock.
   Clock::time_point last_was_there() const {
     at::Tensor mine =
         at::full({1}, busy_.ended().time_since_epoch().count(), test::f32_on_gpu().dtype(at::kLong));
@@ -52,7 +52,7 @@ class NcclTimes : public test::GpuRankTest<test::Nccl> {
     const auto* ended = host.const_data_ptr<std::int64_t>();
     return Clock::time_point(Clock::duration(*std::max_element(ended, ended + world())));
   }
-  /// waited: what was measured by now.
+  /// Checks a wait for a late peer; `waited` was measured until now.
   void expect_wait_of_late_peer(nanoseconds waited, const OpSpan& span) {
     const auto now = Clock::now();
     const auto last = last_was_there();

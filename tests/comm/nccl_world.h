@@ -1,4 +1,4 @@
-// Ranks with GPUs under mpirun, for the tests of Nccl and Staged.
+// Ranks with GPUs under mpirun, for the tests of the NCCL and staged communicators.
 #pragma once
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -51,7 +51,7 @@ inline bool has_context(int device) {
   return active == 1;
 }
 
-/// The communicator under test: made by the first test that needs it, gone before MPI ends.
+/// The communicator under test, made by the first test that needs it and destroyed before MPI ends.
 class GpuWorld : public ::testing::Environment {
  public:
   static std::unique_ptr<Communicator>& comm() {
@@ -61,7 +61,8 @@ class GpuWorld : public ::testing::Environment {
   void TearDown() override { comm().reset(); }
 };
 
-/// `Backend`: static constexpr bool kShare; static std::unique_ptr<Communicator> make(int device).
+/// The base of tests on one Backend: static constexpr bool kShare; static std::unique_ptr<Communicator>
+/// make(int device).
 template <class Backend, class Base = ::testing::Test>
 class GpuRankTest : public Base {
  protected:
@@ -82,7 +83,7 @@ class GpuRankTest : public Base {
   static std::int64_t world() { return to_int(comm().size()); }
 };
 
-/// A Backend.
+/// The Backend whose ranks have a GPU each, over NCCL.
 struct Nccl {
   static constexpr bool kShare = false;
   static std::unique_ptr<Communicator> make(int device) {
@@ -108,7 +109,7 @@ inline at::Tensor in_window(Communicator& comm, std::int64_t elements,
       data, {elements}, [memory = std::move(memory)](void*) {}, options);
 }
 
-/// Nodes of a captured graph that run on multiprocessors.
+/// The number of nodes in a captured graph that run on multiprocessors.
 template <class Work>
 std::int64_t kernels_of(const Work& work) {
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();

@@ -1,5 +1,5 @@
-// Sums and gathers by copy engine on the GPUs of mpirun's ranks: the order of the sums in every dtype, what a
-// replayed graph of them leaves, and that multiprocessors only add.
+// Tests sums and gathers by copy engine on the GPUs of mpirun's ranks: the order of the sums in every dtype,
+// what a replayed graph of them leaves, and that multiprocessors only add.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -29,7 +29,7 @@ using PeerSumsTest = test::GpuRankTest<ByCopy>;
 
 [[maybe_unused]] const auto* const the_world = ::testing::AddGlobalTestEnvironment(new test::GpuWorld);
 
-/// Null for one rank: then nothing travels.
+/// A tensor in a window for sums; null for one rank, where nothing travels.
 at::Tensor in_window(Communicator& comm, std::int64_t n, at::ScalarType type = at::kFloat) {
   return test::in_window(comm, n, test::f32_on_gpu().dtype(type), WindowUse::sums);
 }
@@ -48,7 +48,7 @@ at::Tensor in_rank_order(std::int64_t world, std::int64_t n, at::ScalarType type
   return sum.to(type);
 }
 
-// A window is given back when no rank works with it any more.
+// Gives windows back, when no rank works with them any more.
 template <class... Tensors>
 void let_go(Tensors&... windows) {
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -120,8 +120,8 @@ TEST_F(PeerSumsTest, AGraphReplayedAThousandTimes) {
   let_go(eager.full, eager.other, graphed.full, graphed.other);
 }
 
-// Rank 1 waits for a message that rank 0 sends when it has its sum: a pipeline's stage between tensor groups.
-// Were the sum's copies to queue behind that message's, both would wait for ever.
+// Rank 1 waits for a message that rank 0 sends when it has its sum, as a pipeline's stages do between tensor
+// groups. If the sum's copies were queued after that message's, both would wait for ever.
 struct Crossed {
   Communicator& comm;
   at::Tensor full = in_window(comm, std::int64_t{1 << 20} * to_int(comm.size())).fill_(1.0),

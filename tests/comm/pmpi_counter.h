@@ -1,5 +1,5 @@
-// Counts what goes out over MPI, beneath everything of ours: link sc_pmpi_counter and the MPI functions of
-// the program are these.
+// Counts what goes out over MPI, below all of our code: a program that links sc_pmpi_counter calls these MPI
+// functions.
 #pragma once
 
 #include <compare>
@@ -22,7 +22,7 @@ struct SentOver {
   auto operator<=>(const SentOver&) const = default;
 };
 
-/// The count of this process since the last reset. Call it only between operations, since a message counts
+/// The count of this process since the last reset. Must be called between operations, since a message counts
 /// when it is posted.
 WireCount wire_count();
 /// The count by communicator, in ascending order of bytes; communicators without bytes are left out.

@@ -1,5 +1,5 @@
-// Numbers that ranks contribute to an operation, and what must come out: computed in rank order, without the
-// code under test.
+// Numbers that ranks contribute to an operation, and the expected results: computed in rank order, without
+// the code under test.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace sc::test {
 
 inline const std::vector<std::int64_t> kCounts = {0, 1, 3, 63, 64, 100003};
 
-/// The properties of a program's tensors, set before its tests run.
+/// How a program's tensors are made, set before its tests run.
 struct Values {
   at::Device device = at::kCPU;
   bool any_order = false;  // sums are exact in whatever order a backend adds
@@ -28,7 +28,8 @@ struct Values {
 inline Values value_settings;  // not a static of a function: its guard would be taken for each element
 inline Values& values() { return value_settings; }
 
-// Numbers of mixed size and sign, so that another order of summing gives another result.
+// The number that a rank contributes at a place: mixed in size and sign, so that another order of summing
+// gives another result.
 template <class T>
 T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
   const std::uint64_t h =
@@ -43,13 +44,13 @@ T number(std::int64_t rank, std::int64_t i, std::int64_t salt) {
   }
 }
 
-// 16-bit types accumulate in fp32; integers wrap.
+// The type in which sums accumulate: fp32 for 16-bit types; integers wrap.
 template <class T>
 using SumOf = std::conditional_t<
     sizeof(T) == 2, float,
     typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type>;
 
-// Rank-order sum of element i, rounded once.
+// The sum over ranks of element i, in rank order, rounded once.
 template <class T>
 T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
   using Sum = SumOf<T>;
@@ -59,7 +60,7 @@ T expected_sum(std::int64_t world, std::int64_t i, std::int64_t salt) {
   return static_cast<T>(sum);
 }
 
-/// The expectation of expect_values: element i of all ranks' sum, or of one rank's numbers, after `begin`.
+/// What expect_values compares with: element i of all ranks' sum, or of one rank's numbers, after `begin`.
 template <class T>
 auto sum_of_all(std::int64_t world, std::int64_t salt, std::int64_t begin = 0) {
   return [=](std::int64_t i) { return expected_sum<T>(world, begin + i, salt); };
@@ -81,7 +82,7 @@ inline at::Tensor uninitialised(std::int64_t n, at::ScalarType type) {
   return at::empty({n}, at::TensorOptions().dtype(type).device(values().device));
 }
 
-// Elements [begin, begin + n) of `t` are bit for bit want(0), want(1), ...
+// Checks that elements [begin, begin + n) of `t` are bit for bit want(0), want(1), ...
 template <class T, class Want>
 void expect_values(const at::Tensor& t, std::int64_t begin, std::int64_t n, const Want& want,
                    const std::string& what) {

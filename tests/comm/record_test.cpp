@@ -1,4 +1,4 @@
-// The record: what was issued in which phase and step, how long it was waited for, what is outstanding.
+// Tests the record: what was issued in which phase and step, how long it was waited for, what is outstanding.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(Record, CountsByPhaseAndStep) {
   });
 }
 
-// Copies do the same (copies_test.cpp).
+// For copies copies_test.cpp tests the same.
 TEST(Record, KnowsWhatAnOperationCarriesAndHowItsGroupLies) {
   test::run_local(4, [](Communicator& inner) {
     RecordingCommunicator comm(inner);
@@ -89,7 +89,7 @@ class Notes : public ForwardingCommunicator {
   std::vector<Operation> asked;
 };
 
-// A tensor that no check lets through goes through decorators, which hand on what was checked before.
+// A tensor that no check lets through passes through decorators, which forward what was checked before.
 TEST(Record, ArgumentsAreCheckedOnceBeforeAnybodyIssues) {
   auto owned = std::make_unique<Notes>();
   Notes& backend = *owned;

@@ -1,5 +1,5 @@
-// Staged: the conformance list on ranks that share GPUs, bit for bit with the sums of Mpi, and what only
-// Staged promises.
+// Tests StagedCommunicator: the conformance list on ranks that share GPUs, bit for bit with the sums of Mpi,
+// and what only it promises.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -46,7 +46,7 @@ TEST_F(StagedTest, ScratchIsAllocatedOnceAGroup) {
   part->barrier();
 }
 
-// Ranks of one lane each, CPU and GPU tensors mixed: nothing overtakes.
+// CPU and GPU tensors share a lane and stay in order: nothing overtakes.
 TEST_F(StagedTest, HostAndGpuTensorsKeepTheirOrder) {
   const Rank next{static_cast<int>((rank() + 1) % world())},
       before{static_cast<int>((rank() + world() - 1) % world())};

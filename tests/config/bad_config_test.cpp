@@ -1,4 +1,4 @@
-// Bad configurations and the exact words that answer them.
+// Tests bad configurations, each with the exact words that answer it.
 #include <gtest/gtest.h>
 
 #include "common/config/resolve.h"

@@ -71,7 +71,7 @@ TEST(BatchPlan, TheFlagOfTheRanksIsTheProgramsOwn) {
   EXPECT_EQ(message.find("-n "), std::string::npos) << message;
 }
 
-// The numbers that stand after `flag` in a message.
+// The numbers that follow `flag` in a message.
 std::vector<std::int64_t> offers(const std::string& message, const std::string& flag) {
   std::vector<std::int64_t> values;
   for (auto at = message.find(flag); at != std::string::npos; at = message.find(flag, at + 1)) {

@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// Owns the objects that the sections are bound to.
+/// Owns the objects that the chapters' sections are bound to.
 struct DocSections {
   std::unique_ptr<Workload> workload;
   std::vector<std::unique_ptr<Plans>> plans;  // of each lesson, with its defaults

@@ -57,7 +57,7 @@ TEST(JsonReader, WhatNoJsonMayBe) {
     expect_refused(bad, "f.json:", refusal([&] { (void)read_json(bad.text, "f.json"); }));
 }
 
-// Each entry keeps its path: a long name above many of them would take memory by their product.
+// Each entry keeps its path, so a long name above many of them would take memory by their product.
 TEST(JsonReader, PathsAreShort) {
   const std::string long_path = "{\"a\": {\"" + std::string(300, 'k') + "\": 1}}";
   EXPECT_EQ(refusal([&] { (void)read_json(long_path, "f.json"); }),

@@ -49,7 +49,7 @@ TEST(Resolve, EqualSettingsDoNotContradict) {
             5);
 }
 
-// Lesson 04 has no overlap=off; what comes nearest is another key.
+// Lesson 04 has no overlap=off; another key comes nearest to it.
 TEST(Resolve, AKeyOfOtherLessonsNamesWhatToUseInstead) {
   FieldTable<Options> table;
   table.add({"prefetch", "units", "x"}, integer(0, 16), &Options::verify_replicas);
@@ -173,8 +173,8 @@ TEST(Hash, OneConfigurationHasOneHash) {
             hash({set("precision.dtype", "bf16")}));
 }
 
-// Records of different versions compare by this hash: a change of spelling or of a default must be seen here,
-// and meant.
+// Records of different versions compare by this hash, so a change of spelling or of a default must show here,
+// and be meant.
 TEST(Hash, IsStable) {
   EXPECT_EQ(
       workload_text(Workload()),
@@ -217,7 +217,7 @@ TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
 
 TEST(Configs, Gpt2ShapesArePublished) {
   const std::map<std::string, std::vector<std::int64_t>> shapes = {
-      // layers, heads, width
+      // Each row has layers, heads and width.
       {"gpt2_124m", {12, 12, 768}},      {"gpt2_355m", {24, 16, 1024}},
       {"gpt2_774m", {36, 20, 1280}},     {"gpt2_1558m", {48, 25, 1600}},
       {"seed_355m", {24, 16, 1024}},     {"finetune_124m", {12, 12, 768}},
@@ -232,7 +232,7 @@ TEST(Configs, Gpt2ShapesArePublished) {
   }
 }
 
-// docs/real_models.md trains them on 1 to 8 GPUs.
+// docs/real_models.md trains the fine-tuning files on 1 to 8 GPUs.
 TEST(Configs, FineTuningFilesDivideAmongOneToEightGpus) {
   for (const std::string size : {"124m", "355m", "774m", "1558m"}) {
     const ResolvedConfig config = resolve({"configs/finetune_" + size + ".json", "", {}}, FieldSet());

@@ -61,8 +61,8 @@ std::string refusal(Call call) {
   return "";
 }
 
-/// A file of this name in an own directory, gone with the object. Tests run in the sources' root, so `path`
-/// is absolute; messages name it as it was given.
+/// A file of this name in a directory of its own, gone with the object. Tests run in the sources' root, so
+/// `path` is absolute; messages name it as it was given.
 class TempFile {
  public:
   explicit TempFile(const std::string& content, const std::string& name = "w.json") {
@@ -79,7 +79,7 @@ class TempFile {
     std::filesystem::remove_all(directory_, ignored);
   }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// `message` with this file's path replaced by its name alone.
+  /// A message with this file's path shortened to its name.
   [[nodiscard]] std::string shorten(std::string message) const {
     const std::string prefix = directory_ + "/";
     for (auto at = message.find(prefix); at != std::string::npos; at = message.find(prefix))

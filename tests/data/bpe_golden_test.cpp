@@ -1,4 +1,4 @@
-// GPT-2's tokenizer against tiktoken: golden/bpe_golden.json, made by golden/bpe_make_golden.py.
+// Compares GPT-2's tokenizer with tiktoken: golden/bpe_golden.json, made by golden/bpe_make_golden.py.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -43,7 +43,7 @@ TEST(BpeGolden, HostileTextsGiveTiktokensIds) {
   }
 }
 
-/// More than a megabyte of fragments; the script's mixture().
+/// More than a megabyte of fragments, as mixture() of the script makes them.
 std::string mixture(const std::vector<std::string>& fragments) {
   std::string text;
   std::uint64_t state = 1;
@@ -73,8 +73,8 @@ std::string_view characters_before_the_first_wrong_byte(std::string_view text) {
   return text.substr(0, end);
 }
 
-/// tiktoken's _encode_bytes() rebuilt from our parts: text before the first wrong byte is encoded, except for
-/// its last piece, which is merged with all bytes from the wrong one on as one piece.
+/// Rebuilds tiktoken's _encode_bytes() from our parts: text before the first wrong byte is encoded, except
+/// for its last piece, which is merged with all bytes from the wrong one on as one piece.
 std::vector<TokenId> merged_from_the_first_wrong_byte(std::string_view text) {
   const std::string_view valid = characters_before_the_first_wrong_byte(text);
   std::size_t last = 0;  // where the last piece begins

@@ -1,4 +1,4 @@
-// The program `prepare` as a process: exit codes, messages, files.
+// Tests the program `prepare` as a process: exit codes, messages, files.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 

@@ -83,7 +83,7 @@ TEST_F(PrepareTest, EndOfTextStandsBetweenDocuments) {
   EXPECT_EQ(tokens().sources[1].documents, 3);
 }
 
-// A text like TinyStories: the line end after the last mark is no document, and without --separator the marks
+// In a text like TinyStories the line end after the last mark is no document; without --separator the marks
 // are text.
 TEST_F(PrepareTest, MarksBetweenDocuments) {
   put("a.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\n");
@@ -134,7 +134,8 @@ TEST_F(PrepareTest, FoldersAreReadInTheOrderOfTheirPaths) {
   EXPECT_EQ(tokens().sources[0].path, (dir_ / "in/a/z.txt").string());
 }
 
-// Folders that are links are read, each folder once: the link leads up, and another to what is read anyway.
+// Folders that are links are read, each folder once: one link leads up, another to a folder that is read
+// anyway.
 TEST_F(PrepareTest, LinkedFoldersAreReadOnce) {
   put("elsewhere/z.txt", "4");
   put("in/a.txt", "1");
@@ -153,7 +154,7 @@ TEST_F(PrepareTest, NothingIsWrittenWhereTheSidecarCannotBe) {
   EXPECT_EQ(ops_->kind_of_name(options_.out), PathKind::absent);
 }
 
-// Documents do not depend on the line ends of the system that wrote the file, nor on a byte order mark.
+// Documents depend neither on the line ends of the system that wrote the file nor on a byte order mark.
 TEST_F(PrepareTest, MarksAndLineEndsChangeNoDocument) {
   const auto windows = [](std::string text) {
     for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, "\r");
@@ -311,7 +312,7 @@ TEST_F(PrepareTest, TheSidecarNamesSourceTokenizerAndLicence) {
   options_.licence = "CC0, \"me\"";
   run(*ops_, options_, log_);
   const auto json = nlohmann::json::parse(read_file(*ops_, dir_ / "out.bin.json"));
-  // tokens_sha256: of the bytes 88 3c e3 03, the ids 15496 and 995.
+  // tokens_sha256 is the sum of the bytes 88 3c e3 03: the ids 15496 and 995.
   EXPECT_EQ(json.at("sources").size(), 1U);
   test::expect_values(json, {{"/tokens", 2},
                              {"/tokens_sha256", hex_sha256("\x88\x3c\xe3\x03")},

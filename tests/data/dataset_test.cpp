@@ -85,8 +85,8 @@ TEST_F(DatasetTest, ADamagedCacheIsMadeAnew) {
   EXPECT_EQ(read_file(*ops_, beside), sidecar);
 }
 
-// Caches of before a change are not read after it: where this fails, the number in tokenize_once() changes,
-// too.
+// Caches from before a change must not be read after it: if this test fails, the number in tokenize_once()
+// must change too.
 TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
   put("text.txt", "It's  12 o'clock:\r\n\tna\xc3\xafve \xe2\x80\x94 \xff<|endoftext|>\n \n\nend\n");
   std::string sums;
@@ -102,7 +102,7 @@ TEST_F(DatasetTest, TheVersionInTheCachesNamesBelongsToTheseTokens) {
   EXPECT_EQ(sums, "127fb0f2c569ce4f cca30beba84b19f1 a3aea71f85a7617c f716fd37942b176f ");
 }
 
-// A file of prepare's, whose ids another tokenizer would read as other texts.
+// A token file that `prepare` made names its tokenizer: another one would read its ids as other texts.
 TEST_F(DatasetTest, ATokenFileIsComparedWithItsSidecar) {
   const std::vector<TokenId> tokens = {'a', 'b', 'c', 256, 'd', 'e'};
   write_token_file(*ops_, dir_ / "a.bin", tokens);
@@ -211,7 +211,7 @@ TEST_F(DatasetTest, BadSourcesAreRefusedWithTheReason) {
             "65|DIR: cannot open: Is a directory (EISDIR)|give the path of a file, not of a directory");
 }
 
-// The mark at a file's beginning is no text; lines that end as on Windows are said.
+// The byte order mark at a file's beginning is no text; a note tells of lines that end as on Windows.
 TEST_F(DatasetTest, TextsAsOtherSystemsWriteThem) {
   const std::string text = "a line\nand another, long enough for its row.\n", file = workload_.data.source,
                     mark = "\xef\xbb\xbf";
@@ -229,7 +229,7 @@ TEST_F(DatasetTest, TextsAsOtherSystemsWriteThem) {
   EXPECT_EQ(error_of_text(mark), "65|DIR/text.txt: is empty|give a text file with some text in it");
 }
 
-// Each would be trained as it stands, with nobody knowing.
+// Each of these files would be trained as it stands without anybody knowing.
 TEST_F(DatasetTest, WhatIsNoProseIsRefused) {
   const std::string lfs =
       "version https://git-lfs.github.com/spec/v1\noid "

@@ -1,4 +1,5 @@
-// A loader on a GPU hands out what one on the CPU does, however steps, prefetches and evaluations take turns.
+// Tests that a loader on a GPU gives the same batches as one on the CPU, however steps, prefetches and
+// evaluations take turns.
 #include <optional>
 
 #include "common/data/loader.h"
@@ -57,7 +58,7 @@ class LoaderCudaTest : public test::GpuTest {
   std::optional<Loader> host_, gpu_;
 };
 
-// Every order of three decisions: is the next step prefetched while this one's copies wait, is there an
+// Tries every order of three decisions: is the next step prefetched while this one's copies wait, is there an
 // evaluation in between, is another step prefetched than the one that comes. Copies are held back, so that
 // memory which is written too early shows.
 TEST_F(LoaderCudaTest, BatchesAreTheCpusInEveryOrder) {

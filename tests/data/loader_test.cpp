@@ -34,7 +34,7 @@ class LoaderTest : public test::InTempDir {
   Ledger ledger_{at::Device(at::kCPU)};
 };
 
-/// [batches, 2 (tokens, targets), B, T] of what a loader handed out.
+/// What a loader handed out as one tensor, [batches, 2 (tokens, targets), B, T].
 at::Tensor joined(std::span<const Batch> batches) {
   std::vector<at::Tensor> parts;
   for (const Batch& batch : batches) {
@@ -71,7 +71,7 @@ TEST_F(LoaderTest, TargetsAreTheNextTokensAndScaleIsTheReciprocalOfTheirNumber) 
   }
 }
 
-// fp16's loss scale, and what --inject asks for; neither outlives its step.
+// The loss is multiplied by fp16's scale and by what --inject asks for; neither outlives its step.
 TEST_F(LoaderTest, TheLossIsMultipliedByWhatIsHandedIn) {
   Loader loader(*sampler_, ledger_, {});
   const auto scale_of = [&](std::int64_t step, const LossFactor& factor) {
@@ -117,8 +117,8 @@ TEST_F(LoaderTest, BytesAreThePlansAndAllocatedOnce) {
     EXPECT_EQ(ledger.peak(Purpose::workspace), plan.of(Purpose::workspace)) << ranks;
     EXPECT_EQ(ledger.peak_total(), plan.total()) << ranks;
   }
-  // Counted by hand: two ranks have 3 training and 3 evaluation micro-batches of 2 x 16 tokens, twice 8 bytes
-  // each, and the scale.
+  // The bytes are counted by hand: two ranks have 3 training and 3 evaluation micro-batches of 2 x 16 tokens,
+  // twice 8 bytes each, and the scale.
   workload_.batch.micro = 2;
   MemoryPlan plan;
   plan_loader(workload_.batch, Sampler(*data_, workload_).evaluated_at_once(), 2, DeviceKind::cpu, plan);

@@ -18,7 +18,8 @@ std::vector<Row> rows_of(const std::vector<TokenId>& tokens, Packing packing, st
   const Rows rows(tokens, {.packing = packing, .sequence = sequence, .end_of_text = kEndOfDocument});
   std::vector<Row> out;
   for (RowIndex row = 0; row < rows.count(); ++row) {
-    // Filled beforehand with a value that occurs nowhere: every element must be written.
+    // The row is filled beforehand with a value that occurs nowhere, so that an element that is not written
+    // shows.
     Row one{std::vector<std::int64_t>(static_cast<std::size_t>(sequence), 777),
             std::vector<std::int64_t>(static_cast<std::size_t>(sequence), 777)};
     rows.fill(row, one.tokens, one.targets);
@@ -59,7 +60,7 @@ TEST(Pack, RowsFollowEachOtherAndShareOneToken) {
 TEST(PadMasked, ARowIsADocumentAndItsEndAndNothingElseCounts) {
   EXPECT_EQ(rows_of({1, 2, 9, 3, 4, 5, 6, 7, 9}, Packing::pad_masked, 4),
             (std::vector<Row>{{{1, 2, 9, 9}, {2, 9, -1, -1}}, {{3, 4, 5, 6}, {4, 5, 6, 7}}}));
-  // Exactly T tokens: the last target is the end of text.
+  // A document of exactly T tokens has the end of text as its last target.
   EXPECT_EQ(rows_of({1, 2, 3, 4}, Packing::pad_masked, 4), (std::vector<Row>{{{1, 2, 3, 4}, {2, 3, 4, 9}}}));
 }
 

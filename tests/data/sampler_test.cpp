@@ -28,8 +28,8 @@ TEST(Permutation, IsOneForEveryCount) {
   }
 }
 
-// The order is part of what a record means: it must not change between versions or machines. Values:
-// golden/permutation.py.
+// The order is part of what a record means, so it must not change between versions or machines.
+// golden/permutation.py made the values.
 TEST(Permutation, IsTheSameForEver) {
   const auto order = [](std::int64_t count, std::uint64_t key) {
     std::vector<std::int64_t> out;
@@ -41,8 +41,8 @@ TEST(Permutation, IsTheSameForEver) {
             (std::vector<std::int64_t>{15, 10, 13, 0, 8, 4, 2, 7, 6, 3, 1, 12, 9, 5, 11, 14}));
 }
 
-// 16 bins of where the first 1/16 of the positions goes: chi-square with 15 degrees of freedom is below 44.3
-// with probability 0.9999.
+// Counts in 16 bins where the first 1/16 of the positions goes: chi-square with 15 degrees of freedom is
+// below 44.3 with probability 0.9999.
 TEST(Permutation, SpreadsNeighbours) {
   constexpr std::int64_t kCount = 16000, kBins = 16;
   for (const std::uint64_t key : {0U, 1U, 2U, 3U}) {
@@ -74,7 +74,7 @@ class SamplerTest : public test::InTempDir {
     data_.emplace(Dataset::open(*ops_, workload_, dir_ / "cache"));
   }
   [[nodiscard]] Sampler sampler() const { return {*data_, workload_}; }
-  /// First tokens of the rows that an evaluation reads, those with targets, of two micro-batches more than
+  /// The first tokens of the rows with targets that an evaluation reads, with two micro-batches more than
   /// there are.
   [[nodiscard]] std::vector<std::int64_t> evaluated() const {
     const Sampler one = sampler();
@@ -132,8 +132,8 @@ TEST_F(SamplerTest, ADataSetSmallerThanTheBatchRepeatsWithinAStep) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), 1), 3);
 }
 
-// A run that goes on elsewhere begins at a position, not at a step: whatever the batches were, no row is left
-// out or comes twice. 17 rows: epochs end inside steps, and inside the runs.
+// A run that another one continues begins at a position, not at a step: whatever the batches were, no row is
+// left out or comes twice. With 17 rows epochs end inside steps, and inside the runs.
 TEST_F(SamplerTest, RunsWithOtherBatchesGoOnWhereTheLastOneEnded) {
   make(17, 1, 1);
   std::vector<RowIndex> whole, chain;
@@ -155,7 +155,7 @@ TEST_F(SamplerTest, RunsWithOtherBatchesGoOnWhereTheLastOneEnded) {
   EXPECT_EQ(chain, whole);
 }
 
-// row_order() says of every key whether it makes other rows, or another order: as the rows themselves do.
+// row_order() must tell which keys make other rows, or another order, as the rows themselves do.
 TEST_F(SamplerTest, RowOrderDiffersWhereTheRowsDo) {
   make(100, 6, 2);
   const auto rows_of = [&](const Workload& workload) {
@@ -173,7 +173,7 @@ TEST_F(SamplerTest, RowOrderDiffersWhereTheRowsDo) {
     }
     return all;
   };
-  // A value of each key that is another one and that this file takes.
+  // For each key a value that differs from the default and that this file takes.
   const std::map<std::string, std::string> other = {{"data.packing", "pad_masked"},
                                                     {"data.tokenizer", "gpt2"},
                                                     {"data.validation_fraction", "0.3"},
@@ -201,7 +201,7 @@ TEST_F(SamplerTest, RowOrderDiffersWhereTheRowsDo) {
     if (field.path == "model.vocab") value = "60000";
     workload_fields().bind(changed).set(field.path, {Value::Form::flag, value}, field.path);
     const bool same = row_order(changed, tokens) == row_order(workload_, tokens);
-    // Rows of another length or of batches that are cut otherwise are compared as one stream of numbers.
+    // Rows of another length, or of batches that are cut differently, are compared as one stream of numbers.
     if (field.path != "batch.micro" && field.path != "batch.global") {
       EXPECT_EQ(same, rows_of(changed) == rows_of(workload_)) << field.path;
     }

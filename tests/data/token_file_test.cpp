@@ -40,7 +40,7 @@ TEST_F(TokenFiles, AFullDiskLeavesNothing) {
   EXPECT_TRUE(ops_->list(dir_.path()).empty());
 }
 
-/// A header of these three numbers and `tokens` zeros.
+/// The bytes of a file with these three numbers in its header, and `tokens` zeros.
 std::string file_of(std::int32_t magic, std::int32_t version, std::int32_t count, std::size_t tokens) {
   std::string bytes(1024 + 2 * tokens, '\0');
   const std::int32_t header[] = {magic, version, count};

@@ -36,8 +36,8 @@ ONLY_ON_GPU = {
     "--trace": 0,
     "--sample": 1,
 }  # flag: its values; a plan refuses them
-# Flags that a plan answers as a run does, and those that it would refuse: what they bring tests/processes
-# shows for every lesson.
+# Flags that a plan accepts as a run does, and flags that a plan would refuse; tests/processes tests their
+# effect for every lesson.
 SETTINGS = {
     "-n",
     "--set",
@@ -115,8 +115,8 @@ def what_runs(command, folder):
     if first.startswith("lessons/") and first.endswith("/run.sh"):
         return lesson_words(command)
     if not ALL and {"1024", "--max-restarts"} & set(command.words):
-        # Ten seconds of a core each; choose_test.cpp searches the same 1,024 GPUs, and checkpoint_test.py
-        # restarts runs.
+        # These commands take ten seconds of a core each and are tested elsewhere: choose_test.cpp searches
+        # the same 1,024 GPUs, and checkpoint_test.py restarts runs.
         return None
     if first in ("lessons/choose.sh", "lessons/all.sh"):
         return [first, "--no-build", *command.words[1:]]

@@ -38,7 +38,7 @@ class Case:
     keep: str = ""  # the lines that are shown, where they are no error
 
 
-# A machine on which everything is installed but LibTorch, whose wheel this Python "downloads".
+# A fake machine on which everything is installed except LibTorch, whose wheel its Python "downloads".
 SMALL_TOOLS = (
     "awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf rm sed "
     "setpriv sh sha256sum sleep sort tail timeout touch tr"

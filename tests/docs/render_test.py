@@ -51,8 +51,8 @@ def given(name, found):
 
 
 ONE_LESSON_ALONE = "runs that differ in more than the lesson, or of several GPUs"
-# A value of a record that is another, and how it stops the page: record, place of the value, mark, words, and
-# the value where not any other does.
+# Changed values of a record that must stop the page: record, place of the value, mark, words of the message,
+# and the value, if not just any other one will do.
 STOPS = (
     ("lesson_01_order", ("ranks", "2", "bytes_sent"), "data-parallel-bytes", "not as predicted"),
     (
@@ -447,7 +447,7 @@ def spans_of(kind, *sizes):
 COMPUTES = ["compute", "compute", 100.0, 50e3]
 GATHERED = ["waiting", "wait for all_gather 5", 1.9e3, 2.0e3]
 REDUCED = ["waiting", "wait for all_reduce 5", 50e3, 51e3]
-# Four blocks of 198,272 numbers between units 0 and 5; in lesson 04 two blocks are gathered again.
+# Four blocks of 198,272 elements lie between units 0 and 5; lesson 04 gathers two blocks again.
 BLOCK = "198,272"
 GATHERS = spans_of("all_gather", "65,536", *[BLOCK] * 4, "256", BLOCK, BLOCK)
 REDUCTIONS = [
@@ -474,7 +474,8 @@ DRAWN = {
     "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
     "waited_microseconds": {"median": 1500.0, "lowest": 300.0, "highest": 16700.0},
 }
-# What is asked, of what, and the answer; an error is one that the page stops with.
+# Questions to renderers with the data asked about and the expected answer; an exception is a text that stops
+# the page.
 ANSWERS = {
     "forward begins when its parameters are there": (
         (zero_figures.forward_begins, {"spans": [COMPUTES, GATHERED, REDUCED]}, 2e3),
@@ -544,7 +545,7 @@ class Parts(unittest.TestCase):
             halfway = states[ranks - 1][0]
             self.assertEqual([sum(len(cell) == ranks for cell in row) for row in halfway], [1] * ranks)
 
-    # A record names the values that its runs had, not the file: which one that was follows from their hash.
+    # A record names the values of a workload and not its file, so the file is found by the values' hash.
     def test_a_run_is_of_the_file_whose_values_it_had(self):
         command = (
             "lessons/01_data_parallel/run.sh -n 2 --steps 20 --set batch.micro=6 --set overlap=off --set "
@@ -561,7 +562,7 @@ class Parts(unittest.TestCase):
         ):
             plans.workload_of({"command": command, "workload_hash": plans.hash_of(plans.workload("tiny"))})
 
-    # The hashes are those of common/config's own test: tests/config/resolve_test.cpp, Hash.IsStable.
+    # The hashes are those of Hash.IsStable in tests/config/resolve_test.cpp.
     def test_a_workload_is_resolved_as_by_the_programs(self):
         lines = dict(plans.resolved(plans.workload("four_blocks")))
         self.assertEqual(
@@ -637,11 +638,13 @@ class Parts(unittest.TestCase):
                 gpu_tables.gpu_ratios(Page(PAGE))
             rows["b x2"]["rounds"][0]["programs"]["fsdp"]["power"]["watts"]["median"] = 500.0
             text = gpu_tables.gpu_ratios(Page(PAGE))
-            # The fastest setting with fp32 parameters, not the slowest, and not bf16.
+            # The peer compared is the fastest setting with fp32 parameters: neither the slowest nor a bf16
+            # one.
             self.assertIn("| `a` | 1 | 120.0 | 1.143 | 1.008, stored |  |", text)
             self.assertIn("| `b x2` | 2 | 300.0 | 1.500 |  | 1.094, stored |", text)
-            # a: torch.compile, of which reduce-overhead is the closer, llm.c (bf16 has no aim); b: DDP,
-            # lesson 02 over zero, lesson 04 over FSDP2's stored rate, both over lesson 01, scaling.
+            # Row a compares with torch.compile, of which reduce-overhead is closer, and llm.c (bf16 has no
+            # aim); row b with DDP, lesson 02 with zero, lesson 04 with FSDP2's stored rate, both lessons with
+            # lesson 01, and scaling.
             self.assertIn(
                 "Of 6 comparisons with peers and with one GPU 4 are below the aim; of 2 comparisons of "
                 "lessons 02 to 04 with lesson 01 2 are below the aim ([which, and why]",
@@ -660,11 +663,11 @@ class Parts(unittest.TestCase):
                 )
             ]
             self.assertEqual(order, sorted(order))
-            # 803,478,528 FLOPs a token, as tests/records/mfu_test.cpp has it, of 989e12 a second and GPU.
+            # 803,478,528 FLOPs a token, as in tests/records/mfu_test.cpp, of 989e12 a second and GPU.
             limits = gpu_tables.gpu_limits(Page(PAGE))
             self.assertIn("| `a` | 10 % | 9 % |\n| `b x2` | 12 % | 8 % |", limits)
             self.assertIn("In 0 of 2 runs our clock is the lower one.", limits)
-        # Lessons' aims are over lesson 01, on several GPUs, with one micro-batch.
+        # Lessons have aims only relative to lesson 01, on several GPUs, with one micro-batch a step.
         rows = {
             "one": entry(1, {"ours": 120e3, "zero1": 90e3}),
             "several x2": {**entry(2, {"ours": 120e3, "zero1": 90e3}), "micro_batches": 4},
@@ -682,8 +685,8 @@ class Parts(unittest.TestCase):
                 r"^Of 1 comparison with peers and with one GPU none is below the aim\.\n",
             )
 
-    # Attention is held against the best published kernel for its shape; a shape that nobody published against
-    # the best product, as the run was.
+    # Attention is compared with the best published kernel for its shape; a shape that nobody has published,
+    # with the best product in the run's dtype.
     def test_attention_has_a_bound_of_its_own(self):
         op = {
             "op": "attention",
@@ -831,8 +834,8 @@ class FrontPage(unittest.TestCase):
     def spans(self, step, row, what=""):
         return [span for span in step.spans if span.row == row and span.what.startswith(what)]
 
-    # What the lessons promise: units are computed in order, nothing is used before it is there, a link
-    # carries one thing at a time.
+    # A drawn step must be possible: units are computed in order, nothing is used before it has arrived, and a
+    # link carries one thing at a time.
     def test_a_drawn_step_is_one_that_can_be(self):
         units = list(range(front_page.LAST + 1))
         for lesson in (lesson for lesson, *_ in front_page.ROWS if lesson < "05"):
@@ -860,7 +863,8 @@ class FrontPage(unittest.TestCase):
                         self.assertTrue(all(g.end <= used.begin for g in mine))
                         self.assertEqual(bool(mine), lesson in ("02_zero1", "03_zero2", "04_zero3"))
 
-    # Two of four blocks are still in a buffer at the end of forward: the other two are gathered again.
+    # At the end of forward two of four blocks are still in a buffer, so only the other two are gathered
+    # again.
     def test_lesson_04_gathers_again_what_forward_released(self):
         gathers = [s.unit for s in self.spans(front_page.step_of("04_zero3"), "communication", "all-gather")]
         self.assertEqual(gathers, [0, 1, 2, 3, 4, 5, 2, 1])
@@ -876,7 +880,8 @@ class FrontPage(unittest.TestCase):
 
 
 class Zero(unittest.TestCase):
-    # Milliseconds, lanes for what is under way at once, a label for units 0, 4, 8 ...
+    # A timeline has milliseconds, a lane for each operation in flight at once, and labels for units 0, 4, 8
+    # ...
     def test_a_timeline_draws_what_it_has(self):
         def sent(kind, *parts):
             return [["communication", f"{kind} of {size} f32", begin, end] for size, begin, end in parts]
@@ -907,7 +912,7 @@ class Zero(unittest.TestCase):
         self.assertEqual({fill for fill in (span[2] for span in rows[5][2])}, {palette.GRADIENTS})
         self.assertEqual(labels, [(2, 0.0, "0"), (5, 0.6, "0")])
 
-    # 36 points a unit, 8 a slice.
+    # A unit is 36 points wide and a slice 8 points high.
     def test_figures_fill_what_a_rank_holds(self):
         boxes = []
         drawing = unittest.mock.Mock(
@@ -925,7 +930,7 @@ class Zero(unittest.TestCase):
             zero_figures, "draw_cells", lambda drawing, x, y, *what: cells.append(what[1:])
         ):
             zero_figures.zero2_holds()
-        # The cells are listed by moment and vector, each with four ranks.
+        # The figure's cells are ordered by moment and vector, with four ranks each.
         self.assertEqual(cells[:5], [*((rank, True, ()) for rank in range(4)), (0, False, ())])
         self.assertEqual([whole for rank, vector_whole, whole in cells if whole], [(0, 3, 4, 5)] * 4)
 
@@ -1098,7 +1103,7 @@ class EveryLesson(unittest.TestCase):
 
 
 class Offload(unittest.TestCase):
-    # 24 blocks of width 1024 beside a head of 50,304: 0.285 of the operations without attention.
+    # 24 blocks of width 1024 beside a head of 50,304 columns: 0.285 of the operations without attention.
     def test_forwards_share_of_a_step(self):
         self.assertAlmostEqual(offload_tables.forward_share(plans.workload("gpt2_355m")), 0.29, places=2)
 

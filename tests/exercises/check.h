@@ -1,4 +1,4 @@
-// Shared by the checkers of exercises: one verdict, printed in the same form.
+// What the checkers of exercises share: one verdict, printed in the same form.
 #pragma once
 
 #include <stdexcept>
@@ -19,11 +19,11 @@ struct Exercise {
   const char *name, *hint;
   std::string (*check)();  // returns what was measured
 };
-/// The checker's own. main() prints "solved: ..." or "not solved yet: ..." with the hint.
+/// The exercise that a checker defines. main() prints "solved: ..." or "not solved yet: ..." with the hint.
 ///   Exits  0 solved; 1 not; 75 after a minute: code that runs for ever.
 extern const Exercise kExercise;
 
-/// The file with the answer, from the repository's root. Only where a file is what a learner edits
+/// The path of the file with the answer, from the repository's root, if a learner edits a file
 /// (edited_file.cpp).
 std::string edited_file();
 

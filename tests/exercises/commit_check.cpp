@@ -26,7 +26,7 @@ std::string to_text(const CrashLoss& loss) {
                      loss.names == CrashLoss::Names::kept ? "kept" : "lost");
 }
 
-/// Notes what changes files: also the operation before which a crash comes.
+/// Notes the operations that change files, the one before which a crash comes included.
 class NotingFileOps final : public HookedFileOps {
  public:
   NotingFileOps(FileOps& inner, Path root) : HookedFileOps(inner), root_(std::move(root)) {}
@@ -88,7 +88,7 @@ std::string to_text(const Content& content) {
   return text.empty() ? "an empty directory" : text;
 }
 
-/// The operations so far. The crash comes before the last one; ended: after it.
+/// The operations so far as text. The crash comes before the last one, or if `ended` after it.
 std::string listed(const std::vector<std::string>& notes, bool ended) {
   std::string text = "\noperations:";
   const char* const crash = "\n  -- crash --";
@@ -106,7 +106,7 @@ void require_new_alone(const Attempt& attempt, const std::string& after) {
     require(name == attempt.target.filename(), attempt.where() + after + " " + name + " is left beside it");
 }
 
-/// With a crash before operation `point`, or just after the last one. False: it was the latter.
+/// Lets a crash come before operation `point`, or just after the last one; false in the second case.
 bool crashes_before(const Content& old, std::int64_t point, const CrashLoss& loss) {
   const Attempt attempt(old);
   CrashingFileOps crashing(*attempt.disk, point, loss);
@@ -130,7 +130,7 @@ bool crashes_before(const Content& old, std::int64_t point, const CrashLoss& los
   return !ended;
 }
 
-/// Runs on a disk that accepts no more bytes from write `nth` on. False: there were fewer writes.
+/// Runs on a disk that accepts no more bytes from write `nth` on. False if there were fewer writes.
 bool fills_the_disk(const Content& old, std::int64_t nth) {
   const Attempt attempt(old);
   FaultyFileOps full(*attempt.disk, {.op = FileOp::write, .nth = nth, .error = ENOSPC, .lasting = true});
@@ -147,7 +147,7 @@ bool fills_the_disk(const Content& old, std::int64_t nth) {
   return refused;
 }
 
-/// Returns how many crashes it survived.
+/// Crashes at every operation; returns how many crashes the learner's code survived.
 int check_over(const Content& old) {
   const Attempt undisturbed(old);
   NotingFileOps noting(*undisturbed.disk, undisturbed.dir.path());

@@ -85,7 +85,7 @@ std::vector<Rank01> train_world(World& world, const Workload& workload) {
   });
 }
 
-/// Lesson 00 in the order of a world of that many ranks.
+/// The results of lesson 00 in the order of sums of a world with that many ranks.
 struct Reference {
   at::Tensor params;
   std::vector<double> losses;
@@ -116,7 +116,7 @@ Reference reference(const Workload& workload, int ranks) {
 
 std::string rank_text(std::size_t rank) { return "rank " + std::to_string(rank); }
 
-/// One of the list's points that is not met.
+/// The text about one of the list's points that is not met.
 std::string missing(int point, const std::string& what) { return "\n" + std::to_string(point) + ". " + what; }
 
 std::string check_rows(const std::vector<Rank01>& ranks, const Workload& w) {
@@ -186,7 +186,7 @@ std::string check_results(const std::vector<Rank01>& ranks, const std::vector<do
   if (ranks[0].losses.size() != losses.size())
     return missing(
         5, "rank 0 logged " + std::to_string(ranks[0].losses.size()) + " losses, one a step is right");
-  // The logged values depend on the other points too.
+  // The logged values depend on the other points too, so they are judged last.
   for (std::size_t step = 0; all_else_is_right && step < losses.size(); ++step) {
     if (ranks[0].losses[step] == losses[step]) continue;
     return missing(5, "the loss of step " + std::to_string(step) + " is logged as " +

@@ -10,16 +10,16 @@
 namespace sc::exercise {
 namespace {
 
-/// ms, of a piece.
+/// The milliseconds that the parts of one piece take.
 struct Pace {
   double read, write, adam;
-  /// The disk moves one after the other. Otherwise each takes up to twice as long, and none waits for
-  /// another.
+  /// True: the disk moves one piece after the other. False: each takes up to twice as long, and none waits
+  /// for another.
   bool in_order = true;
 };
 
-/// A disk and its window, with a clock of their own. Nothing sleeps, and a wait that would never end is known
-/// at once.
+/// A disk and its window, with a clock of their own. Nothing sleeps, and a wait that would never end is
+/// noticed at once.
 class MadeUpDisk : public PiecesOnDisk {
  public:
   MadeUpDisk(int pieces, int buffers, const Pace& pace, unsigned seed)
@@ -130,7 +130,7 @@ class MadeUpDisk : public PiecesOnDisk {
 constexpr std::int64_t kUpdates = 5;
 constexpr Pace kAlike{1, 1, 2};
 
-/// Returns how long it takes, ms.
+/// Runs the learner's code over a window; returns how many milliseconds it takes.
 double check_window(int pieces, int buffers, const Pace& pace, unsigned seed) {
   MadeUpDisk disk(pieces, buffers, pace, seed);
   update_through_window(disk, kUpdates);
@@ -138,8 +138,8 @@ double check_window(int pieces, int buffers, const Pace& pace, unsigned seed) {
   return disk.now();
 }
 
-// A piece's time as the lesson gives it: with one buffer the sum of both times, with two at most that, from
-// three on the longer of the two.
+// Compares a piece's time with the lesson's: with one buffer the sum of both times, with two at most that,
+// from three on the longer of the two.
 void check_time(int pieces, int buffers, const Pace& pace) {
   const double takes = check_window(pieces, buffers, pace, 1), disk = pace.read + pace.write,
                whole = buffers < 3 ? disk + pace.adam : std::max(disk, pace.adam),

@@ -34,7 +34,7 @@ std::vector<Setting> settings_in(const std::string& json, const std::string& nam
   return settings;
 }
 
-// validate() would refuse it, too, and name ways out that are not the learner's.
+// Refuses accumulation that is not whole, as validate() would too, but with ways out that the learner has.
 void refuse_part_of_a_micro_batch(const ResolvedConfig& config) {
   const BatchConfig& batch = config.workload.batch;
   const std::int64_t rows = batch.global / kFitsLimits.ranks;
@@ -45,7 +45,7 @@ void refuse_part_of_a_micro_batch(const ResolvedConfig& config) {
 
 constexpr Bytes kWorthNaming{100'000'000};
 
-// "gradients 4.86 GB, ...", the largest first.
+// The bytes of a plan by purpose, the largest first: "gradients 4.86 GB, ...".
 std::string by_purpose(const MemoryPlan& plan, const std::vector<Place>& places, std::int64_t ranks) {
   std::vector<std::pair<Bytes, std::string_view>> parts;
   for_each_purpose([&](Purpose purpose) {

@@ -24,9 +24,9 @@ struct FitsLimits {
 };
 inline constexpr FitsLimits kFitsLimits;
 
-/// The model and the batch, which stay.
+/// The file with the model and the batch, which the learner keeps.
 inline constexpr const char* kFitsWorkload = "configs/gpt_7b.json";
-/// The keys that may change.
+/// The keys that the learner may change.
 inline constexpr std::array<std::string_view, 6> kFitsKeys = {
     "parameters", "update", "prefetch", "batch.micro", "activations", "precision.grad_dtype"};
 
@@ -41,14 +41,14 @@ struct FitsAnswer {
   [[nodiscard]] Bytes host() const;  // of all ranks, pinned or not
 };
 
-/// The answer in `json`, which messages call `name`, over kFitsWorkload and the lesson's defaults.
+/// Reads the answer in `json`, which messages call `name`, over kFitsWorkload and the lesson's defaults.
 ///   Errors  NotReached with the line and column: no JSON, another key, a value that a run would refuse.
 FitsAnswer read_answer(const std::string& json, const std::string& name);
 
 /// A text for each limit that is missed, with by how much and by which purposes. Empty: the answer is right.
 std::vector<std::string> missed_limits(const FitsAnswer& answer);
 
-/// The most that a rank of that lesson, one of four, holds on its GPU with that workload and the lesson's
+/// The most bytes that one of four ranks of a lesson holds on its GPU, with that workload and the lesson's
 /// defaults.
 Bytes device_bytes(const StrategyPlans& lesson, const Workload& workload);
 

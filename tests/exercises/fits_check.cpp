@@ -8,7 +8,7 @@
 namespace sc::exercise {
 namespace {
 
-// Plans alone: nothing is allocated, and no rank is started.
+// Judges by plans alone: nothing is allocated, and no rank is started.
 std::string check() {
   const std::string path = edited_file();
   const FitsAnswer answer = read_answer(read_config_file(path, path), path);

@@ -1,4 +1,4 @@
-// The target of lesson 05's exercise can be reached in one way, and only by offloading.
+// Tests that lesson 05's exercise can be solved in one way, and only by offloading.
 #include "tests/exercises/fits.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Keys {
   }
 };
 
-// A rank has 48 rows in a step: sizes of a micro-batch that divide them.
+// A rank has 48 rows in a step; these sizes of a micro-batch divide them.
 constexpr std::array<int, 10> kMicro = {1, 2, 3, 4, 6, 8, 12, 16, 24, 48};
 
 template <class V>
@@ -49,7 +49,7 @@ std::vector<Keys> all_keys() {
   return all;
 }
 
-// The limits that are missed, one a line with the purposes below it.
+// The limits that are missed, one per line with the purposes below it.
 std::string missed(const Keys& keys) {
   return fmt::format("{}", fmt::join(missed_limits(read_answer(keys.json(), "f.json")), "\n"));
 }
@@ -70,7 +70,7 @@ TEST(Fits, InOneWayOfAll) {
     EXPECT_EQ(missed(keys).empty(), keys.json() == Keys().json()) << keys.json() << "\n" << missed(keys);
 }
 
-// No key is idle: each that is turned alone misses a limit, and by so much.
+// Every key matters: changing one alone misses a limit, by the amount given.
 TEST(Fits, EveryNeighbourMissesALimit) {
   const std::string gpu = "a rank holds on its GPU ", host = "4 ranks hold on the host ";
   const std::string fp32 = missed({.grad_dtype = "fp32"});
@@ -105,7 +105,7 @@ Bytes least_bytes(const StrategyPlans& lesson) {
   return *std::min_element(held.begin(), held.end());
 }
 
-// The GB of the lesson's README; all beyond 24.
+// The bytes of the lessons without offloading are those of lesson 05's README, all beyond 24 GB.
 TEST(Fits, NotWithoutOffloading) {
   std::string least;
   for (const StrategyPlans& lesson : lesson_plans()) {

@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kWidth = 8;  // columns of every rank, padding among them
 constexpr double kScale = 0.125, kPadding = 500;
 
-/// A vocabulary over some ranks, and rows of logits times `factor`. Maxima of ranks lie apart by that, one
-/// row's lie far below 0.
+/// A vocabulary over some ranks, and rows of logits times `factor`, by which the ranks' maxima lie apart;
+/// those of one row lie far below 0.
 struct Rows {
   Rows(int of, double by) : ranks(of), factor(by) {
     const std::int64_t vocab = ranks == 1 ? 5 : std::min<std::int64_t>(3 * kWidth, ranks * kWidth) - 5;
@@ -50,7 +50,7 @@ struct Rows {
   std::vector<std::int64_t> columns, targets;  // by rank: those that are no padding; by row
 };
 
-/// The two numbers from which loss and gradient of a row follow, as one of several programs finds them.
+/// The two numbers of a row from which its loss and gradient follow.
 struct Statistics {
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   [[nodiscard]] double loss(double logit) const { return std::log(sum) + max - logit; }
@@ -93,8 +93,8 @@ constexpr Mistake kUsualMistakes[] = {
 
 bool close(double found, double wanted, double by) { return std::abs(found - wanted) <= 1e-5 * by; }
 
-// Why a rank found that, if it is a usual mistake. value(statistics_of): what it would have found with those
-// of a row.
+// The cause of a wrong result, if it is a usual mistake. value(statistics_of) is what the learner would have
+// found with those statistics of a row.
 template <class Value>
 std::string cause(const Rows& rows, int rank, double found, double by, const Value& value) {
   const bool some_have_none = rows.columns.back() == 0;

@@ -34,7 +34,7 @@ void refuse_part_of_a_micro_batch(const RunShape& shape) {
                                batch.micro, shape.mesh.size(Axis::data)));
 }
 
-// Whom `rank` sends to: the stage behind or before it, or the next of a ring of evenly spaced ranks.
+// The rank that `rank` sends to: in the next or previous stage, or the next of a ring of evenly spaced ranks.
 int receiver_of(const Operation& op, const RunShape& shape) {
   const int rank = to_int(shape.rank), stage = kMeshRanks / static_cast<int>(shape.mesh.size(Axis::stages));
   if (op.kind == CommKind::send) return rank + (op.purpose == OpPurpose::activations ? stage : -stage);
@@ -63,7 +63,7 @@ void add_across(const CommPlan& plan, const RunShape& shape, std::map<std::strin
 
 constexpr Bytes kWorthNaming{1'000'000};
 
-// "data groups 6.26 GB, ...", the largest first.
+// Sizes with their names, the largest first: "data groups 6.26 GB, ...".
 std::string largest_first(std::vector<std::pair<Bytes, std::string>> parts) {
   std::ranges::sort(parts, std::greater());
   std::vector<std::string> texts;

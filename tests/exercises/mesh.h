@@ -17,11 +17,11 @@ inline constexpr int kMeshRanks = 8, kMeshNode = 4;
 /// contains.
 inline constexpr Bytes kMeshDevice{22'000'000'000};
 
-/// A GPT and a step's rows of 1024 tokens, to be laid on them with the lesson's defaults.
+/// A GPT and a step's rows of 1024 tokens, to be laid out on the eight ranks with the lesson's defaults.
 struct MeshCase {
   std::int64_t layers = 0, heads = 0, width = 0, rows = 0, micro = 0;
 };
-/// Few tokens; many; many, and a model for which one node's memory is short.
+/// The three questions: few tokens; many; many, and a model for which one node's memory is short.
 inline constexpr std::array<MeshCase, 3> kMeshCases = {
     {{48, 25, 1600, 96, 24}, {48, 25, 1600, 1920, 24}, {42, 32, 4096, 4096, 2}}};
 
@@ -35,12 +35,13 @@ struct Laid {
   [[nodiscard]] bool fits() const { return holds.total() <= kMeshDevice; }
 };
 
+/// Lays a model out on a mesh.
 ///   Errors  NotReached for what is no mesh of eight ranks, or one that does not take the model or its rows.
 Laid lay(const MeshCase& question, const std::string& mesh);
 /// All meshes of eight ranks that fit, least bytes between the nodes first.
 std::vector<Laid> all_that_fit(const MeshCase& question);
 
-/// What is wrong with the mesh. Empty: no mesh that fits sends less between the nodes.
+/// What is wrong with a mesh as an answer; empty if no mesh that fits sends less between the nodes.
 std::string missed(const MeshCase& question, const std::string& mesh);
 
 }  // namespace sc::exercise

@@ -21,7 +21,7 @@ std::string judged(const JsonNode& given, const MeshCase& q) {
   return wrong.empty() ? "" : fmt::format("{}: {}\n", to_text(q), wrong);
 }
 
-// Plans alone: nothing is allocated, and no rank is started.
+// Judges by plans alone: nothing is allocated, and no rank is started.
 std::string check() {
   require_right_answers(kMeshCases, judged);
   return fmt::format("all {} meshes fit, and none sends less between the nodes", kMeshCases.size());

@@ -1,5 +1,5 @@
-// Lesson 11's exercise: each question has one answer, and what crosses is what the formulas of its README
-// say.
+// Tests lesson 11's exercise: each question has one answer, and the bytes between nodes are those of the
+// formulas in its README.
 #include "tests/exercises/mesh.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(Mesh, OneAnswerEach) {
 }
 
 // A mesh whose stages meet between the nodes sends a message's bytes there and back once per token, whatever
-// lies in the nodes.
+// is inside the nodes.
 TEST(Mesh, StagesSendTokens) {
   const MeshCase small{.layers = 8, .heads = 8, .width = 512, .rows = 64, .micro = 2};
   const std::int64_t tokens = small.rows * 1024, tied = 50'304 * small.width;

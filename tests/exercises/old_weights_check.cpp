@@ -37,7 +37,7 @@ Weights updated(Weights weights, const Weights& grads) {
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/// The version by the lesson's table.
+/// The version that a micro-batch reads, by the lesson's table.
 int version_by_formula(const StagePlace& place, int k) {
   const int last = place.stages - 1, n = place.update_every;
   if (place.versions == VersionRule::two_buffers) return std::max(0, k / n - 1);
@@ -49,7 +49,7 @@ int buffers_by_formula(const StagePlace& place) {
   return 1 + ceil_div(place.versions == VersionRule::stash ? last - place.stage : last, n);
 }
 
-/// All versions are kept, and looked up.
+/// The weights computed directly: all versions are kept, and looked up.
 Weights computed_directly(const StagePlace& place) {
   std::vector<Weights> versions = {first_weights(place)};
   Weights grads{};
@@ -93,7 +93,7 @@ class MadeUpBuffers : public WeightBuffers {
     grads_ = {};
   }
 
-  // The checker's, as it follows the stage's list.
+  // The checker calls the functions below as it follows the stage's list.
   void comes_to(const Action& action) { at_ = action; }
   void computes(int buffer) {
     const Action& action = at_;
@@ -148,7 +148,7 @@ class MadeUpBuffers : public WeightBuffers {
   int updates_ = 0;
 };
 
-/// Follows the list of one stage of lesson 08.
+/// Lets the learner's code follow the list of one stage of lesson 08.
 void check_stage(const StagePlace& place, const std::vector<Action>& list) {
   MadeUpBuffers buffers(place);
   OldWeights weights(place, buffers);

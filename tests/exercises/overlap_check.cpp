@@ -49,7 +49,7 @@ std::vector<Range> cut(std::int64_t size) {
   return buckets;
 }
 
-// Buckets that are complete before `unit` is computed.
+// The number of buckets that are complete before `unit` is computed.
 std::int64_t complete_before(const MadeUpBackward& backward, const std::vector<Range>& buckets, int unit) {
   std::int64_t count = 0;
   for (const Range& bucket : buckets) count += bucket.begin >= backward.range(unit).end ? 1 : 0;

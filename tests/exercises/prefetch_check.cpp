@@ -14,7 +14,7 @@ constexpr std::int64_t kSize = 240;  // elements of a block; 1 to 4 ranks divide
 
 float value(std::int64_t block, std::int64_t i) { return static_cast<float>(1000 * block + i); }
 
-/// Looks at what a block is computed with, and notes how far communication had come then.
+/// Looks at the parameters that a block is computed with, and notes how far communication had come then.
 class MadeUpForward : public ShardedForward {
  public:
   MadeUpForward(const World& world, RecordingCommunicator& comm, int blocks, bool delays)

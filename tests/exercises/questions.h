@@ -1,4 +1,4 @@
-// Checkers of exercises whose file holds questions with blank answers.
+// Checks exercises whose file holds questions with blank answers.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace sc::exercise {
 
-/// Throws NotReached with all that judged(node, question) finds wrong in edited_file(): lines, or nothing.
+/// Throws NotReached with everything that judged(node, question) finds wrong in edited_file(), as lines;
+/// judged returns "" for a right answer.
 template <class Question, std::size_t N, class Judged>
 void require_right_answers(const std::array<Question, N>& questions, const Judged& judged) {
   std::string wrong;

@@ -15,10 +15,11 @@ namespace {
 constexpr int kStages = 3, kMicroBatches = 4;
 constexpr std::array<int, kStages> kAlive = {2, 2, 1};
 
-// The least while stage 0 keeps at most two alive, whatever the order. Its first backward begins at time 5 or
-// later, after three F and two I of a unit each. Before its fourth forward it must have ended two backwards
-// (4 units) and done the third forward, which waits for the first of these backwards: so that forward begins
-// at 10 or later. It takes 1, and the micro-batch then needs two more F, three I and W: 10 + 1 + 6.
+// The least makespan while stage 0 keeps at most two micro-batches alive, in any order. Its first backward
+// begins at time 5 or later, after three F and two I of a unit each. Before its fourth forward it must have
+// ended two backwards (4 units) and done the third forward, which waits for the first of these backwards: so
+// that forward begins at 10 or later. It takes 1, and the micro-batch then needs two more F, three I and W:
+// 10 + 1 + 6.
 constexpr double kMakespan = 17;
 
 pipedream::Schedule read(const std::string& path) {

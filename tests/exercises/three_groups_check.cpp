@@ -13,7 +13,7 @@
 namespace sc::exercise {
 namespace {
 
-/// A rank's coordinates on the axes.
+/// A rank's coordinates on the axes of the mesh.
 struct Place {
   Place(const MeshPlace& mesh, int of)
       : rank(of),
@@ -36,14 +36,14 @@ std::string to_text(const MeshPlace& mesh) {
 }
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
-// Which groups two ranks share.
+// Whether two ranks share a tensor group, or a data group.
 bool share_tensor(const Place& a, const Place& b) { return a.stage == b.stage && a.replica == b.replica; }
 bool share_data(const Place& a, const Place& b) { return a.stage == b.stage && a.part == b.part; }
 bool share_ends(const Place& a, const Place& b) {
   return a.end && b.end && a.replica == b.replica && a.part == b.part;
 }
 
-// The axes on which a and b differ.
+// In which way ranks a and b differ, in words.
 std::string apart(const Place& a, const Place& b) {
   if (a.part != b.part) return "have different parts of each matrix";
   return a.replica != b.replica ? "read different rows" : "are of different stages";
@@ -83,7 +83,7 @@ constexpr Group kGroups[] = {{"tensor groups", &MeshColors::tensor, share_tensor
                              {"data groups", &MeshColors::data, share_data},
                              {"ends", &MeshColors::ends, share_ends}};
 
-/// One of a rank's gradients: how many elements, and whose summands belong into its slice.
+/// One of a rank's gradients: how many elements it has, and whose summands belong in its slice.
 struct Kind {
   const char* name;
   std::int64_t a_slice;  // elements, of each data rank
@@ -133,7 +133,7 @@ std::string wrong_sum(const Kind& kind, const MeshPlace& mesh, double value, std
   return "";
 }
 
-/// One rank's step: its gradients are summed.
+/// Sums the gradients of one rank in a step.
 StageGradients sum_on_rank(const MeshPlace& mesh, RecordingCommunicator& comm) {
   comm.set_phase("setup");
   const MeshColors colors = colors_of(mesh);
@@ -147,7 +147,7 @@ StageGradients sum_on_rank(const MeshPlace& mesh, RecordingCommunicator& comm) {
   return gradients;
 }
 
-// Bytes over one of the groups, which no two of this mesh have equally far apart.
+// Checks the bytes over one of the groups; no two groups of this mesh have ranks equally far apart.
 void check_bytes(const CommPlan& issued, const MeshPlace& mesh, const char* name, int ranks, int stride,
                  const std::vector<Operation>& enough) {
   Bytes sent, most;

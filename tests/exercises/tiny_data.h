@@ -9,10 +9,10 @@
 
 namespace sc::exercise {
 
-/// 4 micro-batches a step, so that 1, 2 and 4 ranks share them; no clipping.
+/// A workload of 4 micro-batches per step, so that 1, 2 and 4 ranks share them; no clipping.
 Workload tiny_workload();
-/// Micro-batch `j` of `step`: `micro` rows. A row's targets end somewhere; every fifth micro-batch has none
-/// at all.
+/// Micro-batch `j` of `step`, of `micro` rows, each with a number of targets of its own; every fifth
+/// micro-batch has none at all.
 Batch tiny_batch(const Workload& workload, std::int64_t step, std::int64_t j);
 
 }  // namespace sc::exercise

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t kSeed = 3;
 
-// max |a - b| / max |b|. The big batch adds a gradient's terms, at most 4 x 11 of them, in another order:
-// each addition rounds by 2^-24 of at most the sum, and a few more sums of that kind lie between it and the
-// loss. 1e-5 is more than a hundred roundings.
+// The limit for max |a - b| / max |b|. The big batch adds a gradient's terms, at most 4 x 11 of them, in
+// another order: each addition rounds by 2^-24 of at most the sum, and a few more sums of that kind lie
+// between it and the loss. 1e-5 is more than a hundred roundings.
 constexpr double kTolerance = 1e-5;
 double difference(const at::Tensor& a, const at::Tensor& b) {
   const auto *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();

@@ -25,7 +25,8 @@ Model first_model(int units) {
   return model;
 }
 
-// A step's, of the parameters that its forward has computed with: each element depends on all units.
+// The gradient of a step by the parameters that its forward has computed with: each element depends on all
+// units.
 Model gradient(const Model& params, std::int64_t step) {
   float all = static_cast<float>(step % 3);
   for (const Unit& unit : params) all += unit.front();
@@ -39,13 +40,13 @@ void update(Unit& unit, const Unit& grads) {
   for (std::size_t i = 0; i < unit.size(); ++i) unit[i] -= 0.5F * grads[i];
 }
 
-/// How many updates the parameters have seen that forward of `step` computes with.
+/// How many updates the parameters that forward of `step` computes with must have seen.
 std::int64_t needed(const UpdateRule& rule, std::int64_t step) {
   const bool delayed = rule.delayed && step >= rule.warm_steps;
   return std::max<std::int64_t>(0, step - (delayed ? 1 : 0));
 }
 
-/// All versions are kept, and looked up.
+/// The parameters computed directly: all versions are kept, and looked up.
 Model computed_directly(const UpdateRule& rule, int units) {
   std::vector<Model> versions = {first_model(units)};
   for (std::int64_t step = 0; step < kSteps; ++step) {
@@ -56,14 +57,14 @@ Model computed_directly(const UpdateRule& rule, int units) {
   return versions.back();
 }
 
-/// How long everything takes, in ms; each time up to `varies` of it more or less.
+/// How long everything takes, in ms; each time varies by up to the share `varies`.
 struct Pace {
   double forward, backward, copy, adam;  // of a unit; backward: of all
   double varies = 0;
 };
 
-/// Device, host and link with a clock of their own. Nothing sleeps, and a wait that would never end is known
-/// at once.
+/// A device, host and link with a clock of their own. Nothing sleeps, and a wait that would never end is
+/// noticed at once.
 class MadeUpRun : public OffloadedRun {
  public:
   MadeUpRun(int units, const UpdateRule& rule, const Pace& pace, unsigned seed)
@@ -81,7 +82,7 @@ class MadeUpRun : public OffloadedRun {
             where() + "after it " + std::to_string(posted_.size()) + " updates had been posted, not " +
                 std::to_string(step_ + 1));
   }
-  /// The host makes what is left of its updates.
+  /// Lets the host make what is left of its updates.
   const Model& finish() {
     for (Update& posted : posted_) posted.after_fetches = 0;
     while (next()) make_next();
@@ -236,7 +237,7 @@ class MadeUpRun : public OffloadedRun {
   bool backward_ = false;
 };
 
-/// Returns how long a step takes, and forward in it waits for the host.
+/// Runs the learner's code; returns the time of a step, and that for which its forward waits for the host.
 std::array<double, 2> check_run(int units, const UpdateRule& rule, const Pace& pace, unsigned seed) {
   MadeUpRun run(units, rule, pace, seed);
   for (std::int64_t step = 0; step < kSteps; ++step) {

@@ -21,7 +21,8 @@ namespace {
 constexpr std::int64_t kSteps = 2, kMicroBatches = 2;
 constexpr std::uint64_t kSeed = 11;
 
-// Two ranks have equally large parts of everything, three have not. Two and three divide the tokens.
+// A workload of which two ranks have equally large parts, and three ranks unequal ones. Two and three divide
+// its tokens.
 Workload workload() {
   Workload w = tiny_workload();
   w.model = {.layers = 2, .heads = 4, .width = 12, .context = 16, .vocab = 300, .tied = true};
@@ -29,7 +30,7 @@ Workload workload() {
   return w;
 }
 
-// Every rank's tokens have losses, of which some rows have more than others.
+// Micro-batches in which every rank's tokens have losses, some rows more than others.
 std::vector<Batch> batches_of(std::int64_t step) {
   std::vector<Batch> batches;
   std::int64_t targets = 0;
@@ -112,7 +113,7 @@ class TensorRank {
       write = Write::accumulate;
     }
   }
-  /// f(unit, tensor, its gradient), in the order of the units.
+  /// Calls f(unit, tensor, its gradient), in the order of the units.
   template <class F>
   void for_each_gradient(const F& f) {
     for (int unit = 0; unit < layout_.num_units(); ++unit)
@@ -143,7 +144,7 @@ class TensorRank {
   std::vector<UnitTensors> param_units_, grad_units_;
 };
 
-/// A gradient before and after the learner's code, and what lesson 00 has.
+/// A gradient before and after the learner's code, and the one that lesson 00 has.
 struct Judged {
   std::string name;
   bool cut = false;

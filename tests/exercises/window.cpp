@@ -30,7 +30,7 @@ InfinityOptions options(const WindowCase& window) {
 class Disk {
  public:
   explicit Disk(double mbps) : bytes_per_second_(1e6 * mbps) {}
-  /// When a piece's states have passed that were asked for at `issued`.
+  /// The time at which the disk has passed a piece's states that were asked for at `issued`.
   double pass(std::int64_t elements, double issued) {
     const auto bytes = static_cast<double>(extent_of(elements).value());
     return free_ = std::max(free_, issued) + bytes / bytes_per_second_;

@@ -1,5 +1,5 @@
-// Lesson 06's exercise: the order in which pieces pass through a window comes to the formulas that its README
-// states.
+// Tests lesson 06's exercise: the order in which pieces pass through a window comes to the formulas that its
+// README states.
 #include "tests/exercises/window.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 namespace sc::exercise {
 namespace {
 
-// Disks and hosts of which one is the slower by far, or by little. Parts of a block: its pieces are alike.
+// Windows with disks and hosts of which one is the slower by far, or by little. Pieces are parts of a block,
+// hence alike.
 std::vector<WindowCase> cases(std::int64_t buffers) {
   std::vector<WindowCase> cases;
   for (const std::int64_t piece : {393'632, 787'264, 3'149'056})
@@ -41,8 +42,8 @@ TEST(Window, ThreeBuffersWaitWherePiecesAreNotAlike) {
   EXPECT_LT(seconds_per_update(sixteen), 1.05 * seconds_by_formula(sixteen));
 }
 
-// Two are not enough on a disk that does one thing at a time: the next piece is asked for when this one has
-// been updated.
+// Two buffers are not enough on a disk that does one thing at a time: the next piece is asked for when this
+// one has been updated.
 TEST(Window, TwoBuffersAreNotThree) {
   const WindowCase two{2, 4'000'000, 24'000, 500};
   EXPECT_GT(seconds_per_update(two), 1.3 * seconds_by_formula(two));

@@ -23,7 +23,7 @@ class RankWatch {
   explicit RankWatch(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
   World::Traffic& traffic(int rank) { return one(rank).traffic; }  // the rank's own thread
-  /// True: nobody can go on any more.
+  /// Notes that a rank begins to wait; true if no rank can go on any more.
   [[nodiscard]] bool begin_wait(int rank, TicketState* state, const std::string& text) {
     const std::lock_guard lock(mutex_);
     one(rank).waiting = {state, text};
@@ -100,10 +100,11 @@ class WatchedTicket : public TicketState {
 
 class WatchedCommunicator : public ForwardingCommunicator {
  public:
-  /// me: the rank in the world, whatever group this is.
+  /// `me` is the rank in the world, whatever group this is.
   WatchedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RankWatch> watch, int me)
       : ForwardingCommunicator(std::move(inner)), watch_(std::move(watch)), me_(me) {}
-  // An operation like any other, so that whoever waits in it can be asked whether it has ended.
+  // The barrier is an operation like any other, so that the watch can ask whether it has ended for a waiting
+  // rank.
   void barrier() override {
     at::Tensor nothing = at::zeros({1}, at::kByte);
     watched(inner().all_reduce(nothing), "its barrier").wait();
@@ -133,7 +134,7 @@ class WatchedCommunicator : public ForwardingCommunicator {
   int me_;
 };
 
-// The rank whose error is the cause: others only learn that the group was aborted.
+// Rethrows the error that is the cause: other ranks only learn that the group was aborted.
 void rethrow_first(const std::vector<std::exception_ptr>& errors) {
   std::exception_ptr aborted;
   for (const std::exception_ptr& error : errors) {

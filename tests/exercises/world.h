@@ -1,4 +1,4 @@
-// A world of ranks that are threads, watched from beneath: who talked to whom, and whether anybody can go on.
+// A world of ranks that are threads, watched from below: who talked to whom, and whether anybody can go on.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,11 @@ class RankWatch;
 /// rank waits for an operation that has not ended, or is done, nobody will ever go on.
 class World {
  public:
-  /// delays: operations take random times. Then nobody watches, and a hang is the Deadline's to find.
+  /// With `delays` operations take random times; then nobody watches, and only the Deadline finds a hang.
   explicit World(int ranks, bool delays = false);
   ~World();
 
-  /// `body` on every rank, a thread each, in phase "train".
+  /// Runs `body` on every rank, one thread each, in phase "train".
   ///   Errors  NotReached naming who waits for what if they hang, or if a ticket was dropped without a wait;
   ///           else what the first rank threw.
   void run(const std::function<void(RecordingCommunicator& comm)>& body);
@@ -38,7 +38,7 @@ class World {
   [[nodiscard]] CommPlan issued(int rank) const {
     return comms_[static_cast<std::size_t>(rank)]->recorded("train", 0);
   }
-  /// A watched rank's peers of sends, and of receives, of at least one element, in order; and the waits that
+  /// The peers of a watched rank's sends and receives of at least one element, in order; and the waits that
   /// it began.
   struct Traffic {
     std::vector<int> to, from;
@@ -63,8 +63,7 @@ class Moments {
   Moments(const World& world, RecordingCommunicator& comm) : world_(world), comm_(comm) {}
   void note(int computed);
   /// Requires that the moments are `last`, ..., 1, 0, and that judge(number, moment, "before unit 2 was
-  /// computed, ") has no objection.
-  ///   name  of what is computed, e.g. "unit"
+  /// computed, ") has no objection. `name` is what is computed, e.g. "unit".
   void require_descent(int last, const std::string& where, const std::string& name,
                        const std::function<void(int, const Moment&, const std::string&)>& judge) const;
 

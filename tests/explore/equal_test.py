@@ -17,7 +17,7 @@ from browser import Browser, run_tests
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/explore/index.html"
-# The page's own way to its programs, with the file that a program wrote.
+# Calls the page's programs as the page does, and adds the file that a program wrote.
 ASKED = """function asked(words, files, read) {
   if (read && engine.FS.analyzePath(read).exists) engine.FS.unlink(read);
   const said = ask(words, files);
@@ -77,7 +77,7 @@ OWN = {
         "warmup": ["0", "1"],
     },
 }
-# Among them what a browser's library must read as the native one does.
+# Bad values, among them some that a browser's library must parse exactly like the native one.
 BAD = [
     "optim.lr=nan",
     "optim.lr=1e-400",

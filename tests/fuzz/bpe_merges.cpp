@@ -1,4 +1,5 @@
-// The merges of a tokenizer, up to the first empty line; behind it a text, which its tokens must give back.
+// Fuzzes a tokenizer's merges, which the input has up to its first empty line; then follows a text, which the
+// tokens must give back.
 #include <algorithm>
 #include <string>
 

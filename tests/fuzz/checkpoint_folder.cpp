@@ -1,7 +1,7 @@
-// A checkpoint as a folder. The input is three parts behind lines "====": the manifest without its sum, and
-// the headers of two ranks' files, whose values are zeros. Its first byte says which sums are made right
-// again ('1' headers, '2' blocks, '4' sizes; '7' all of them), as anybody can who damages a checkpoint.
-// Whoever opens it may read all that it claims to hold.
+// Fuzzes a checkpoint as a folder. The input is three parts separated by lines "====": the manifest without
+// its sum, and the headers of two ranks' files, whose values are zeros. Its first byte says which sums are
+// made right again ('1' headers, '2' blocks, '4' sizes; '7' all of them), as anybody can who damages a
+// checkpoint. A checkpoint that opens must be readable in all that it claims to hold.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -46,7 +46,7 @@ std::vector<std::uint64_t> block_sums(const std::string& json, std::int64_t data
   return sums;
 }
 
-// Writes the file of which `json` is the header, and makes right what `mend` says.
+// Writes the rank's file whose header is `json`, and makes right the sums that `mend` names.
 void write_rank(const Path& dir, const std::string& json, FileSums& sums, int mend) {
   const std::uint64_t length = json.size();
   std::string file(sizeof(length), '\0');

@@ -1,4 +1,4 @@
-// The includes of the sources, for one precompiled header (CMakeLists.txt).
+// The includes of all fuzzed sources, for one precompiled header (CMakeLists.txt).
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -20,7 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-// Used here, these are compiled here.
+// These templates are compiled here once, because this uses them.
 inline void use_json(const std::string& text) {
   (void)nlohmann::json::parse(text).dump();
   (void)nlohmann::ordered_json::parse(text).dump();

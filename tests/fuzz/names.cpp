@@ -1,4 +1,4 @@
-// Names of tensors in others' files, words for messages, and pointers of Git LFS.
+// Fuzzes names of tensors in others' files, words for messages, and pointers of Git LFS.
 #include "common/model/hf_names.h"
 #include "common/storage/git_lfs.h"
 #include "tests/fuzz/support.h"

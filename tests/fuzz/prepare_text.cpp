@@ -1,4 +1,4 @@
-// A file that `prepare` is given, read as every format there is. A text's tokens give it back, and a file of
+// Fuzzes a file that `prepare` is given, read in every format. A text's tokens give it back, and a file of
 // tokens that is written reads back equal.
 #include <algorithm>
 #include <string>

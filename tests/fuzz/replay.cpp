@@ -1,8 +1,8 @@
-// Every target on the inputs that are kept for it, in the ordinary build: what was found once is not there
-// again. New inputs, and the sanitizers, are run.sh's.
-//   fuzz_replay CORPUS     a folder with one of each target's name
-//   exit   0; by a signal where a rule breaks, and the input is named; 1 nothing was taken, or nothing
-//          refused
+// Runs every target, in the ordinary build, on the inputs that are kept for it: what was found once does not
+// come back. run.sh makes new inputs, and uses the sanitizers.
+//   fuzz_replay CORPUS     a folder with one folder for each target
+//   exit   0; by a signal if a rule breaks, and the input is named; 1 if nothing was taken, or nothing
+//   refused
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

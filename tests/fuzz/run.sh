@@ -46,14 +46,14 @@ build_targets() {
   if [[ ! -f build/fuzz/build.ninja ]]; then
     cmake -S tests/fuzz -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++-14 >build/fuzz/configure.log
   fi
-  # ccache takes a file with a precompiled header only if told that it may.
+  # ccache needs these permissions to cache a file that uses a precompiled header.
   CCACHE_BASEDIR=$root CCACHE_SLOPPINESS=pch_defines,time_macros \
     ninja -C build/fuzz -j "$(jobs_for_build)" "$@" >build/fuzz/build.log ||
     { grep -A 20 '^FAILED' build/fuzz/build.log; return 1; }
 }
 
-# fuzz TARGET: a line; all output where something is found, or where no input is taken, or none refused: that
-# would test nothing.
+# fuzz TARGET: prints one line, or all output if it found something, or if it accepted no input or refused
+# none, which would test nothing.
 fuzz() {
   local target=$1 log=build/fuzz/$1.log status=0
   local -a options=(-timeout=60 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=4096 -print_final_stats=1

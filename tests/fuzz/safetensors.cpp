@@ -1,5 +1,5 @@
-// A file of safetensors. An input that begins with a line of digits is the header of one, followed by so many
-// zeros: its length need not be guessed. What is taken is written, and read back equal.
+// Fuzzes safetensors files. An input that begins with a line of digits is the header of a file, followed by
+// so many zeros: its length need not be guessed. What is taken is written, and reads back equal.
 #include "common/storage/safetensors.h"
 
 #include <algorithm>

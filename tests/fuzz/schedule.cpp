@@ -1,5 +1,5 @@
-// Schedules as CSV and as JSON, costs and profiles: each reader tries the input. What is taken is written and
-// read back equal; the checker and the simulator bear it, and agree.
+// Fuzzes schedules as CSV and as JSON, costs and profiles: each reader tries the input. What is taken is
+// written and reads back equal; checker and simulator survive it, and agree.
 #include "pipedream/check.h"
 #include "pipedream/cost_files.h"
 #include "pipedream/error.h"

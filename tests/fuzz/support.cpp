@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #ifndef STAGECRAFT_FUZZ_REPLAY
-// std::filesystem::path::_List::type(_Type): code of libstdc++'s headers that nobody calls, and that the
-// precompiled header brings all the same, asks for it; the library does not give it away.
+// libstdc++'s headers ask for this function, std::filesystem::path::_List::type(_Type), in code that nobody
+// calls but that the precompiled header brings, and the library does not export it.
 extern "C" void _ZNSt10filesystem7__cxx114path5_List4typeENS1_5_TypeE() { std::abort(); }  // NOLINT
 #endif
 

@@ -10,8 +10,8 @@
 #include "common/base/check.h"
 #include "common/storage/file_ops.h"
 
-/// Head of a target's function of `data` and `size`. A program has one target and libFuzzer's main(), or, in
-/// replay.cpp, all of them.
+/// The head of a target's function of `data` and `size`. A program has one target and libFuzzer's main(), or,
+/// in replay.cpp, all targets.
 #ifdef STAGECRAFT_FUZZ_REPLAY
 #define SC_FUZZ_TARGET(name) int sc::fuzz::name(const std::uint8_t* data, std::size_t size)
 #else
@@ -23,11 +23,11 @@ namespace sc::fuzz {
 using Target = int(const std::uint8_t* data, std::size_t size);
 Target safetensors, manifest, checkpoint_folder, workload, prepare_text, bpe_merges, names, schedule;
 
-/// Ends the process, and libFuzzer keeps the input.
+/// Ends the process unless `holds`; libFuzzer then keeps the input.
 void require(bool holds, const char* what);
 
-/// How many inputs were taken and how many refused is said at the end: run.sh wants both, and so does
-/// replay.cpp.
+/// Count the inputs that were taken and refused; run.sh and replay.cpp want both to occur, and print them at
+/// the end.
 void count_taken();
 void count_refused(std::string_view message);
 struct Counts {
@@ -35,7 +35,7 @@ struct Counts {
 };
 Counts counts();
 
-/// The result of `read`; empty if it refuses. Any other exception passes, and is a find.
+/// The result of `read`; nullopt if it refuses. Any other exception passes, and is a find.
 template <class Refusal = InputError, class Read>
 auto taken(Read read) {
   std::optional<decltype(read())> result;
@@ -48,12 +48,12 @@ auto taken(Read read) {
   return result;
 }
 
-/// A folder in memory, of this process.
+/// The folder in memory that this process uses.
 const Path& folder();
-/// A file of that content in it.
+/// Writes a file with that content into folder().
 Path file_of(std::string_view content, const std::string& name = "input");
 
-/// A copy, so that reading past its end is seen.
+/// A copy of an input, so that reading past its end is noticed.
 inline std::string text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }

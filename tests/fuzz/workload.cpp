@@ -1,5 +1,5 @@
-// A workload file. What is taken is written as text, and read back equal; whether its values fit together is
-// another check, which bears them all.
+// Fuzzes workload files. What is taken is written as text, and reads back equal; whether its values fit
+// together is another check, which must survive them all.
 #include <map>
 #include <sstream>
 #include <string>
@@ -20,7 +20,7 @@ std::map<std::string, std::string> texts_of(const Workload& workload) {
   return texts;
 }
 
-// Numbers whose text may be shorter than they are.
+// The numbers whose text may be shorter than they are.
 auto numbers_of(const Workload& w) {
   const OptimConfig& o = w.optim;
   return std::tuple(o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, o.min_lr_fraction, w.steps,

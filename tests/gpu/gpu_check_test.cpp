@@ -1,4 +1,4 @@
-// What a run on a GPU says about the GPU; no GPU needed.
+// Tests what a run on a GPU says about the GPU; needs no GPU.
 #include "common/gpu/gpu_check.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(GpuCheck, WarnsWithTheReasonOnHopper) {
   EXPECT_EQ(warn_of_attention(ampere, shape_of_gpt2(DType::f32)), "");
 }
 
-// One line, on whichever GPU; and what describes the run says it, too.
+// The warning is one line, on any GPU, and the run's description says the same.
 TEST(GpuCheck, WarnsWhereAGpuLacksTheKernel) {
   RunShape lacks = shape_of_gpt2(DType::bf16);
   lacks.cudnn_attention = false;
@@ -73,7 +73,7 @@ TEST(GpuCheck, WarnsWhereAGpuLacksTheKernel) {
   }
 }
 
-// The reasons are those of the operation that decides.
+// The reasons for a warning are those of the operation that decides.
 TEST(GpuCheck, TheReasonAgreesWithWhatComputes) {
   int with_reason = 0;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

@@ -1,9 +1,9 @@
-// Runs each of our kernels on fixed inputs and writes what it left, byte for byte, one file an output: what
-// machine code and PTX of another architecture compute can then be compared
+// Runs each of our kernels on fixed inputs and writes its results, byte for byte, one file per output, so
+// that the results of machine code and of PTX for another architecture can be compared
 // (tests/gpu/other_architectures.sh).
 //   usage   kernel_bits FOLDER
 //   Prints  the GPU, and the PTX that the kernels were compiled from: "9.0 80" is PTX of 8.0 on a GPU of 9.0.
-// Nothing of LibTorch runs here: under CUDA_FORCE_PTX_JIT=1 its kernels, which bring no PTX for this GPU,
+// Nothing of LibTorch runs here: its kernels have no PTX for this GPU, so under CUDA_FORCE_PTX_JIT=1 they
 // could not.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -30,7 +30,7 @@ struct Free {
   void operator()(void* device) const { (void)cudaFree(device); }
 };
 
-/// Device memory of one operation; inputs are numbers that follow from their place, outputs begin as NaN.
+/// The device memory of one operation. Inputs are numbers that follow from their place, outputs begin as NaN.
 class Case {
  public:
   Case(std::filesystem::path folder, std::string name) : folder_(std::move(folder)), name_(std::move(name)) {}
@@ -48,14 +48,14 @@ class Case {
     SC_CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
     return static_cast<T*>(device);
   }
-  /// n numbers in [-1, 1).
+  /// An input of n numbers in [-1, 1).
   void* input(DType dtype, std::int64_t n) {
     if (dtype == DType::f32) return numbers<float>(n, [](float x) { return x; });
     if (dtype == DType::bf16) return numbers<__nv_bfloat16>(n, __float2bfloat16_rn);
     return numbers<__half>(n, __float2half_rn);
   }
   float* floats(std::int64_t n) { return static_cast<float*>(input(DType::f32, n)); }
-  /// Random tokens in [0, below).
+  /// An input of random tokens in [0, below).
   std::int64_t* tokens(std::int64_t n, std::int64_t below) {
     std::vector<std::int64_t> host(static_cast<std::size_t>(n));
     for (std::int64_t& token : host)
@@ -68,7 +68,7 @@ class Case {
   float* sums(const std::string& name, std::int64_t n) {
     return static_cast<float*>(output(name, DType::f32, n));
   }
-  /// An input that the operation changes.
+  /// Notes an output, or an input that the operation changes.
   void* note(const std::string& name, DType dtype, std::int64_t n, void* device) {
     outputs_.push_back({fmt::format("{} {}.{}", name_, name, name_of(dtype)), n * size_of(dtype), device});
     return device;
@@ -179,7 +179,8 @@ void embeddings(const std::filesystem::path& folder, DType t, std::int64_t lengt
   }
 }
 
-// The second of two tensor ranks: rows 192 and on of the vocabulary, tokens 100 and on of the micro-batch.
+// Operations of the second of two tensor ranks: rows from 192 on of the vocabulary, tokens from 100 on of the
+// micro-batch.
 void parts(const std::filesystem::path& folder, DType t, std::int64_t length, std::int64_t d) {
   constexpr std::int64_t kFirst = 192, kRows = 320, kBegin = 100;
   const std::int64_t n = 2 * length;
@@ -221,7 +222,7 @@ void losses_of_parts(const std::filesystem::path& folder, DType t, std::int64_t 
   }
 }
 
-// 120,000 logits of 16 bits are more than a block has shared memory for: those kernels read a row twice.
+// A block has too little shared memory for 120,000 logits of 16 bits, so those kernels read a row twice.
 void losses(const std::filesystem::path& folder, DType t, std::int64_t rows, std::int64_t vocab) {
   const std::int64_t padded = (vocab + 63) / 64 * 64;
   for (const bool gradient : {false, true}) {

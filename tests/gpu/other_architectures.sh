@@ -30,8 +30,8 @@ export CUDACXX CUDA_CACHE_PATH=$scratch/cache OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLO
 jobs=$(jobs_for_build)
 failed=0
 
-# step NAME COMMAND...: what it prints stands in SCRATCH/NAME.log and at the end of OUT/steps.log, its exit
-# code and seconds in steps.tsv.
+# step NAME COMMAND...: runs a step; its output goes to SCRATCH/NAME.log and to the end of OUT/steps.log, its
+# exit code and seconds to steps.tsv.
 step() {
   local name=$1 began=$SECONDS status=0
   shift
@@ -46,7 +46,7 @@ must() {
   tail -n 25 "$scratch/$1.log"
   return 1
 }
-# build_for ARCHITECTURES TARGET...
+# build_for ARCHITECTURES TARGET...: builds the targets for these GPU architectures.
 build_for() {
   local architectures=$1
   shift

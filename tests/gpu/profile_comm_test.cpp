@@ -42,7 +42,7 @@ TEST(ProfileComm, SumsTrainingStepsByKind) {
   EXPECT_EQ(rows[1].sent, Bytes(4000));
 }
 
-// Waits of the steps after the warm-up, a step; in a world of one nobody waits.
+// Only waits of steps after the warm-up count, as means per step; in a world of one nobody waits.
 TEST(ProfileComm, WaitsOfTheProfiledSteps) {
   std::vector<StepRecord> steps(kWarmupSteps + 2);
   for (std::size_t step = 0; step < steps.size(); ++step) {

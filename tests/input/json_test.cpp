@@ -1,4 +1,4 @@
-// JSON from elsewhere: what every reader of it refuses, before and while it is parsed.
+// Tests what every reader of foreign JSON refuses, before and while it is parsed.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -12,7 +12,7 @@ using test::expect_texts;
 
 constexpr JsonLimits kLimits{.bytes = std::size_t{1} << 20U, .memory = std::size_t{4} << 20U};
 
-/// "line:column what", or "accepted".
+/// How a text is refused, as "line:column what", or "accepted".
 std::string refusal(std::string_view text) {
   try {
     (void)parse_json(text, kLimits);
@@ -102,7 +102,7 @@ TEST(BoundedJson, MessagesAreShortAndPlain) {
   EXPECT_EQ(refusal("[\"\xff\x1b\"]").find('\x1b'), std::string::npos);
 }
 
-// A path per level would take memory by the square of the depth.
+// Keeping a path per level would take memory by the square of the depth.
 TEST(BoundedJson, WhatIsRefusedTakesNoMemory) {
   const auto peak = [] {
     rusage usage{};

@@ -1,4 +1,4 @@
-// No text steers a terminal, and none fills it.
+// Tests that no text steers a terminal, and none fills it.
 #include "common/input/printable.h"
 
 #include <gtest/gtest.h>

@@ -26,11 +26,12 @@ import support  # noqa: E402
 
 LESSON = "08_weight_versions"
 RULES = ("none", "stash", "vertical_sync", "two_buffers")
-# (stages, micro-batches, updates every, steps, split); 0: every micro-batch, with two_buffers once a step
+# Cases: (stages, micro-batches, updates every, steps, split). 0 means every micro-batch; with two_buffers,
+# once a step.
 CASES = ((2, 2, 0, 3, (2, 2)), (3, 6, 3, 3, (1, 2, 1)))
 LAYERS, HEADS, WIDTH, LENGTH, VOCAB, ROWS, SEED = 4, 2, 32, 16, 257, 2, 11
-# eps: far above the rounding of a gradient, so that an element whose gradient is zero by construction (a
-# key's bias) does not move by noise.
+# eps is far above the rounding of a gradient, so that elements whose gradient is zero by construction (the
+# bias of keys) do not move by noise.
 OPTIM = {
     "lr": 0.02,
     "beta1": 0.9,

@@ -1,5 +1,5 @@
-// Lesson 11 on every mesh ends where lesson 00 does that computes in its order, to the bit, having held and
-// sent what its plan says.
+// Tests lesson 11 on every mesh: it ends with the bits of lesson 00 that computes in its order, having held
+// and sent what its plan says.
 #include "lessons/11_combined/combined.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kCombinedSteps = 3;
 
-/// Five heads, which no two or more ranks have equally many of; five blocks; an odd number of micro-batches a
-/// data rank.
+/// A workload with five heads, which no two or more ranks have equally many of; five blocks; an odd number of
+/// micro-batches per data rank.
 Workload five_heads(std::int64_t data) {
   Workload w = test::odd_workload();
   w.model.heads = 5;
@@ -115,7 +115,7 @@ TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
     EXPECT_EQ(CombinedPlans({.mesh = "2x1x2", .warmup = warmup}).contents(shape).most_sets, 2 + warmup);
 }
 
-// A graph that holds messages between stages and a tensor group's sums has waited for ever on four GPUs.
+// On four GPUs a graph that held messages between stages and a tensor group's sums hung for ever.
 TEST(Combined, NoGraphHoldsStagesOfTensorGroups) {
   for (const Sizes& m : {Sizes{2, 1, 2}, {2, 2, 2}, {1, 2, 2}, {2, 2, 1}, {1, 1, 2}, {2, 1, 1}}) {
     RunShape shape;

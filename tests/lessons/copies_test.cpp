@@ -1,5 +1,5 @@
-// Copies that differ in one bit are found: lesson 01's replicas, lesson 07's replicas of a stage and both
-// copies of the tied matrix. Every rank that compares says so, the others do not.
+// Tests that copies that differ in one bit are found: lesson 01's replicas, lesson 07's replicas of a stage
+// and both copies of the tied matrix. Every rank that compares says so, the others do not.
 #include <atomic>
 #include <set>
 
@@ -13,15 +13,15 @@
 namespace sc {
 namespace {
 
-/// Makes ranks of lesson S differ (or not) and compares behind each of `steps`: what each rank found, "" for
-/// nothing.
+/// Makes ranks of lesson S differ (or not) and compares after each of `steps`. The result is what each rank
+/// found, or "".
 template <class S>
 struct Ranks {
   int world;
   Workload workload;
   typename S::Options options;
   std::vector<std::int64_t> steps = {4};
-  /// After a hang, which must be a planted mistake, later results mean nothing.
+  /// Whether a rank hung, which must be a planted mistake; later results then mean nothing.
   static inline std::atomic<bool> hung = false;
 
   std::vector<std::string> compare(const std::function<void(int rank, S&)>& damage,
@@ -30,7 +30,7 @@ struct Ranks {
     const std::unique_ptr<Communicator> first = ranks.communicator(Rank{0});
     std::vector<std::string> found(static_cast<std::size_t>(world));
     std::atomic<std::size_t> still_to_throw = throwing.size();
-    // A rank that waits for ranks that have thrown is called off, and so is one that waits for nobody.
+    // A rank that waits for ranks that have thrown is aborted, and so is one that waits for nobody.
     const Deadline deadline(std::chrono::seconds(6), [&] {
       hung = true;
       first->abort();
@@ -56,7 +56,7 @@ struct Ranks {
     return found;
   }
 
-  /// Runs the case, and requires that the ranks that found something all say `message`.
+  /// Runs the case, and requires that exactly the ranks in `throwing` found something, and all say `message`.
   void expect(const std::function<void(int rank, S&)>& damage, const std::set<int>& throwing,
               const std::string& message = "") const {
     ASSERT_FALSE(hung) << "ranks waited for each other";
@@ -74,7 +74,7 @@ struct Ranks {
   }
 };
 
-/// One bit of element `i` of a slice.
+/// Flips one bit of element `i` of a slice.
 void flip(const StateSlice& slice, std::int64_t i, int byte_from_end = 0) {
   at::Tensor one = at::empty({1}, slice.values->dtype() == DType::bf16 ? at::kBFloat16 : at::kFloat);
   slice.read({i, i + 1}, one);
@@ -83,7 +83,7 @@ void flip(const StateSlice& slice, std::int64_t i, int byte_from_end = 0) {
   slice.write({i, i + 1}, one);
 }
 
-/// The newest parameters that a rank has of a unit; on one that has two, `copy` is the last.
+/// The newest parameters that a rank has of a unit; if it has two copies, the last.
 template <class S>
 StateSlice params_of(const S& lesson, int unit) {
   std::optional<StateSlice> found;
@@ -92,14 +92,14 @@ StateSlice params_of(const S& lesson, int unit) {
   return found.value();
 }
 
-// wte has 128 x 20 = 2560 elements, wpe behind it 12 x 20.
+// wte has 128 x 20 = 2560 elements; wpe follows it with 12 x 20.
 constexpr std::int64_t kTied = 2560;
 Workload workload(bool tied = true) {
   Workload w = test::odd_workload();
   w.model.tied = tied;
   return w;
 }
-/// The first, one in the middle, the last.
+/// The first, a middle and the last element of a range.
 std::vector<std::int64_t> places(Range range) {
   return {range.begin, (range.begin + range.end) / 2, range.end - 1};
 }
@@ -112,7 +112,7 @@ std::string of_unit(int unit) {
   return "step 4: two copies of unit " + std::to_string(unit) + " differ: they must stay equal to the bit";
 }
 
-// Each unit's vector, its padding included, on each rank; all three say the same.
+// A flipped bit in any unit's vector, padding included, on any rank is found; all three ranks say the same.
 TEST(DataParallelCopies, AnyBitOfAnyRankIsFound) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Workload w = workload();
@@ -164,7 +164,7 @@ TEST(DataParallelCopies, AreComparedBehindEveryFewSteps) {
   ranks.expect(damage, {});
 }
 
-/// Rank `odd`'s parameters of a unit differ at `place` of `of` (all of them if empty).
+/// Makes rank `odd`'s parameters of a unit differ at `place` of `of` (of all of them if empty).
 std::function<void(int, Pipeline&)> differs(std::set<int> odd, int unit, int place, Range of = {}) {
   return [odd = std::move(odd), unit, place, of](int rank, Pipeline& lesson) {
     if (!odd.contains(rank)) return;
@@ -174,7 +174,7 @@ std::function<void(int, Pipeline&)> differs(std::set<int> odd, int unit, int pla
 }
 
 // Two stages of two replicas, three blocks: ranks 0 and 1 hold units 0, 1, 2, ranks 2 and 3 units 3, 4 and
-// the copy of wte. Whoever differs, both replicas of its stage say so; the other stage finds nothing.
+// the copy of wte. If a rank differs, both replicas of its stage say so; the other stage finds nothing.
 TEST(PipelineCopies, AnyBitOfAnyReplicaIsFound) {
   for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded}) {
     const Ranks<Pipeline> ranks{
@@ -193,7 +193,7 @@ TEST(PipelineCopies, AnyBitOfAnyReplicaIsFound) {
   }
 }
 
-// One rank a stage: wte is on the first and on the last of them, and on no other. wpe, which is behind it in
+// One rank per stage: wte is on the first and on the last of them, and on no other. wpe, which follows it in
 // unit 0, has no copy, nor has any other unit.
 TEST(PipelineCopies, BothEndsOfTheTiedMatrixAreCompared) {
   for (const int stages : {2, 3}) {
@@ -215,8 +215,7 @@ TEST(PipelineCopies, BothEndsOfTheTiedMatrixAreCompared) {
   alone.expect(differs({0}, 0, 0), {});
 }
 
-// Replicas that agree, and yet not with the other end: each pair of ends says so, stage 1 (ranks 2 and 3)
-// does not.
+// Replicas agree, but not with the other end: each pair of ends says so, stage 1 (ranks 2 and 3) does not.
 TEST(PipelineCopies, EndsOfAllReplicasAreCompared) {
   for (const ReplicaStates states : {ReplicaStates::whole, ReplicaStates::sharded}) {
     const Ranks<Pipeline> ranks{6, workload(), {.replicas = 2, .states = states, .verify_replicas = 1}};
@@ -240,7 +239,7 @@ TEST(PipelineCopies, AreComparedBehindEveryFewSteps) {
   ranks.expect(differs({1}, 0, 0), {});
 }
 
-/// Rank `odd`'s parameters of a unit's segment differ.
+/// Makes rank `odd`'s parameters of a unit's segment differ.
 std::function<void(int, Combined&)> part_differs(int odd, int unit, Segment segment) {
   return [=](int rank, Combined& lesson) {
     for (const StateSlice& slice : lesson.state())
@@ -250,8 +249,8 @@ std::function<void(int, Combined&)> part_differs(int odd, int unit, Segment segm
   };
 }
 
-// Along each axis of a mesh: a data group has all vectors twice, a tensor group what is not cut, two ends the
-// tied matrix's rows.
+// Each axis of a mesh compares what it has twice: a data group all vectors, a tensor group what is not cut,
+// two ends the tied matrix's rows.
 TEST(CombinedCopies, EachAxisComparesWhatItHasTwice) {
   const auto of = [](const char* mesh) { return CombinedOptions{.mesh = mesh, .verify_replicas = 1}; };
   Workload w = workload();

@@ -1,5 +1,5 @@
-// Lesson 01 against lesson 00: the same parameters to the bit, the bytes and the operations that the plans
-// say.
+// Tests lesson 01 against lesson 00: the same parameters to the bit, and the bytes and operations of its
+// plans.
 #include "lessons/01_data_parallel/data_parallel.h"
 
 #include "lessons/reference/reference_order.h"
@@ -27,7 +27,8 @@ constexpr BucketSize elements(std::int64_t n) { return {By::elements, n}; }
 
 class DataParallelWorlds : public ::testing::TestWithParam<int> {};
 
-// Twenty steps at every world size, one setting each; the other settings follow below with fewer steps.
+// Twenty steps at every world size, with one setting each; the tests below take the other settings for fewer
+// steps.
 TEST_P(DataParallelWorlds, TwentyStepsBitEqualToOneDevice) {
   const Workload w = odd_workload();
   const test::RankResult expected = replicas_reference(w, GetParam(), 20);
@@ -60,8 +61,8 @@ TEST_P(DataParallelWorlds, RandomDelaysChangeNothing) {
                           expected);
 }
 
-// Local sums 16-bit gradients in fp32, in rank order, and rounds once: what converting them to fp32 before
-// and back after must give, bit for bit, with the bytes and the operations of another dtype.
+// Local sums 16-bit gradients in fp32, in rank order, and rounds once. Converting them to fp32 before and
+// back after must give the same bits, with the bytes and the operations of another dtype.
 TEST_P(DataParallelWorlds, SumsInFp32OfBf16Gradients) {
   Workload w = odd_workload();
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
@@ -99,7 +100,8 @@ TEST(DataParallel, AccumulationSynchronisesOnce) {
   }
 }
 
-// The unit with elements in `range` that backward completes last: the one with the lowest number.
+// Of the units with elements in `range`, the one that backward completes last: the one with the lowest
+// number.
 int last_complete(const ParamLayout& layout, Range range) {
   int unit = 0;
   while (range.begin >= layout.unit(unit).sharded_begin + layout.unit(unit).sharded_size) ++unit;
@@ -173,7 +175,8 @@ TEST(OneDevice, EveryReduceOrderHoldsWhatItSays) {
         }
 }
 
-// One rank sums over nothing; several virtual ones would add in the gradients' dtype, and say so.
+// One rank sums over nothing; several virtual ones would add in the gradients' dtype, so the setting is
+// refused.
 TEST(OneDevice, SumsInFp32OfBf16Gradients) {
   Workload w = odd_workload();
   w.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};

@@ -1,5 +1,6 @@
-// Plans beside the formulas that papers print, worked out here by hand for one model; and the legend beside
-// what plans print. A plan's text and its bytes are one thing (common/memory/formula.h) and cannot differ.
+// Compares plans with the formulas that papers print, worked out here by hand for one model, and the legend
+// with what plans print. A plan's text and its bytes come from one Formula (common/memory/formula.h) and
+// cannot differ.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr std::int64_t L = 8, d = 256, V = 512, C = 128, kHeads = 4, kTokens = 1
 constexpr std::int64_t kMatrices = 12 * d * d, kVectors = 13 * d;  // of a block
 constexpr std::int64_t P = (V + C) * d + L * (kMatrices + kVectors) + 2 * d;
 
-/// A lesson as a test asks for it, in 16 bits.
+/// A lesson with its settings and number of ranks, in 16 bits.
 struct Asked {
   std::string folder;
   std::vector<std::string> settings = {};
@@ -53,14 +54,14 @@ std::int64_t held(const MemoryPlan& plan, const std::string& name) {
   return sum.value();
 }
 
-/// Matrices and their biases in `t` parts, the rest on every tensor rank.
+/// The elements of matrices and their biases in `t` parts, and of what every tensor rank has.
 constexpr std::int64_t part_of(std::int64_t t) {
   return (V * d + L * (kMatrices + 7 * d)) / t + C * d + L * 6 * d + 2 * d;
 }
 
-// 2 bytes of parameters, 2 of gradients and 12 of optimizer states for each parameter, of which each lesson
-// divides others. ZeRO: arXiv:1910.02054, figure 1; offload: 2101.06840 and 2104.07857; stages: 1811.06965;
-// parts of matrices: 1909.08053.
+// Model states take 2 bytes of parameters, 2 of gradients and 12 of optimizer states for each parameter; each
+// lesson divides others of these. ZeRO: arXiv:1910.02054, figure 1; offload: 2101.06840 and 2104.07857;
+// stages: 1811.06965; parts of matrices: 1909.08053.
 TEST(Published, ModelStates) {
   struct Row {
     Asked asked;
@@ -111,9 +112,9 @@ TEST(Published, StashedWeights) {
   EXPECT_EQ(held(plan_of({"08_weight_versions", {"split=uniform"}, 4, 3, false}), "params_stage, older"), 0);
 }
 
-// A block keeps 15 d a token without the scores of attention, and with sequence parallelism a t-th of all but
-// the norms, which are gathered again: arXiv:2205.05198, of 16-bit numbers; four statistics of the norms and
-// one of each head in fp32.
+// A block keeps 15 d numbers per token without the scores of attention, and with sequence parallelism a t-th
+// of all but the norms, which are gathered again (arXiv:2205.05198, for 16-bit numbers); and four statistics
+// of the norms and one of each head in fp32.
 TEST(Published, ActivationsOfABlock) {
   const MemoryPlan one = plan_of({"00_one_device", {}, 1}), part = plan_of({"10_tensor_parallel"});
   EXPECT_EQ(held(one, "saved"), L * kTokens * (2 * 15 * d + 4 * (4 + kHeads)));

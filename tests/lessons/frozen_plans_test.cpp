@@ -1,6 +1,6 @@
-// Plans hold what they held at commit cebaddd, to the byte: 200 shapes, each with the bytes of every buffer
-// name. frozen_plans.txt was written there once; nothing writes it again. A plan and what a run takes come
-// from one declaration, so this file, the published formulas and the allocator are what would notice a wrong
+// Plans must hold what they held at commit cebaddd, to the byte: 200 shapes, each with the bytes of every
+// buffer name. frozen_plans.txt was written there once; nothing writes it again. A plan and what a run takes
+// come from one declaration, so only this file, the published formulas and the allocator can notice a wrong
 // size.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@
 namespace sc::test {
 namespace {
 
-/// Columns: lesson and settings, ranks and device, workload, buffers ("purpose, place, name = bytes; ...").
+/// A line of the file: lesson and settings, ranks and device, workload, buffers ("purpose, place, name =
+/// bytes; ...").
 struct Frozen {
   std::vector<std::string> lesson, run, workload;
   std::string buffers;

@@ -1,5 +1,5 @@
-// Lesson 06 on a disk that misbehaves below one rank: all ranks end, that one with the file and the byte, and
-// no loss was wrong until then; or the run goes on to the right bits.
+// Tests lesson 06 on a disk that misbehaves under one rank: either all ranks end, that one with the file and
+// the byte, and no loss was wrong until then; or the run goes on to the right bits.
 #include <algorithm>
 #include <filesystem>
 
@@ -41,7 +41,7 @@ constexpr const char* kChanged =
     "lost, or somebody changed the file|";
 
 // Update u is posted at the end of step u, and is over when step u + 1 is. The first pieces of update u + 1
-// are read already then.
+// have been read by then.
 const Case kCases[] = {
     {"a disk that is full before the start",
      {.kind = Kind::write, .what = IoFault::answers, .value = -ENOSPC},
@@ -123,7 +123,8 @@ class InfinityFaults : public ::testing::Test {
     }
     return {begin, end};
   }
-  /// Blocks are written, and read, in order, once an update; the first values are written before.
+  /// Places a fault by update: blocks are written and read in order, once per update; the first values come
+  /// before.
   static Fault placed(Fault fault, std::int64_t update, int rank, const InfinityOptions& o) {
     const auto [begin, end] = unit_1(rank, o);
     fault.nth = (begin + end * (fault.kind == Kind::write ? update + 1 : update)) / o.block;

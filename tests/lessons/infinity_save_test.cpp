@@ -1,5 +1,5 @@
-// Lesson 06 saved and evaluated between its steps, and resumed: the bits of a run that is left alone. A save
-// borrows a buffer of the window, into which the coming update's states have been read already.
+// Tests lesson 06 saved and evaluated between its steps, and resumed: it ends with the bits of an undisturbed
+// run. A save borrows a buffer of the window, into which the coming update's states have been read already.
 #include "common/watch/deadline.h"
 #include "lessons/05_offload/offload.h"
 #include "lessons/06_infinity/infinity.h"
@@ -36,7 +36,7 @@ constexpr SavedSetting kSettings[] = {
     {GradsAt::host, ParamsAt::disk, UpdateKind::delayed},
 };
 
-/// Parameters: number of buffers, type of the weights.
+/// Tests by the number of buffers and the dtype of the weights.
 class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, DType>> {
  protected:
   static Workload workload() {
@@ -58,7 +58,8 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
     o.wrap = [order](auto io) { return std::make_unique<ShufflingBlockIo>(std::move(io), order, 11); };
     return o;
   }
-  /// f(setting, workload, what an undisturbed run comes to: on every rank, or on one that holds everything).
+  /// Calls f(setting, workload, the result of an undisturbed run: on every rank, or on one that holds
+  /// everything).
   template <class F>
   static void for_each_setting(const F& f) {
     const Workload w = workload();
@@ -80,8 +81,8 @@ class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, D
   sc::test::TempDir dir_;
 };
 
-// If a save borrows a buffer into which the window has read ahead, the window reads again; over the settings
-// this concerns each of the last pieces.
+// If a save borrows a buffer into which the window has read ahead, the window reads again; over all settings
+// this happens to each of the last pieces.
 TEST_P(InfinitySaves, ChangeNothing) {
   const ParamLayout layout(workload().model, WorldSize{kSavedWorld});
   for (int rank = 0; rank < kSavedWorld; ++rank) {
@@ -118,7 +119,7 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
   });
 }
 
-// The newest read or write ends first, or any of them: nothing may be read before it was written, and no
+// The disk ends the newest request first, or any of them: nothing may be read before it was written, and no
 // buffer reused earlier.
 TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {
   for_each_setting(

@@ -1,4 +1,4 @@
-// Lesson 06 against lesson 00 in lesson 04's order of sums: the same bits with states on a disk.
+// Tests lesson 06 against lesson 00 in lesson 04's order of sums: the same bits with states on a disk.
 #include "lessons/06_infinity/infinity.h"
 
 #include <spdlog/fmt/fmt.h>
@@ -128,7 +128,8 @@ TEST_F(InfinityTest, DelaysChangeNothing) {
   for (int k = 0; k < 5; ++k) expect_equal(expected, 3, w, options(600), test::delayed);
 }
 
-// Lesson 05's delayed updates, which offload_test holds against their direct computation.
+// The result must be that of lesson 05's delayed updates, which offload_test compares with their direct
+// computation.
 TEST_F(InfinityTest, DelayedUpdatesAreLessonFives) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t micro : {1, 3}) {
@@ -169,7 +170,7 @@ TEST_F(InfinityTest, SaysHowLongTheDiskTakes) {
   EXPECT_NE(said.find(wanted), std::string::npos) << said << wanted;
 }
 
-// Host memory for states is the window, whatever the model's size.
+// Host memory for states is the window alone, whatever the model's size.
 TEST_F(InfinityTest, TheWindowIsAllThatTheHostHolds) {
   const auto bytes = [&](std::int64_t layers, Place place) {
     Workload w = offloaded_workload(2, 1);

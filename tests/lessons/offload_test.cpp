@@ -1,5 +1,5 @@
-// Lesson 05 against lesson 00 in lesson 04's order of sums: the same bits wherever states lie; and delayed
-// updates against their direct computation.
+// Tests lesson 05 against lesson 00 in lesson 04's order of sums: the same bits wherever states lie; and
+// delayed updates against their direct computation.
 #include "lessons/05_offload/offload.h"
 
 #include <ATen/ops/full.h>
@@ -34,7 +34,7 @@ void expect_offload_equals(const test::RankResult& expected, int world, const Wo
 
 constexpr ParametersOn kParameters[] = {ParametersOn::whole, ParametersOn::sharded};
 
-/// With parameters on every rank, and in slices.
+/// Expects the same bits with parameters on every rank, and with parameters in slices.
 void expect_both_equal(const test::RankResult& expected, int world, const Workload& w, OffloadOptions options,
                        const test::Wrap& wrap = {}) {
   for (const ParametersOn parameters : kParameters) {
@@ -92,7 +92,7 @@ TEST(Offload, SixteenBitsBesideFp32) {
   }
 }
 
-// Units whose states stay on the device: the embedding, blocks too, all but the head.
+// The units whose states stay on the device are the embedding, then blocks too, then all but the head.
 TEST_P(OffloadWorlds, ResidentUnitsEndInTheSameBits) {
   const int world = GetParam();
   for (const std::int64_t micro : {1, 3}) {
@@ -132,7 +132,7 @@ TEST_P(OffloadWorlds, UpdatesWithoutANormEndInTheSameBits) {
   }
 }
 
-// Begun before the norm is known; and again where it clips.
+// Updates begin before the norm is known, and are repeated if it clips.
 TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
   const int world = GetParam();
   test::Lot lot(world - 1, 3);
@@ -164,7 +164,7 @@ TEST_P(OffloadWorlds, EarlyUpdatesEndInTheSameBits) {
   }
 }
 
-// A guess that is never right makes every piece twice, and no bit tells.
+// A guess that is never right makes every piece twice, and no bit shows it.
 TEST(Offload, AGuessIsWhatAGoodStepSays) {
   const c10::InferenceMode inference;
   LocalWorld world(1);
@@ -202,8 +202,8 @@ class AtTheNorm final : public ForwardingCommunicator {
   const std::function<void()> at_norm_;
 };
 
-/// How many pieces the host has updated when the norm is not yet known, of a step's; it has `patience` to do
-/// so.
+/// How many pieces of a step the host has updated by the time its norm is known, for which it gets
+/// `patience`.
 std::int64_t updated_before_the_norm(const Workload& w, std::chrono::milliseconds patience) {
   LocalWorld world(1);
   std::vector<StateSlice> moments;
@@ -304,8 +304,8 @@ struct WarmSteps {
 
 constexpr std::int64_t kDelayedSteps = 7;
 
-/// Delayed updates as their definition says: step t computes with the parameters that updates 0 to t - 2 have
-/// made (t - 1 in warm steps). Every rank holds everything, and every version of the parameters.
+/// Delayed updates by their definition: step t computes with the parameters that updates 0 to t - 2 have made
+/// (t - 1 in warm steps). Every rank holds everything, and every version of the parameters.
 class DelayedDirectly final : public Strategy {
  public:
   using Plans = test::NoPlans<WarmSteps>;
@@ -429,7 +429,7 @@ TEST_P(OffloadWorlds, DelayedUpdatesEqualTheirDirectComputation) {
     }
 }
 
-// An evaluation takes what is due to the devices, and leaves what is put off where it is.
+// An evaluation brings what is due to the devices, and leaves delayed updates where they are.
 TEST(OffloadDelayed, AnEvaluationInTheMiddleChangesNoBit) {
   for (const int world : {1, 2}) {
     const Workload w = offloaded_workload(3, world);
@@ -532,7 +532,8 @@ TEST(Offload, SaysHowTheHostComputes) {
             std::vector<std::string>{"update=delayed: all 20 steps are exact, since warm_steps=20"});
 }
 
-// Whole: the device holds parameters and four units' gradients; states lie on the host, divided by the ranks.
+// With whole parameters the device holds them and four units' gradients; states lie on the host, divided by
+// the ranks.
 TEST(OffloadPlan, StatesLieOnTheHost) {
   const Workload w = offloaded_workload(1, 2);
   const auto plan = [&](int world, const OffloadOptions& options) {
@@ -540,7 +541,7 @@ TEST(OffloadPlan, StatesLieOnTheHost) {
   };
   const std::int64_t P = 4 * ParamLayout(w.model, WorldSize{2}).arena_size().value();
   const MemoryPlan two = plan(2, {}), delayed = plan(2, {{.update = UpdateKind::delayed}});
-  // Two units stay: 12 bytes an element, and the block's gradient.
+  // Two units stay on the device: 12 bytes per element, and the block's gradient.
   const ParamLayout layout(w.model, WorldSize{2});
   const std::int64_t embedding = 4 * layout.unit(0).sharded_size / 2,
                      block = 4 * layout.unit(1).sharded_size / 2;

@@ -1,5 +1,5 @@
-// Lessons 02-06, 10 and 12 where a gradient is not finite: no rank updates, whichever rank's slice it is in;
-// a loss scale falls on all ranks alike and leaves no trace in the numbers.
+// Tests lessons 02-06 and 10 if a gradient is not finite: no rank updates, whichever rank's slice it is in; a
+// loss scale falls on all ranks alike and leaves no trace in the numbers.
 #include <ATen/ops/equal.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@
 namespace sc {
 namespace {
 
-/// Overflows once, when it is told to: an infinity in this rank's slice of a block's summed gradient.
+/// Overflows once, when it is told to: puts an infinity into this rank's slice of a block's summed gradient.
 class OverflowingCommunicator : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
@@ -57,7 +57,7 @@ struct Of {
   using L = S;
   static typename S::Options options() { return {}; }
 };
-// A window that pieces go through several times a step.
+// Lesson 06 with a window that pieces go through several times per step.
 struct OfInfinity : Of<Infinity> {
   static InfinityOptions options() {
     InfinityOptions o;
@@ -65,7 +65,7 @@ struct OfInfinity : Of<Infinity> {
     return o;
   }
 };
-// Updates that began before the norm was known must be undone.
+// Lesson 05 with updates that begin before the norm is known, so that they must be undone.
 struct OfEarlyUpdates : Of<Offload> {
   static OffloadOptions options() { return {{.update = UpdateKind::early, .resident = 1, .piece = 500}}; }
 };
@@ -82,7 +82,7 @@ struct SteppedByHand {
                             CommBackend::local, typename S::Plans(Case::options()).mesh(inner.size())),
             Case::options(), 1e-2, scales_loss) {}
 
-  /// poisoned: this rank's gradients are NaN.  Whether the step's numbers say that it is not finite.
+  /// Makes a step; if `poisoned`, this rank's gradients are NaN. Returns whether the step's numbers say so.
   bool step(std::int64_t step, bool poisoned = false) {
     std::vector<Batch> batches = test::made_up_step(rank.shape, step);
     for (Batch& batch : batches) {
@@ -91,7 +91,7 @@ struct SteppedByHand {
     }
     return rank.lesson.train_step(batches).sums.template data_ptr<double>()[kNonFinite] != 0;
   }
-  /// All that this rank holds between steps, cloned.
+  /// Copies of all that this rank holds between steps.
   std::vector<at::Tensor> held() {
     rank.lesson.quiet();
     std::vector<at::Tensor> values;
@@ -111,7 +111,7 @@ bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-/// f(this rank's lesson) on worlds of two and of three ranks.
+/// Calls f(this rank's lesson) in worlds of two and of three ranks.
 template <class Case, class F>
 void on_worlds(const Workload& w, bool scales_loss, const F& f) {
   for (const int world : {2, 3}) {
@@ -131,7 +131,7 @@ class Overflow : public ::testing::Test {};
 using Lessons = ::testing::Types<Of<Zero1>, Of<Zero2>, Of<Zero3>, Of<Offload>, OfEarlyUpdates, OfInfinity>;
 TYPED_TEST_SUITE(Overflow, Lessons);
 
-// optim.nonfinite: skip. One rank's gradients are NaN, and after the sum every rank's.
+// With optim.nonfinite=skip one rank's gradients are NaN, and after the sum every rank's.
 TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
   for (const Workload& w : {test::odd_workload(), sixteen_bits()})
     on_worlds<TypeParam>(w, false, [](SteppedByHand<TypeParam>& lesson) {
@@ -146,7 +146,7 @@ TYPED_TEST(Overflow, AStepThatIsNotFiniteChangesNothing) {
     });
 }
 
-// optim.nonfinite: stop. What run_lesson then says, on every rank.
+// With optim.nonfinite=stop every rank gets this message from run_lesson.
 TYPED_TEST(Overflow, TheMessageNamesTheRankAndTheUnit) {
   on_worlds<TypeParam>(test::odd_workload(), false, [](SteppedByHand<TypeParam>& lesson) {
     EXPECT_FALSE(lesson.step(0));
@@ -200,8 +200,8 @@ TYPED_TEST(Overflow, OfOneSliceSkipsTheStepOnAllRanksAndHalvesTheScale) {
   }
 }
 
-// Tensor ranks have one model and one micro-batch between them: what one rank's summand spoils, forward or
-// backward, reaches all.
+// Tensor ranks share one model and one micro-batch: what one rank's summand spoils, in forward or backward,
+// reaches all of them.
 TEST(OverflowOfTensorRanks, SkipsTheStepOnAllRanksAndHalvesTheScale) {
   Workload w = sixteen_bits();
   w.model.heads = 5;

@@ -1,4 +1,4 @@
-// The tables of settings hold what they are for: every pair of values of every two options.
+// Tests that the tables of settings have every pair of values of every two options.
 #include "tests/support/pairwise.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(EveryPair, IsInSomeRow) {
   }
 }
 
-// The two longest options need the product of their counts; twice that is a table that repeats itself.
+// The two longest options need the product of their counts; a table twice as long repeats itself.
 TEST(EveryPair, TakesFewRows) {
   for (const std::vector<int>& counts : kTables) {
     std::vector<int> longest = counts;

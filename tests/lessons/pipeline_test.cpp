@@ -1,5 +1,5 @@
-// Lesson 07 against lesson 00: any schedule that pipedream proves ends in the same bits, having held and sent
-// what it planned.
+// Tests lesson 07 against lesson 00: any schedule that pipedream proves ends in the same bits, having held
+// and sent what it planned.
 #include "lessons/07_pipeline/pipeline.h"
 
 #include <random>
@@ -62,7 +62,7 @@ TEST_P(PipelineStages, EveryScheduleEndsInTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, PipelineStages, ::testing::Values(1, 2, 3, 4));
 
-// Up to the largest warm-up: all forwards first on every stage but the last.
+// Warm-ups up to the largest, with which every stage but the last does all forwards first.
 TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
   const int stages = GetParam();
   for (const std::int64_t micro : {3, 6})
@@ -77,7 +77,7 @@ TEST_P(PipelineStages, EveryWarmupEndsInTheSameBits) {
     }
 }
 
-// Lesson 02's slices over the replicas of a stage: the same bits, with 1/R of the states on each.
+// With lesson 02's slices over the replicas of a stage the bits are the same, and each has 1/R of the states.
 TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
   const int stages = GetParam();
   for (const std::int64_t replicas : {1, 2, 3}) {
@@ -89,7 +89,7 @@ TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
   }
 }
 
-// Every setting of activations, tied and untied heads, several rows a micro-batch.
+// Every setting of activations, tied and untied heads, several rows per micro-batch.
 TEST(Pipeline, EveryModelEndsInTheSameBits) {
   test::for_each_model([](Workload w) {
     w.model.layers = 5;
@@ -107,7 +107,7 @@ TEST(Pipeline, EverySplitEndsInTheSameBits) {
     expect_pipeline_equals(expected, 3, w, {.split = split});
 }
 
-// Ten seeds of random delays, every family.
+// Every family with random delays from ten seeds.
 TEST(Pipeline, DelaysChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
   const test::RankResult expected = pipeline_reference(w, 4, 1);
@@ -118,7 +118,7 @@ TEST(Pipeline, DelaysChangeNothing) {
   }
 }
 
-/// Messages in one direction alone are late: what overtakes what is another order than with equal delays.
+/// Messages in one direction alone are late, so that they overtake others than with equal delays.
 class LateOneWay : public LateMessages {
  public:
   LateOneWay(std::unique_ptr<Communicator> inner, bool up) : LateMessages(std::move(inner), kLate), up_(up) {}
@@ -146,9 +146,8 @@ TEST(Pipeline, DelaysInOneDirectionChangeNothing) {
   }
 }
 
-/// An order that somebody may write: at each moment one of the computations that could be done next, at
-/// random.
-/// Backwards ascend, as a gradient's sum demands.
+/// A schedule that somebody might write: at each moment one of the computations that could be done next, at
+/// random. Backwards ascend, as a gradient's sum demands.
 pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t seed) {
   pipedream::Schedule schedule{
       .name = "random", .stages = stages, .microbatches = microbatches, .actions = {}};
@@ -171,7 +170,7 @@ pipedream::Schedule random_schedule(int stages, int microbatches, std::uint64_t 
   return pipedream::with_messages(pipedream::with_versions(schedule, microbatches));
 }
 
-// A schedule that a user wrote: the same bits, and as many sets of activations as pipedream counts.
+// A schedule that a user wrote ends in the same bits, with as many sets of activations as pipedream counts.
 TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
   const sc::test::TempDir dir;
   const std::string path = (dir / "mine.json").string();
@@ -189,7 +188,7 @@ TEST(Pipeline, ASchedulesFileRunsWhateverItsOrder) {
   }
 }
 
-// Two chunks on one stage: the second reads its input in the first one's set, again where it is recomputed
+// Two chunks on one stage: the second reads its input in the first one's set, and again if it is recomputed
 // for W, after the first one's backward has ended.
 TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
   const sc::test::TempDir dir;
@@ -205,8 +204,8 @@ TEST(Pipeline, AnInputInTheSetOfTheChunkBeforeStays) {
   }
 }
 
-// min(M, S - s + warmup) micro-batches in flight under 1F1B, but one on the last stage; all of them under
-// GPipe: what the literature says.
+// The micro-batches in flight are those of the literature: min(M, S - s + warmup) under 1F1B, but one on the
+// last stage; all of them under GPipe.
 TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   using pipedream::Family;
   for (const int microbatches : {2, 4, 9}) {
@@ -227,7 +226,7 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
     }
   }
   // No two of a schedule's values that are alive at the same time share a buffer: the delays above would show
-  // it, and here is the count, beside one chunk's.
+  // it, and here is the count, next to one chunk's.
   for (const int chunks : {1, 2, 3}) {
     const pipedream::Schedule schedule =
         pipedream::generate({.family = chunks == 1 ? Family::one_f_one_b : Family::interleaved,
@@ -240,7 +239,7 @@ TEST(PipelineSlots, HoldWhatTheScheduleKeeps) {
   }
 }
 
-// The newest list is kept: nothing of it is left where one number differs.
+// Only the newest schedule is cached: if one number differs, nothing of it is used.
 TEST(PipelineSlots, EachPlanHasItsOwnSchedule) {
   using pipedream::Family;
   const std::vector<pipedream::GenerateOptions> asked = {{Family::interleaved, 2, 4, 1, 2},
@@ -318,7 +317,7 @@ TEST(Pipeline, RefusesWhatCannotRunBeforeAnythingIsAllocated) {
       {.family = pipedream::Family::gpipe, .stages = 2, .microbatches = 2, .batches = 2}));
   const std::string stashes = pipedream::to_json(
       pipedream::generate({.family = pipedream::Family::pipedream, .stages = 2, .microbatches = 4}));
-  // The first micro-batch's gradient overwrites what is there.
+  // The first micro-batch's gradient overwrites what is there, so backwards must ascend.
   const std::string descending =
       R"({"schedule": "mine", "stages": 1, "microbatches": 4, "chunks": 1, "versions": "flush", "actions":
           [["F0", "F1", "F2", "F3", "I0", "I1", "W1", "W0", "B2", "B3", "step@1"]]})";
@@ -368,7 +367,7 @@ TEST(Pipeline, SixteenBitsBesideFp32) {
   }
 }
 
-// Momentum and variance are what replicas share; the rest is whole on each.
+// Replicas share momentum and variance out; the rest is whole on each.
 TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
   Workload w = workload_of(4, 4, 2);
   const auto bytes = [&](ReplicaStates states, Purpose purpose, int rank) {
@@ -388,7 +387,7 @@ TEST(Pipeline, SlicesOfStatesAreHalfOfThem) {
       << "no copy of a matrix that is not tied";
 }
 
-// The prediction before a run: the simulator's makespan with the costs of a file.
+// The prediction before a run is the simulator's makespan with the costs in a file.
 TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   const sc::test::TempDir dir;
   const Workload w = workload_of(4, 4, 1);
@@ -397,7 +396,7 @@ TEST(Pipeline, PredictsAStepsTimeFromCosts) {
   const std::string path = (dir / "costs.json").string();
   pipedream::write_text(
       path, R"({"times": [{"forward": 0.01, "backward_input": 0.01, "backward_weights": 0.01}]})");
-  // (M + S - 1)(f + b) = 5 x 30 ms; 4 rows of 9 tokens in it.
+  // The makespan is (M + S - 1)(f + b) = 5 x 30 ms for 4 rows of 9 tokens.
   EXPECT_EQ(PipelinePlans({.costs = path}).predict(shape),
             "time of a step, by " + path + "\n  makespan 150.00 ms, idle 20.0 %, 240 tokens a second\n");
   // One more forward hides the time of messages: without it the step takes 190 ms.

@@ -1,5 +1,5 @@
-// Lesson 08 in numbers that were counted by hand: versions, buffers, messages, what is in flight, idle time.
-// S stages, M micro-batches a step, an update every E of them.
+// Tests lesson 08 with numbers counted by hand: versions, buffers, messages, what is in flight, idle time.
+// There are S stages, M micro-batches per step, and an update for every E of them.
 #include <algorithm>
 
 #include "common/pipeline/measured.h"
@@ -17,7 +17,7 @@ namespace {
 
 using pipedream::VersionRule;
 
-// A block a stage, one row of 9 tokens and width 20 a micro-batch.
+// A workload with one block per stage, and one row of 9 tokens and width 20 per micro-batch.
 Workload workload(int stages, std::int64_t micro_batches) {
   Workload w = test::odd_workload();
   w.model.layers = stages;
@@ -35,9 +35,9 @@ RunShape shape_of(int stages, std::int64_t micro_batches, int stage) {
                          Mesh(WorldSize(stages), {{Axis::stages, stages}}));
 }
 
-// With every tensor at a multiple of 64: a block of width 20 has qkv 1216 + 64, proj 448 + 64, fc 1600 + 128
-// and 1600 + 64, four vectors of LayerNorms 256; the first stage also wte 128 x 20 and wpe 256, the last ln_f
-// 128 and the head 128 x 20.
+// The elements of a stage with every tensor at a multiple of 64: a block of width 20 has qkv 1216 + 64, proj
+// 448 + 64, fc 1600 + 128 and 1600 + 64, four vectors of LayerNorms 256; the first stage also wte 128 x 20
+// and wpe 256, the last ln_f 128 and the head 128 x 20.
 std::int64_t elements(int stages, int stage) {
   return 5440 + (stage == 0 ? 2560 + 256 : 0) + (stage + 1 == stages ? 128 + 2560 : 0);
 }
@@ -49,9 +49,9 @@ struct VersionsCase {
   std::vector<int> versions;  // by stage, the newest among them
 };
 
-// Stage s has k = S - 1 - s micro-batches forward and not yet back. stash: behind an update they have read
-// the last ceil(k / E) versions, and there is the new one. vertical_sync: every stage keeps what stage 0's
-// have read: ceil((S - 1) / E), and the new one. two_buffers: 2 whatever S. none: 1.
+// Stage s has k = S - 1 - s micro-batches that have gone forward and not yet back. stash: just after an
+// update they have read the last ceil(k / E) versions, and there is the new one. vertical_sync: every stage
+// keeps what stage 0's have read: ceil((S - 1) / E), and the new one. two_buffers: 2 for every S. none: 1.
 const std::vector<VersionsCase> kVersions = {
     {1, 3, 1, VersionRule::none, {1}},
     {1, 3, 1, VersionRule::stash, {1}},
@@ -119,8 +119,8 @@ TEST(VersionCounts, AreThoseOfTheTable) {
   }
 }
 
-// A window of the steady state: M messages in each direction over each edge; a sum over all stages an update;
-// a step's five numbers to the host.
+// A window of the steady state has M messages in each direction over each edge, a sum over all stages per
+// update, and a step's five numbers to the host.
 TEST(SteadyMessages, AreThoseOfEachEdge) {
   for (const auto& [micro_batches, every] :
        {std::pair<std::int64_t, std::int64_t>{4, 1}, {4, 2}, {8, 1}, {8, 4}})
@@ -180,8 +180,8 @@ TEST(InFlight, NumbersAndTokensAreCounted) {
 }
 
 // Stage s of S holds S - s micro-batches between forward and backward: so many sets of activations, and as
-// many inputs, of which those that are received are asked for one ahead. A gradient comes from the stage
-// behind, one goes to the stage before. Whatever the rule, and also with lesson 07's 1F1B, which has M
+// many inputs, of which those that are received are asked for one ahead. A gradient comes from the next
+// stage, one goes to the previous stage. This holds for every rule, and for lesson 07's 1F1B, which has M
 // micro-batches at most, and asks for a gradient ahead when its forwards have ended.
 TEST(InFlight, BuffersAreCounted) {
   for (int stages = 1; stages <= 4; ++stages)
@@ -205,7 +205,7 @@ TEST(InFlight, BuffersAreCounted) {
     }
 }
 
-// Stage s's updates behind t windows: of t M micro-batches S - 1 - s are not back yet.
+// Counts stage s's updates after t windows: of t M micro-batches S - 1 - s are not back yet.
 TEST(InFlight, UpdatesBehindSoManyWindowsAreCounted) {
   const auto updates = [](int stages, std::int64_t every, int stage, std::int64_t windows) {
     return Endless(shape_of(stages, 4, 0), options_of(VersionRule::stash, every))
@@ -236,7 +236,7 @@ struct IdleCase {
 
 TEST(SteadyIdle, IsWhatTheSlowestStageOrTheLinksLeave) {
   const std::vector<IdleCase> cases = {
-      // Equal stages are never idle: f + b each; with an update behind each, f + b + u.
+      // Equal stages are never idle: f + b for each micro-batch; with an update after each, f + b + u.
       {2, 1, {{1, 1, 1, 0}}, 0, 3, 0},
       {3, 1, {{1, 1, 1, 0}}, 0, 3, 0},
       {4, 1, {{1, 1, 1, 0}}, 0, 3, 0},
@@ -272,18 +272,18 @@ struct Marked {
   double begin, end;  // ms from the window's beginning
 };
 // One micro-batch is on its way from stage 0: forward of m reads m - 1 updates, backward of m what its
-// forward read. 1 ms each, and 1 ms idle behind each of the three.
+// forward read. Each takes 1 ms, and 1 ms is idle after each of the three.
 const std::vector<Marked> kStage0 = {{"F8@7", 0, 1},     {"B7@6", 1, 2},    {"step@8", 2, 3},     //
                                      {"F9@8", 4, 5},     {"B8@7", 5, 6},    {"step@9", 6, 7},     //
                                      {"F10@9", 8, 9},    {"B9@8", 9, 10},   {"step@10", 10, 11},  //
                                      {"F11@10", 12, 13}, {"B10@9", 13, 14}, {"step@11", 14, 15}};
-// Forward and update 1 ms, backward 2 ms, never idle.
+// On stage 1 forward and update take 1 ms, backward 2 ms, and it is never idle.
 const std::vector<Marked> kStage1 = {{"F8@8", 0, 1},     {"B8@8", 1, 3},     {"step@9", 3, 4},     //
                                      {"F9@9", 4, 5},     {"B9@9", 5, 7},     {"step@10", 7, 8},    //
                                      {"F10@10", 8, 9},   {"B10@10", 9, 11},  {"step@11", 11, 12},  //
                                      {"F11@11", 12, 13}, {"B11@11", 13, 15}, {"step@12", 15, 16}};
 
-/// "F8@7" of window 2, four micro-batches and updates a window later for each of `windows`.
+/// A name such as "F8@7" of window 2, moved later by that many windows of four micro-batches and updates.
 std::string later(const std::string& name, std::int64_t windows) {
   pipedream::Action action = pipedream::parse_action(name, 0, "a mark");
   const int more = 4 * static_cast<int>(windows);
@@ -295,7 +295,7 @@ std::string later(const std::string& name, std::int64_t windows) {
 /// The begin of window t, in ms: windows 3, 4 and 5 end 20, 16 and 18 ms after the window before.
 constexpr double kBegins[] = {0, 16, 32, 52, 68, 86};
 
-/// Two ranks with marks of windows 1 to 5, less one that `left_out` names on rank 0.
+/// Two ranks with marks of windows 1 to 5, without one that `left_out` names on rank 0.
 Timetable timetable_of_marks(const VersionOptions& options, const std::string& left_out = "",
                              std::int64_t last_window = 5) {
   Timetable table;
@@ -361,7 +361,7 @@ TEST(SteadyTimetable, RowsAreCountedByHand) {
   // The median of 20, 16 and 18 ms is window 5's: 12 + 16 ms are busy out of 2 x 18.
   expect_row(table.rows[0], "measured", 18, 1 - 28 / 36.0,
              "from the end of a step to that of the next, the median of 3");
-  // Stage 1 sets the pace, with 4 x 4 ms: 12 + 16 of 2 x 16.
+  // Stage 1 sets the pace, with 4 x 4 ms: 12 + 16 of 2 x 16 are busy.
   expect_row(table.rows[1], "simulated", 16, 0.125,
              "from what the stages took in that step, messages taking no time");
   expect_row(table.rows[2], "predicted", 24, 0.25, "by " + options.costs);  // 4 x 6 ms of stage 0, 4 x 3 of 1
@@ -382,8 +382,8 @@ TEST(SteadyTimetable, RowsAreCountedByHand) {
   }
 }
 
-// Windows 4 and 5, one behind the other: every computation and update of either, where its marks are from the
-// beginning of window 4, and no message.
+// The table shows windows 4 and 5 one after the other: all their computations and updates, at the times of
+// the marks from the beginning of window 4, and no message.
 TEST(SteadyTimetable, ShowsTheActionsOfTwoWindows) {
   const Timetable table = timetable_of_marks(options_of(VersionRule::stash, 1));
   EXPECT_EQ(table.rows.size(), 2U) << "nothing to predict with";
@@ -407,7 +407,7 @@ TEST(SteadyTimetable, ShowsTheActionsOfTwoWindows) {
   EXPECT_NEAR(first, 0, 1e-9);
 }
 
-// A window that lacks a mark is none, and without two in a row there is nothing to say.
+// A window that lacks a mark does not count, and without two in a row there is no table.
 TEST(SteadyTimetable, TakesWholeWindowsAlone) {
   const VersionOptions options = options_of(VersionRule::stash, 1);
   Timetable table = timetable_of_marks(options, "step@23");  // stage 0's last of window 5

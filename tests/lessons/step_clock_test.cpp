@@ -1,4 +1,5 @@
-// The step times that lesson 06 reports: overlapping transfers count once, and the first step is left out.
+// Tests the step times that lesson 06 reports: overlapping transfers count once, and the first step is left
+// out.
 #include "lessons/06_infinity/step_clock.h"
 
 #include <gtest/gtest.h>

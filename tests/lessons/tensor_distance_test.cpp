@@ -1,6 +1,6 @@
-// Outside truth for what lessons 00, 10 and 12 share: every named gradient of tensor ranks, and of context
-// ranks, is no farther from fp64 than one device's, but for chance: at most twice. Both distances are taken
-// here: a constant would be too wide for one model and too narrow for another.
+// Outside truth for what lessons 00 and 10 share: every named gradient of tensor ranks is at most twice as
+// far from fp64 as one device's. Both distances are measured here: a constant would be too wide for one model
+// and too narrow for another.
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::unique_ptr<Model> trained(const Workload& w) {
   return model;
 }
 
-/// LibTorch's autograd in fp64 over ATen's operations.
+/// The gradients by LibTorch's autograd in fp64 over ATen's operations.
 Gradients exact(const Workload& w, const Model& model) {
   const c10::InferenceMode inference;
   Gradients sum;
@@ -51,7 +51,7 @@ Gradients exact(const Workload& w, const Model& model) {
   return sum;
 }
 
-/// The gradient of a step of `model`, put together from the ranks' parts.
+/// The gradients of a step of `model`, put together from the ranks' parts.
 template <Lesson S>
 Gradients of_run(const Workload& w, const Model& model, int ranks, const typename S::Options& options) {
   const ParamLayout whole(w.model, WorldSize{1});

@@ -1,6 +1,6 @@
-// Lesson 10 on every number of ranks and in every mode ends where lesson 00 does that computes in parts, to
-// the bit, having held and sent what its plan says; and trains as one device does. Its weights and
-// checkpoints are the whole model's.
+// Tests lesson 10 on every number of ranks and in every mode: it ends with the bits of lesson 00 that
+// computes in parts, having held and sent what its plan says; and it trains as one device does. Its weights
+// and checkpoints are the whole model's.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::int64_t kTensorSteps = 3;
 
-/// Five heads of 4 elements, of which no two or more ranks have equally many; a part of the vocabulary that
-/// is padding alone;
-/// an odd number of micro-batches, whose rows a rank's run of tokens crosses on three ranks.
+/// A workload with five heads of 4 elements, of which no two or more ranks have equally many; a part of the
+/// vocabulary that is padding alone; an odd number of micro-batches, whose rows a rank's run of tokens
+/// crosses on three ranks.
 Workload five_heads() {
   Workload w = test::odd_workload();
   w.model.heads = 5;
@@ -63,7 +63,7 @@ TEST(TensorParallel, WhateverIsKeptAndTied) {
       }
 }
 
-// Two micro-batches take turns; gradients add up in their order all the same, but both heads come before both
+// Two micro-batches take turns. Gradients still add up in their order, but both heads come before both
 // embeddings.
 TEST(TensorParallel, LanesTakeTurns) {
   for (const Activations activations :
@@ -93,7 +93,7 @@ TEST(TensorParallel, SixteenBits) {
   expect_tensor_equals(w, 2, {.tokens = TokenShare::whole});
 }
 
-// Nobody may read or write what still travels.
+// Random delays would show whoever reads or writes what still travels.
 TEST(TensorParallel, DelaysChangeNothing) {
   for (int again = 0; again < 5; ++again)
     for (const TokenShare tokens : {TokenShare::split, TokenShare::whole})
@@ -121,7 +121,7 @@ std::string bytes_of_file(const Path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Trains, beginning with the weights in `from` (empty: the seed's), and saves what came of it.
+/// Trains from the weights in `from` (empty: the seed's), and saves the result.
 template <Lesson S>
 void train(int world, const typename S::Options& options, const Path& from, const Path& to) {
   const auto begins = [&](const RunShape& /*shape*/, Strategy& strategy, const StepScalars& /*scalars*/) {

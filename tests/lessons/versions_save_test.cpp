@@ -1,6 +1,6 @@
-// Lesson 08 saved and resumed while micro-batches are on their way: the bits of a run that is left alone,
-// however many windows lie behind it. Its rings of sums, results and versions have been round several times
-// by then.
+// Tests lesson 08 saved and resumed while micro-batches are on their way: it ends with the bits of an
+// undisturbed run, after any number of windows. Its rings of sums, results and versions have been round
+// several times by then.
 #include "common/watch/deadline.h"
 #include "tests/lessons/versions_support.h"
 #include "tests/storage/temp_dir.h"
@@ -15,7 +15,7 @@ using pipedream::VersionRule, test::rule, test::workload_of;
 
 constexpr std::int64_t kSavedVersionsSteps = 14;
 
-/// Parameters: stages and version rule.
+/// Tests by number of stages and version rule.
 class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRule>> {
  protected:
   [[nodiscard]] static int stages() { return std::get<0>(GetParam()); }
@@ -29,7 +29,7 @@ class VersionsSaved : public ::testing::TestWithParam<std::tuple<int, VersionRul
   sc::test::TempDir dir_;
 };
 
-// Every save, and each of the runs that go on, and what the last of them saves.
+// Compares every save, and each of the runs that go on, and what the last of them saves.
 TEST_P(VersionsSaved, RunsGoOnAfterAnyNumberOfWindows) {
   test::Lot lot(stages() - 2, 3);
   for (const auto& [micro, every] : kUpdates) {
@@ -55,7 +55,7 @@ TEST_P(VersionsSaved, RunsGoOnAfterAnyNumberOfWindows) {
   }
 }
 
-// Each step is a run of its own, and what arrives does so with the wait for it.
+// Each step is a run of its own, and messages arrive as late as their wait allows.
 TEST_P(VersionsSaved, ARunOfManyPartsIsOneRun) {
   test::Lot lot(stages() - 2, 3);
   for (const auto& [micro, every] : kUpdates) {
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(StagesAndRules, VersionsSaved,
                                             ::testing::Values(VersionRule::stash, VersionRule::vertical_sync,
                                                               VersionRule::two_buffers)));
 
-// Without versions nothing can be saved; a run that is longer than any ring is another matter.
+// Without versions nothing can be saved, but a run longer than any ring must still be right.
 TEST(WeightVersions, EveryRuleGoesOnForManyWindows) {
   for (const VersionRule versions : test::kRules)
     for (const int stages : {2, 3, 4}) {

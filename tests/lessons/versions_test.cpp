@@ -1,4 +1,5 @@
-// Lesson 08 against one process that keeps every version: the four rules of weight versions, to the bit.
+// Tests lesson 08 against one process that keeps every version: the four rules of weight versions, to the
+// bit.
 #include "common/pipeline/split.h"
 #include "lessons/08_weight_versions/weight_versions.h"
 #include "lessons/reference/reference_order.h"
@@ -40,8 +41,7 @@ void expect_versions_equal(const Workload& w, int stages, const VersionOptions& 
 
 class VersionsOfStages : public ::testing::TestWithParam<int> {};
 
-// Every rule, as few micro-batches as there are stages and more, with clipping and
-// without.
+// Every rule, with as few micro-batches as there are stages and with more, with clipping and without.
 TEST_P(VersionsOfStages, EveryRuleEndsInTheBitsOfItsFormula) {
   const int stages = GetParam();
   for (const std::int64_t micro : {std::max(2, stages), stages + 3}) {
@@ -100,8 +100,8 @@ TEST(WeightVersions, TheRulesDiffer) {
     for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(test::bit_equal(ends[a], ends[b])) << a << " and " << b;
 }
 
-// One stage has nothing in flight: an update a micro-batch is lesson 00 with batches of one micro-batch, and
-// two buffers with one update a step are one step behind.
+// One stage has nothing in flight: an update per micro-batch is lesson 00 with batches of one micro-batch,
+// and two buffers with one update per step are one step behind.
 TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
   const Workload w = workload_of(4, 3);
   Workload small = w;
@@ -127,8 +127,8 @@ TEST(WeightVersions, OneStageIsLessonZeroWithSmallBatches) {
                                 expected));
 }
 
-// Stage s of S has S - 1 - s updates ahead of it from the micro-batch on that finds so many; before that, as
-// many as there have been.
+// Stage s of S has S - 1 - s updates ahead of it as soon as a micro-batch finds so many; before that, as many
+// as there have been.
 TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
   constexpr std::int64_t kMicro = 5;
   for (const int stages : {2, 3, 4}) {
@@ -154,7 +154,7 @@ TEST(WeightVersions, CountsHowManyUpdatesBehindTheWeightsWere) {
     EXPECT_EQ(read.backward, (std::map<std::int64_t, std::int64_t>{{0, kVersionsSteps * kMicro}}));
 }
 
-// The prediction before a run: updates, versions, whose norm clips, and with a file of costs the time of a
+// The prediction before a run has updates, versions, whose norm clips, and with a file of costs the time of a
 // step in the steady state: M (f + b), and one update, or one after each micro-batch.
 TEST(WeightVersions, PredictsUpdatesVersionsAndTime) {
   const sc::test::TempDir dir;

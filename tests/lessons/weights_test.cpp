@@ -1,5 +1,5 @@
-// Weights into and out of lesson 04, and an evaluation: what they take beside the ledger is a unit of each
-// rank at most, never the model.
+// Tests saving, loading and evaluating weights in lesson 04: outside the ledger they take a unit of each rank
+// at most, never the model.
 #include "common/strategy/weights.h"
 
 #include "common/run/run_lesson.h"
@@ -20,7 +20,7 @@ Workload deep_workload(DType dtype) {
   return w;
 }
 
-/// The largest sizes, in fp32.
+/// The sizes of the largest unit and tensor, in fp32.
 struct Largest {
   Bytes unit, tensor;
 };
@@ -35,13 +35,14 @@ Largest largest_of(const ParamLayout& layout) {
   return largest;
 }
 
-/// The peak of what all ranks of this process allocated for something, beyond what existed before.
+/// The peak of what all ranks of this process allocated for each purpose, beyond what existed before.
 struct Taken {
   Bytes save, load, evaluate;
   double loss_before = 0, loss_after = 0;
 };
 
-/// One rank: a step, so that momentum and master are no longer the initial ones; then each of the three.
+/// Runs one rank: a step, so that momentum and master are no longer the initial ones; then saves, loads,
+/// evaluates.
 Taken run_rank(Communicator& comm, const RunShape& shape, const Zero3Options& options,
                test::StepWitness& witness, const std::string& path) {
   test::Alone<Zero3> rank(comm, shape, options, 1e-2);
@@ -91,11 +92,12 @@ TEST_P(NeverTheWholeModel, IsOnARankToSaveToLoadOrToEvaluate) {
   const ParamLayout layout(w.model, WorldSize{world}, persist_below);
   const Bytes model = bytes_of(layout.arena_size(), DType::f32);
   const Largest largest = largest_of(layout);
-  // Every rank assembles a unit; rank 0 turns one matrix at a time as the file has it.
+  // Saving, every rank assembles a unit, and rank 0 turns one matrix at a time as the file has it.
   const Bytes save = largest.unit * world + largest.tensor;
-  // Every rank reads a unit, tensor by tensor: the file's bytes are copied to where numbers may lie.
+  // Loading, every rank reads a unit, tensor by tensor: the file's bytes are copied to where numbers may lie.
   const Bytes load = (largest.unit + largest.tensor) * world;
-  // Gathered units lie in buffers of the ledger, which live; an operation takes less than a unit for itself.
+  // Evaluating, gathered units lie in buffers of the ledger, which live; an operation takes less than a unit
+  // for itself.
   const Bytes evaluate = largest.unit * world;
   ASSERT_LT(std::max({save, load, evaluate}), model) << "the model on one rank would not be noticed";
   const Taken taken = run_world(world, w, {.persist_below = persist_below});

@@ -1,5 +1,5 @@
-// On a mesh of eight ranks the bytes of every group, counted below all of our code by MPI's communicators,
-// equal the plan's: each axis has its own, and no group sends another group's.
+// Tests that on a mesh of eight ranks the bytes of every group, counted below all of our code by MPI's
+// communicators, equal the plan's: each axis has its own, and no group sends another group's.
 #include <map>
 #include <tuple>
 
@@ -42,7 +42,8 @@ std::string in_words(const std::vector<SentOver>& all) {
   return text;
 }
 
-/// groups: that a rank of the first stage sends over, which is an end.
+/// Runs a step and compares. `groups` is the number that a rank of the first stage, which is an end, sends
+/// over.
 template <Lesson S>
 void expect_groups_send_what_is_planned(const Workload& workload, const typename S::Options& options,
                                         std::size_t groups) {
@@ -58,7 +59,8 @@ void expect_groups_send_what_is_planned(const Workload& workload, const typename
   rank.lesson.quiet();
 }
 
-/// Five heads, which no two ranks have equally many of; five blocks; three micro-batches a data rank.
+/// A workload with five heads, which no two ranks have equally many of; five blocks; three micro-batches per
+/// data rank.
 Workload five_heads(std::int64_t data) {
   Workload w = test::odd_workload();
   w.model.heads = 5;
@@ -67,7 +69,7 @@ Workload five_heads(std::int64_t data) {
   return w;
 }
 
-// Tensor group, data group, the two ends, messages, the world's norm.
+// A combined mesh sends over tensor group, data group, the two ends, messages, and the world's norm.
 TEST(WireBytesByGroup, OfAMeshAreThePlans) {
   for_each_precision(
       [](const Workload& w) {

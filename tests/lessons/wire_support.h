@@ -1,5 +1,5 @@
-// One rank of a lesson over MPI, whose bytes are counted beneath everything of ours. Header-only: linked with
-// the lesson under test.
+// One rank of a lesson over MPI, whose bytes are counted below all of our code. Header-only: linked with the
+// lesson under test.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,6 @@
 
 namespace sc::test {
 
-/// One rank of a run of a lesson over MPI.
 template <Lesson S>
 struct RankOf : Alone<S> {
   RankOf(const Workload& workload, const typename S::Options& options)
@@ -21,7 +20,7 @@ struct RankOf : Alone<S> {
                  options, 1e-3),
         plan(typename S::Plans(options).comm_plan(this->shape)) {}
 
-  /// Every ticket of a step has been waited for when it ends: nothing is sent later.
+  /// The bytes sent in one step. Every ticket has been waited for when it ends: nothing is sent later.
   WireCount count_step(std::int64_t step) {
     batches = made_up_step(this->shape, step);
     mpi_world().barrier();  // whatever was before has been sent
@@ -33,7 +32,8 @@ struct RankOf : Alone<S> {
   std::vector<Batch> batches;  // of the last step: after_step may look at them
 };
 
-/// f(workload): fp32, and bf16 beside fp32 gradients, so that a message of the wrong dtype has other bytes.
+/// Calls f(workload) for fp32, and for bf16 with fp32 gradients, so that a message of the wrong dtype has
+/// other bytes.
 template <class F>
 void for_each_precision(const F& f, Workload w = odd_workload()) {
   f(w);

@@ -1,4 +1,4 @@
-// The bytes that MPI really sent in a step, counted beneath everything of ours, are those of the
+// Tests that the bytes that MPI really sent in a step, counted below all of our code, are those of the
 // communication plan.
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
@@ -75,7 +75,7 @@ TEST(WireBytes, OfAPipelineAreThePlans) {
   });
 }
 
-// Ranks with one and two heads of five, a run of tokens that begins inside a row, a chunk that is shorter.
+// Ranks have one and two heads of five, a run of tokens that begins inside a row, and a shorter chunk.
 TEST(WireBytes, OfTensorRanksAreThePlans) {
   for_each_precision([](Workload w) {
     w.model.heads = 5;
@@ -104,8 +104,8 @@ TEST(WireBytes, OfContextRanksAreThePlans) {
   });
 }
 
-// 2 M messages over each boundary, and between them the norm's four numbers. V d elements travel between the
-// two ends alone: nothing that an inner stage sends is larger than a message.
+// An inner stage sends 2 M messages over each boundary, and for the norm four numbers. V d elements travel
+// between the two ends alone: nothing that an inner stage sends is larger than a message.
 TEST(WireBytes, OfAnInnerStageAreMessagesAlone) {
   const int stages = to_int(test::mpi_world().size()), stage = to_int(test::mpi_world().rank());
   if (stages < 3) GTEST_SKIP() << "with two stages both are ends";

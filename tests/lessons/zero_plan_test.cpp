@@ -1,5 +1,5 @@
-// What lessons 02 to 04 say before they run: plans without ranks, for worlds that no test can start, and the
-// ZeRO paper's bytes.
+// Tests what lessons 02 to 04 say before they run: plans without ranks, for worlds that no test can start,
+// and the ZeRO paper's bytes.
 #include "lessons/01_data_parallel/data_parallel.h"
 #include "lessons/02_zero1/zero1.h"
 #include "lessons/03_zero2/zero2.h"
@@ -43,8 +43,8 @@ TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
             Zero1Plans().memory_plan(shape).total());
 }
 
-// A model of one block has no even block, and without a bucket nothing travels out of one: what is not
-// there is no line of the plan.
+// A model of one block has no even block, and without a bucket nothing is copied into one: the plan has no
+// line for what does not exist.
 TEST(Zero2, APlanHasNoEmptyLine) {
   Workload w = odd_workload();
   w.model.layers = 1;
@@ -55,7 +55,7 @@ TEST(Zero2, APlanHasNoEmptyLine) {
   }
 }
 
-// Nothing is whole unless persist_below says so.
+// Without persist_below nothing is whole, so the plan has no line for it.
 TEST(Zero3, APlanHasNoEmptyLine) {
   const RunShape shape = test::shape_for(odd_workload(), 2, 0, CommBackend::local);
   for (const std::int64_t persist_below : {0, 100, 1 << 30}) {
@@ -68,7 +68,7 @@ TEST(Zero3, APlanHasNoEmptyLine) {
   }
 }
 
-/// Worlds of the other suites, and worlds beyond them.
+/// Tests by world size: the worlds of the other suites, and larger ones.
 class ZeroPlans : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, ZeroPlans, ::testing::Values(1, 2, 3, 4, 64, 1024));
 
@@ -99,7 +99,8 @@ TEST_P(ZeroPlans, TheTableHasTheLessonsOwn) {
   EXPECT_EQ(table[4].plans->comm_plan(shape), Zero3Plans().comm_plan(shape));
 }
 
-/// The rows of model states in a plan: neither units that are temporarily full, nor scratch, nor activations.
+/// The bytes of model states in a plan: neither units that are temporarily full, nor scratch, nor
+/// activations.
 Bytes model_states_in(const MemoryPlan& plan) {
   Bytes sum;
   for (const Buffer& item : plan.items())
@@ -109,7 +110,7 @@ Bytes model_states_in(const MemoryPlan& plan) {
   return sum;
 }
 
-// Bytes of the model states alone are the paper's, whose own example tests/memory/model_states_test.cpp has.
+// The bytes of model states alone are the paper's, whose own example tests/memory/model_states_test.cpp has.
 TEST_P(ZeroPlans, ModelStatesAreThePapersFormulas) {
   for (const GptConfig& model : models()) {
     Workload w = sixteen_bits(odd_workload());

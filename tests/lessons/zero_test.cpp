@@ -1,5 +1,5 @@
-// Lessons 02-04 against lesson 00, and 01 where gradients have 16 bits: the same parameters to the bit, the
-// bytes and the operations that the plans say.
+// Tests lessons 02-04 against lesson 00, or 01 if gradients have 16 bits: the same parameters to the bit, and
+// the bytes and operations of their plans.
 #include <ATen/ops/equal.h>
 
 #include "common/comm/forwarding_communicator.h"
@@ -21,7 +21,7 @@ test::RankResult zero_reference(const Workload& w, int world, ReduceEvery every,
   return test::run_local<ReferenceOrder>(1, w, {.virtual_ranks = world, .reduce_every = every}, steps).at(0);
 }
 
-/// Elements of `purpose` that these results name.
+/// The number of elements of a purpose that are named in these results.
 std::int64_t named(std::span<const test::RankResult> ranks, Purpose purpose) {
   std::int64_t elements = 0;
   for (const test::RankResult& rank : ranks)
@@ -68,7 +68,7 @@ Notes noted(const Workload& w) {
   return notes[0];
 }
 
-/// Units in the order in which one rank sums their gradients.
+/// The units in the order in which one rank sums their gradients.
 template <Lesson S>
 std::vector<int> units_summed(const Workload& w) {
   const ParamLayout layout(w.model, WorldSize{2});
@@ -82,7 +82,7 @@ std::vector<int> units_summed(const Workload& w) {
   return units;
 }
 
-// The order in which backward completes units: the embedding's part of unit 0 comes last.
+// Backward completes units from the last to the first; the embedding's part of unit 0 comes last.
 TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
   Workload w = odd_workload();
   w.batch.global = 2 * w.batch.micro;  // one micro-batch a rank
@@ -127,8 +127,8 @@ class GathersInOrder : public ForwardingCommunicator {
   int issued_ = 0;
 };
 
-// All gathers issued at once are a GPU's first work of a step, before forward. Units 0 to 4; then quiet()
-// publishes them again.
+// If all gathers were issued at once, they would be a GPU's first work of a step, before forward. Units 0 to
+// 4 are gathered; then quiet() publishes them again.
 const std::string kAsForwardComesNear = " g0 g1 g2 w0 g3 w1 g4 w2 w3 w4 g5 g6 g7 g8 g9 w5 w6 w7 w8 w9";
 
 TEST(Zero1, GathersAreIssuedAsForwardComesNear) {
@@ -141,7 +141,7 @@ TEST(Zero2, GathersAreIssuedAsForwardComesNear) {
   EXPECT_EQ(seen.substr(0, kAsForwardComesNear.size()), kAsForwardComesNear);
 }
 
-/// Hands out windows, and sees which gathers are between two of them.
+/// Hands out windows, and notes which gathers are between two of them.
 class Windows : public ForwardingCommunicator {
  public:
   struct Seen {
@@ -181,8 +181,8 @@ class Windows : public ForwardingCommunicator {
   std::vector<at::Tensor> windows_;
 };
 
-/// What two ranks of a strategy gather between windows: everything that is planned for gathers lies in
-/// windows, and gathered data lies at the same place on both. Parameters still equal zero_reference's.
+/// Runs two ranks of a strategy: everything that is planned for gathers lies in windows, and gathered data
+/// lie at the same place on both. Parameters still equal zero_reference's.
 template <Lesson S, class Options>
 void expect_gathers_between_windows(const Options& options, ReduceEvery every, bool others) {
   const Workload w = odd_workload();
@@ -227,7 +227,7 @@ TEST_P(ZeroWorlds, Zero2TwentySteps) {
                      zero_reference(w, GetParam(), ReduceEvery::micro_batch, 20));
 }
 
-// One micro-batch a rank: no scratch beside the slice.
+// With one micro-batch per rank there is no scratch besides the slice.
 TEST(Zero2, OneMicroBatchNeedsNoScratch) {
   Workload w = odd_workload();
   w.batch.global = 2;
@@ -239,7 +239,7 @@ TEST(Zero2, OneMicroBatchNeedsNoScratch) {
   EXPECT_LT(gradients(ranks[0]), gradients(more[0]));
 }
 
-// Bytes by purpose are equal all the same: names alone tell the buffers apart.
+// Bytes by purpose are equal all the same, so names alone tell the buffers apart.
 TEST(Zero2, ABufferOfAnotherNameIsFound) {
   const test::RankResult rank = test::run_local<Zero2>(2, odd_workload(), {}, 1).at(0);
   EXPECT_TRUE(test::named_as_planned(rank.peak_by_name, rank.memory_plan.by_name()));
@@ -262,7 +262,7 @@ TEST_P(ZeroWorlds, Zero3TwentySteps) {
                      zero_reference(w, GetParam(), ReduceEvery::micro_batch, 20));
 }
 
-// Groups of neighbours share vectors out and sum after every micro-batch; copies meet once a step.
+// Groups of neighbours share vectors out and sum after every micro-batch; copies meet once per step.
 TEST(Zero3, HybridShardingIsTheSameOnGroups) {
   struct Case {
     int world;
@@ -318,7 +318,7 @@ void expect_named_tensors_equal(const test::RankResult& rank, const ParamLayout&
   EXPECT_EQ(compared, held);
 }
 
-/// Requires that the parameters used for computation are the stepped ones, rounded.
+/// Requires that the parameters used for computation are the updated ones, rounded.
 void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   std::int64_t masters = 0;
   for (const StateSlice& master : rank.state) {
@@ -337,8 +337,9 @@ void expect_parameters_are_the_master_rounded(const test::RankResult& rank) {
   EXPECT_GT(masters, 0);
 }
 
-/// Dtypes, and micro-batches of a rank. What is reduced every micro-batch in bf16 has no zero_reference, and
-/// is not here: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last micro-batch.
+/// Dtypes, and the number of micro-batches per rank. bf16 sums after every micro-batch are absent because
+/// they have no zero_reference: lesson 00 adds ranks in the gradients' dtype, lesson 01 after the last
+/// micro-batch.
 enum class Numbers {
   f32_one,
   f32_several,
@@ -381,8 +382,8 @@ Zero1Options options_of(test::Choose& choose, Zero1Options) {
   return {.overlap = choose("overlap", {true, false})};
 }
 
-// A unit as it lies; buckets smaller than a slice's alignment, than a unit, of several units, and larger than
-// the model.
+// The values of bucket: a unit as it lies; smaller than a slice's alignment, than a unit; several units;
+// larger than the model.
 Zero2Options options_of(test::Choose& choose, Zero2Options) {
   return {.bucket = choose("bucket", {0, 1, 1000, 7000, 1'000'000}),
           .overlap = choose("overlap", {true, false})};
@@ -444,14 +445,14 @@ void expect_equal_to_reference(const ZeroSetting& s, const typename S::Options& 
     EXPECT_DOUBLE_EQ(rank.evaluation_between, expected.evaluation_between);
     if (s.workload.precision.has_master()) expect_parameters_are_the_master_rounded(rank);
   }
-  // An evaluation takes part in nothing: what it published, gathered or left in a buffer is not what the next
-  // step computes with.
+  // An evaluation changes nothing: the next step does not compute with what it published, gathered or left in
+  // a buffer.
   EXPECT_EQ(expected.evaluation_between != 0, s.evaluates);
   EXPECT_NE(expected.evaluation_between, expected.evaluation);
 }
 
-/// In the worlds of `world` ranks every pair of values of two options occurs (the world is an option too, so
-/// only all worlds together contain all pairs).
+/// In the worlds of `world` ranks every pair of values of two options occurs. The world is an option too, so
+/// only all worlds together contain all pairs.
 template <Lesson S>
 void expect_every_pair(int world) {
   struct Case {

@@ -43,7 +43,7 @@ TEST(Ledger, PeakOfTheSumIsNotTheSumOfPeaks) {
   EXPECT_EQ(ledger.peak(Purpose::gradients), Bytes(0));
 }
 
-// Equal names add up where they are alive at once; a name means one purpose at one place.
+// Equal names add up while they are alive at once; a name means one purpose at one place.
 TEST(Ledger, CountsByName) {
   Ledger ledger(at::kCPU);
   at::Tensor a = ledger.allocate(Purpose::gradients, "grads", {2}, DType::f32);
@@ -134,7 +134,7 @@ TEST(Ledger, EachPlaceHasItsCap) {
                       {refusal([&] { ledger.allocate(Purpose::master, "m", {100}, DType::u8); }), "given"}});
 }
 
-// A build without GPU code, and a machine without a GPU, refuse to pin: memory is memory all the same.
+// If nothing can be pinned, in a build without GPU code or without a GPU, memory is still handed out.
 TEST(HostPages, GoOnUnpinnedWhereNothingCanBePinned) {
   const std::shared_ptr<void> pages = host_pages(Bytes(5000), true);
   auto* bytes = static_cast<char*>(pages.get());

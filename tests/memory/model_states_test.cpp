@@ -16,7 +16,7 @@ double gigabytes(WorldSize world, ZeroStage stage) {
   return static_cast<double>(bytes.value()) / 1e9;
 }
 
-// arXiv:1910.02054, figure 1.
+// The example of arXiv:1910.02054, figure 1.
 TEST(ModelStates, ThePapersSevenAndAHalfBillionOnSixtyFourRanks) {
   constexpr WorldSize kRanks{64};
   constexpr double kRounded = 0.05;  // the paper gives one decimal

@@ -1,5 +1,5 @@
-// Predicted bytes against what is really taken: buffers against the ledger, operations' scratch against the
-// allocator.
+// Tests predicted bytes against what is really taken: buffers against the ledger, operations' scratch against
+// the allocator.
 #include "common/model/activation_plan.h"
 
 #include <ATen/Parallel.h>
@@ -22,8 +22,8 @@ struct Shape {
   std::int64_t layers, heads, width, context, vocab, sequence, micro, head_chunk;
 };
 
-// T on both sides of every edge in attention's kernel (32, 192, 512, 768), heads of odd width, chunks that do
-// not divide.
+// Shapes with T on both sides of every edge in attention's kernel (32, 192, 512, 768), heads of odd width,
+// chunks that do not divide.
 const std::vector<Shape> kShapes = {
     {4, 4, 128, 256, 257, 256, 1, 4096}, {1, 2, 16, 24, 97, 24, 1, 7},     {2, 3, 45, 120, 300, 100, 2, 64},
     {1, 2, 64, 200, 97, 200, 3, 4096},   {1, 2, 128, 600, 97, 600, 1, 50}, {1, 2, 64, 800, 97, 800, 1, 4096},
@@ -63,7 +63,7 @@ TEST(ActivationPlan, BuffersAreExact) {
   }
 }
 
-// A stage of a pipeline: some of the blocks, several micro-batches, with or without the head.
+// A pipeline stage has some of the blocks, several micro-batches, and the head or not.
 TEST(ActivationPlan, BuffersOfSomeBlocksAreExact) {
   RunShape run = run_of(kShapes[0]);
   run.workload.model.layers = 5;
@@ -90,7 +90,7 @@ TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
   RunShape run = run_of({48, 25, 1600, 1024, 50257, 1024, 8, 4096});
   run.workload.precision = {.dtype = DType::bf16, .grad_dtype = DType::bf16, .reduce_dtype = DType::bf16};
   run.device = DeviceKind::cuda;
-  // 8192 tokens: 15 slabs of 1600 bf16, four statistics and 25 lse.
+  // 8192 tokens have 15 slabs of 1600 bf16, four statistics and 25 lse.
   MemoryPlan plan;
   plan_activation_buffers(run, plan);
   const ByName bytes = plan.by_name();
@@ -100,8 +100,8 @@ TEST(ActivationPlan, WorksForTheLargestModelWithoutMemory) {
             8192 * (10 * 1600 * 2 + 8) + 13 * 1600 * 4 + 4096 * 50304 * 2);
 }
 
-// cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; what is smaller than our kernels' own scratch is
-// not seen.
+// cuDNN's workspace at 355M and 16 rows of 1024 is 65 MiB; one smaller than our kernels' own scratch does not
+// show.
 TEST(ActivationPlan, ScratchOfAStreamIsAttentionsWorkspaceOrTheLeastThereIs) {
   RunShape run = run_of({24, 16, 1024, 1024, 50257, 1024, 16, 4096});
   run.workload.precision.dtype = DType::bf16;
@@ -141,7 +141,7 @@ TEST(ActivationPlan, WrittenOutAttentionStaysInItsBound) {
   }
 }
 
-// Bytes that one forward and backward takes from LibTorch's allocator beside the ledger, at its peak.
+// The peak of bytes that one forward and backward takes from LibTorch's allocator besides the ledger.
 Bytes measured_scratch(const RunShape& run) {
   Model model(run);
   const at::Tensor tokens =
@@ -167,7 +167,8 @@ TEST(ActivationPlan, ScratchIsExactOnOneThread) {
   }
 }
 
-// Threads' buffers need not exist at the same moment; ATen widens 16-bit operands as it likes.
+// With more threads the plan is only a bound: their buffers need not exist at the same moment, and ATen
+// chooses when it widens 16-bit operands.
 TEST(ActivationPlan, ScratchIsABoundOnMoreThreads) {
   at::set_num_threads(2);
   for (const Shape& shape : kShapes) {
@@ -194,7 +195,7 @@ TEST(ActivationPlan, ScratchIsABoundInSixteenBits) {
   }
 }
 
-// Our kernels and cuDNN's attention take nothing for themselves; every twin in ATen does.
+// Our kernels and cuDNN's attention take no scratch; every ATen operation in their place does.
 TEST(OpScratch, IsNothingWhereOurKernelsAndCudnnComputeAll) {
   RunShape run;
   run.device = DeviceKind::cuda;

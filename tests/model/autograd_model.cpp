@@ -25,7 +25,7 @@ class Network {
 
   [[nodiscard]] const std::map<std::string, at::Tensor>& params() const { return of_; }
 
-  /// [B T, vocab].
+  /// The logits, [B T, vocab].
   [[nodiscard]] at::Tensor logits(const at::Tensor& tokens) const {
     at::Tensor x =
         at::embedding(of_.at("wte.weight"), tokens) + of_.at("wpe.weight").narrow(0, 0, tokens.size(1));
@@ -65,7 +65,7 @@ AutogradResult autograd_step(const Model& model, const at::Tensor& tokens, const
                              double scale, std::optional<at::ScalarType> dtype) {
   const c10::InferenceMode normal(false);
   const Network network(model, dtype);
-  // Copies: autograd saves no tensor of inference mode.
+  // The tokens are copied because autograd saves no tensor of inference mode.
   const at::Tensor loss =
       at::cross_entropy_loss(network.logits(tokens.clone()).to(dtype.value_or(at::kFloat)),
                              targets.clone().flatten(), /*weight=*/{}, at::Reduction::Sum,

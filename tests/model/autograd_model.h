@@ -18,9 +18,9 @@ struct AutogradResult {
   double loss_sum = 0;
 };
 
-/// One micro-batch with `model`'s parameters, of which it makes copies; the loss is scaled by `scale` before
-/// backward. Leaves inference mode for the call.  dtype: of parameters and arithmetic; the parameters' own if
-///                                                none.
+/// Runs one micro-batch with copies of `model`'s parameters; the loss is scaled by `scale` before backward.
+/// Leaves inference mode for the call. `dtype` is that of parameters and arithmetic; the parameters' own if
+/// none.
 AutogradResult autograd_step(const Model& model, const at::Tensor& tokens, const at::Tensor& targets,
                              double scale, std::optional<at::ScalarType> dtype = {});
 

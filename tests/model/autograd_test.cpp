@@ -1,4 +1,4 @@
-// Gradients that are written out by hand against LibTorch's autograd.
+// Tests gradients that are written out by hand against LibTorch's autograd.
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace sc {
 namespace {
 
-// fp32: both round a few hundred times on the way to the first block, each in its own order.
+// In fp32 both round a few hundred times on the way to the first block, each in its own order.
 TEST(Autograd, AgreesWithEveryGradient) {
   const c10::InferenceMode inference;  // as a run has it
   for (const bool tied : {true, false}) {

@@ -1,4 +1,4 @@
-// `checkpoint export` reads no torch, and writes the bytes that the lessons' own export writes.
+// Tests `checkpoint export`, which uses no torch: it writes the bytes that the lessons' own export writes.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::vector<UnitTensors> golden_units(const ParamLayout& layout) {
   return units;
 }
 
-/// One rank saves the parameters, tensor by tensor.
+/// Saves the parameters as one rank, tensor by tensor.
 Path save(FileOps& ops, const Path& dir, const ParamLayout& layout, const std::vector<UnitTensors>& units) {
   checkpoint::Manifest manifest;
   const GptConfig& c = layout.config();

@@ -1,4 +1,4 @@
-// aten's operations on a GPU against the same on the CPU.
+// Compares aten's operations on a GPU with the same on the CPU.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ void run_twice(Model& model) {
   }
 }
 
-// fp32 within 1e-5 of the largest element as against the outside truth; bf16 keeps 8 bits, and 30 roundings
-// in a row were measured at up to 1e-2 in the norms' weights.
+// fp32 agrees within 1e-5 of the largest element, as with the outside truth; bf16 keeps 8 bits, and 30
+// roundings in a row were measured at up to 1e-2 in the norms' weights.
 TEST(ModelOnCuda, AtenAgreesWithTheCpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU, or LibTorch without CUDA";
   Model cpu(run_on(DeviceKind::cpu, DType::f32, Activations::keep));

@@ -27,7 +27,7 @@ RunShape golden_run(bool tied) {
   return run;
 }
 
-/// [B, T, V], of the last micro-batch.
+/// The logits of the last micro-batch, [B, T, V].
 at::Tensor logits_of(const Model& model) {
   const at::Tensor head = model.gpt.head_matrix(model.params[model.gpt.head_unit()]);
   const PartSizes& s = model.gpt.sizes();
@@ -68,7 +68,7 @@ TEST_P(Golden, LogitsLossAndEveryGradient) {
   }
 }
 
-// A copy of a file whose matrices stand as Linear layers have them.
+// A copy of a file in which matrices are stored as Linear layers have them.
 Path as_linear(const Path& path) {
   const SafetensorsReader in(path);
   std::vector<SafeTensorSpec> specs;

@@ -1,4 +1,4 @@
-// The layer functions against each other: what is stored, split or cut differently must not change the
+// Tests the layer functions against each other: what is stored, split or cut differently must not change the
 // result.
 #include "common/model/gpt.h"
 
@@ -140,8 +140,8 @@ TEST_F(GptTest, RecomputationChangesNoBit) {
   }
 }
 
-// A schedule may run every block's input gradients first and the weights' later, in any order, with
-// what backward_input leaves kept for each.
+// A schedule may run every block's input gradients first and the weights' later, in any order, if what
+// backward_input leaves is kept for each.
 TEST_F(GptTest, WeightsMayComeMuchLater) {
   for (const Activations mode : {Activations::keep, Activations::recompute_gelu, Activations::recompute}) {
     RunShape run = small_run();
@@ -175,8 +175,8 @@ TEST_F(GptTest, WeightsMayComeMuchLater) {
   }
 }
 
-// tied_sum: split keeps the head's and the embedding's part of wte's gradient apart; their sum is the joint
-// one.
+// With tied_sum=split the head's and the embedding's parts of wte's gradient stay apart; their sum is the
+// joint one.
 TEST_F(GptTest, SplitTiedGradientsAddUp) {
   const RunShape run = small_run();
   const Trained joint(run);
@@ -216,7 +216,7 @@ TEST_F(GptTest, PaddingRowsNeverMatter) {
   }
 }
 
-// Rows without targets: no loss, no gradient, not counted; the rest as if they were alone.
+// Rows without targets have no loss and no gradient and are not counted; the other rows are as if alone.
 TEST_F(GptTest, TargetsBelowZeroHaveNoLoss) {
   const RunShape run = small_run();
   Data data(run);
@@ -305,7 +305,8 @@ TEST(Init, FollowsSeedAndNameAlone) {
   EXPECT_FALSE(at::equal(a.param(1, "h.0.mlp.c_fc.weight"), a.param(2, "h.1.mlp.c_fc.weight")));
 }
 
-// GPT-2's scheme. Bounds: five standard errors of mean and deviation over n elements.
+// The initial weights follow GPT-2's scheme. Bounds: five standard errors of mean and deviation over n
+// elements.
 TEST(Init, HasTheRightMoments) {
   RunShape run;
   run.workload.model = {.layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 257, .tied = true};

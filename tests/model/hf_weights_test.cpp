@@ -1,5 +1,5 @@
-// Hugging Face weights in and out: the Python package's files here, ours there (golden/check_export.py), and
-// every refusal.
+// Tests Hugging Face weights in and out: we read the Python package's files, it reads ours
+// (golden/check_export.py), and every refusal.
 #include "common/model/hf_weights.h"
 
 #include <ATen/ops/equal.h>
@@ -27,7 +27,7 @@ namespace {
 
 using test::golden_config, test::kGolden;
 
-// A unit's vectors full of NaN: what is not filled shows.
+// A unit's vectors full of NaN, so that an element that is not filled shows.
 UnitTensors empty_unit(const ParamLayout& layout, int unit, DType dtype = DType::f32) {
   const auto make = [&](Segment s) {
     return at::full({layout.unit(unit).size(s)}, std::numeric_limits<double>::quiet_NaN(), to_aten(dtype));
@@ -58,7 +58,7 @@ void export_all(const Path& path, const ParamLayout& layout, const std::vector<U
   });
 }
 
-// A file's tensors by name, as bytes: edited and written again to make a wrong one.
+// A file's tensors by name, as bytes, which a test changes and writes again to make a wrong file.
 struct Edited {
   explicit Edited(const Path& path) {
     const SafetensorsReader in(path);
@@ -173,7 +173,7 @@ TEST(HfWeights, SixteenBitFilesAndParameters) {
 }
 
 TEST(HfWeights, HeadOfTheOtherKind) {
-  // Tied file, untied model: the head starts from wte.
+  // An untied model that reads a tied file starts with wte as its head.
   const ParamLayout layout(golden_config(false), WorldSize{1});
   const auto units = load_all(kGolden / "tied.safetensors", layout);
   const auto view = [&](int u, const char* name) {
@@ -181,7 +181,7 @@ TEST(HfWeights, HeadOfTheOtherKind) {
     return units[u].sharded.narrow(0, t.offset, t.numel());
   };
   EXPECT_TRUE(at::equal(view(4, "lm_head.weight"), view(0, "wte.weight")));
-  // Tied model, a file that repeats wte as lm_head: accepted; another matrix: refused.
+  // A tied model accepts a file that repeats wte as lm_head, and refuses another matrix there.
   Edited copy(kGolden / "tied.safetensors");
   copy.add("lm_head.weight", DType::f32, {97, 32}, copy.data["transformer.wte.weight"]);
   EXPECT_EQ(refusal(copy.write("repeated.safetensors"), golden_config(true)), "accepted");
@@ -320,7 +320,7 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
             "tensor 'transformer.h.0.attn.q_norm.weight' does not belong to the workload's model | a GPT-2 "
             "file: with this "
             "tensor it computes something else");
-  // A tensor inside the model, and a number that no block has.
+  // An unknown tensor inside the model, and a number that no block has, are refused.
   Edited inside(kGolden / "tied.safetensors");
   inside.add("transformer.adapter.0.weight", DType::f32, {8}, std::vector<std::byte>(32));
   EXPECT_EQ(
@@ -333,7 +333,7 @@ TEST(HfWeights, HeadsOfOtherTasksAreLeftOut) {
       refusal(deep.write("deep.safetensors"), golden_config(true)),
       "tensor 'transformer.h.99999999999999999999.ln_1.weight' does not belong to the workload's model | a "
       "workload with the file's model: layers 4, vocab 97, width 32, context 32");
-  // Another workload is no help where the file's shapes are the workload's.
+  // Another workload is no help if the file's shapes are the workload's already.
   Edited narrow(kGolden / "tied.safetensors");
   narrow.spec("transformer.ln_f.weight").shape = {16};
   narrow.data["transformer.ln_f.weight"].resize(64);
@@ -423,7 +423,7 @@ TEST(HfWeights, WhatIsComputedOtherwiseIsRefused) {
         with("vocab_size", "128"), std::string("{\"model\": {\"heads\": 2}}"), std::string("[]")})
     EXPECT_EQ(answer(theirs, same), "accepted") << same;
   EXPECT_TRUE(answer(theirs, "{\"n_head\": 4").starts_with("config.json:1:"));
-  // Whatever config.json lies next to it, since several files may lie there.
+  // Our own file ignores a config.json next to it, since several files may lie there.
   EXPECT_EQ(answer(ours, with("n_head", "2")), "accepted");
   EXPECT_EQ(answer(ours, plain, 8),
             "ours.safetensors: \"n_head\" is 4, and this run computes 8|--set model.heads=4" + either);

@@ -23,7 +23,7 @@ inline RunShape tiny_run() {
   return run;
 }
 
-/// [B, T] int64 tokens below `vocab`, a function of `seed`.
+/// Tokens [B, T] int64 below `vocab`, a function of `seed`.
 inline at::Tensor some_tokens(std::int64_t rows, std::int64_t length, std::int64_t vocab,
                               std::uint64_t seed) {
   at::Tensor t = at::arange(rows * length, at::kLong);
@@ -52,7 +52,7 @@ class Model {
         params(arena(run.workload.precision.dtype)),
         grads(arena(run.workload.precision.grad_dtype)),
         buffers(gpt, ledger) {
-    // Poison shows elements that a function does not write.
+    // NaN shows elements that a function does not write.
     for (const UnitTensors& g : grads) {
       g.sharded.fill_(std::numeric_limits<double>::quiet_NaN());
       if (g.whole.defined()) g.whole.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -60,8 +60,7 @@ class Model {
     for (int unit = 0; unit < layout.num_units(); ++unit) init_unit(layout, unit, seed, params[unit]);
   }
 
-  /// One micro-batch; gradients are overwritten or accumulated; returns nothing: see buffers.result and
-  /// grads.
+  /// Runs one micro-batch, whose gradients overwrite `grads` or are added; the loss is in buffers.result.
   void forward_backward(const at::Tensor& tokens, const at::Tensor& targets, const at::Tensor& scale,
                         Write write) {
     forward(tokens);
@@ -86,7 +85,7 @@ class Model {
     }
   }
 
-  /// f(unit, tensor's name) for every named tensor.
+  /// Calls f(unit, tensor's name) for every named tensor.
   template <class F>
   void for_each_tensor(const F& f) const {
     for (int unit = 0; unit < layout.num_units(); ++unit) {

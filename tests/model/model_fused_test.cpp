@@ -1,5 +1,5 @@
-// A whole model's gradients in 16 bits on the GPU against fp32 on the CPU, beside the error that PyTorch's
-// autograd makes with the same parameters.
+// Tests a whole model's gradients in 16 bits on the GPU against fp32 on the CPU, and compares the error with
+// that of PyTorch's autograd for the same parameters.
 #include <map>
 #include <string>
 
@@ -34,7 +34,7 @@ MicroBatch micro_batch(std::uint64_t seed, at::Device device) {
 }
 constexpr double kScale = 1.0 / 512;
 
-// Two micro-batches, the second accumulated.
+// Runs two micro-batches, the second accumulated.
 void run_twice(Model& model) {
   for (const std::uint64_t seed : {1, 2}) {
     const MicroBatch batch = micro_batch(seed, model.ledger.device());
@@ -63,8 +63,8 @@ std::map<std::string, at::Tensor> autograd_twice(const Model& model) {
   return sums;
 }
 
-// The error is at most 1.2 times PyTorch's own, in a tensor's relative L2 (PyTorch rounds the same parameters
-// and activations to the same dtype), and 1e-6 in fp32.
+// The error of a tensor, as relative L2, is at most 1.2 times PyTorch's own, which rounds the same parameters
+// and activations to the same dtype, and 1e-6 in fp32.
 TEST_F(FusedModelTest, GradientsAsGoodAsPyTorchs) {
   struct Case {
     DType dtype, grad;

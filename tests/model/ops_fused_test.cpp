@@ -1,5 +1,5 @@
-// Every fused operation against ATen in fp32 on the same (rounded) inputs: fp32, bf16, fp16, shapes that
-// divide by nothing convenient. Outputs start as NaN, so that what is not written shows.
+// Tests every fused operation against ATen in fp32 on the same (rounded) inputs: fp32, bf16, fp16, shapes
+// that divide by nothing convenient. Outputs start as NaN, so that an element that is not written shows.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
@@ -23,11 +23,12 @@ namespace {
 using test::f32, test::poison, test::random, test::relative_error, test::rounding;
 
 constexpr std::array kTypes = {at::kFloat, at::kBFloat16, at::kHalf};
-// 20 goes to the ATen twin; 8 is the least that does not, 2048 the most; 64 is one GPT head, 200 fills no
-// warp, 256 fills one exactly; the others are GPT-2's.
+// Width 20 goes to ATen; 8 is the least that does not, 2048 the most; 64 is one GPT head, 200 fills no warp,
+// 256 fills one exactly; the others are GPT-2's.
 constexpr std::array<std::int64_t, 9> kWidths = {8, 20, 64, 200, 256, 768, 1024, 1600, 2048};
 constexpr std::array<std::int64_t, 4> kRows = {1, 7, 131, 1037};
-// More than one turn of every block: a narrow LayerNorm takes 24 rows a block, and there are 132 blocks.
+// So many rows take more than one turn of every block: a narrow LayerNorm takes 24 per block, and there are
+// 132 blocks.
 constexpr std::int64_t kManyRows = 7001, kNarrow = 256;
 
 std::string label(at::ScalarType type, std::int64_t rows, std::int64_t width) {
@@ -98,7 +99,7 @@ TEST_F(FusedOpsTest, LayerNormBackward) {
       reference_->layer_norm_backward(f32(grad_y), f32(x), mean, rstd, f32(weight), r.defined() ? f32(r) : r,
                                       want_x, want.sums);
       EXPECT_LE(relative_error(grad_x, want_x), 2 * rounding(type));
-      // The sums are fp32 sums of unrounded values (the twin of an odd width sums rounded ones).
+      // The sums are fp32 sums of unrounded values (ATen, for an odd width, sums rounded ones).
       const double tolerance = d % 8 == 0 ? 2e-5 : 8 * rounding(type);
       EXPECT_LE(relative_error(got.sums.weight, want.sums.weight), tolerance);
       EXPECT_LE(relative_error(got.sums.bias, want.sums.bias), tolerance);
@@ -159,7 +160,7 @@ TEST_F(FusedOpsTest, ColumnSumsAndTheirStore) {
     fused_->store_sums(stored, Write::overwrite);
     EXPECT_TRUE(at::equal(grad, sums.to(type)));
     const at::Tensor before = random({3 * d}, type);
-    // More than one launch takes, of different lengths.
+    // Vectors of different lengths, more of them than one launch takes.
     std::vector<StoredSums> many;
     for (std::int64_t i = 0; i < 11; ++i) {
       const std::int64_t size = std::max<std::int64_t>(1, 3 * d - i);
@@ -177,7 +178,8 @@ struct Logits {
 };
 
 TEST_F(FusedOpsTest, CrossEntropy) {
-  // The widest of 16 bits that stays in registers, one that is read twice, GPT-2's, bytes', tiny ones.
+  // Vocabularies: the widest of 16 bits that stays in registers, one that is read twice, GPT-2's, bytes',
+  // tiny ones.
   for (const Logits& c : {Logits{1, 1, 128}, Logits{9, 97, 128}, Logits{700, 257, 384},
                           Logits{300, 50257, 50304}, Logits{5, 57300, 57344}, Logits{5, 70001, 70016}}) {
     const at::Tensor targets = at::randint(c.vocab, {c.rows}, test::on_gpu(at::kLong));
@@ -263,7 +265,7 @@ TEST_F(FusedOpsTest, EmbeddingBothWays) {
   }
 }
 
-// Runs of tokens that begin and end anywhere, a vocabulary whose first rows are another rank's.
+// Runs of tokens begin and end anywhere, and the vocabulary's first rows are another rank's.
 TEST_F(FusedOpsTest, EmbeddingOfATensorRank) {
   constexpr std::int64_t kBatch = 3, kLength = 101, kContext = 110, kTokens = kBatch * kLength;
   for (const at::ScalarType type : kTypes) {
@@ -297,7 +299,7 @@ TEST_F(FusedOpsTest, EmbeddingOfATensorRank) {
   }
 }
 
-// Added up and rounded once; then the very norm of what was rounded.
+// The sum is rounded once; then follows the norm of exactly what was rounded.
 TEST_F(FusedOpsTest, ASumAndItsNorm) {
   for_each_shape([&](at::ScalarType type, std::int64_t n, std::int64_t d) {
     const AddNorm op{random({n, d}, type), random({d}, type),       random({n, d}, type),
@@ -312,7 +314,7 @@ TEST_F(FusedOpsTest, ASumAndItsNorm) {
   });
 }
 
-// Three ranks, the last one with a single column that counts; logits whose maxima are far apart.
+// Three ranks, of which the last has a single column that counts; the logits' maxima are far apart.
 TEST_F(FusedOpsTest, SoftmaxOfTensorRanks) {
   constexpr std::int64_t kRanks = 3;
   for (const at::ScalarType type : kTypes) {
@@ -369,7 +371,7 @@ TEST_F(FusedOpsTest, ProductsWithMoreThanAProduct) {
       const auto rows = [&] { return poison({s.rows, s.out}, type); };
       const auto rows_ref = [&] { return poison({s.rows, s.out}, at::kFloat); };
       at::Tensor y = rows(), want = rows_ref(), pre = rows(), want_pre = rows_ref();
-      // Accumulated in fp32 in another order over `in` products.
+      // The product is accumulated in fp32, in another order over `in` products.
       const double tolerance = rounding(type) * (type == at::kFloat ? 4 : 1);
       fused_->linear_residual(x, w, bias, residual, y);
       reference_->linear_residual(f32(x), f32(w), f32(bias), f32(residual), want);
@@ -417,8 +419,8 @@ TEST_F(FusedOpsTest, Attention) {
   }
 }
 
-// A GPU whose cuDNN has none computes as the reference does, bit for bit; this one has it for what the rule
-// says.
+// If cuDNN has no kernel, attention computes as the reference does, bit for bit; on this GPU cuDNN has one
+// whenever the rule says so.
 TEST_F(FusedOpsTest, AttentionWithoutCudnnIsTheReferences) {
   const at::Tensor qkv = random({2, 129, 3, 2, 64}, at::kBFloat16),
                    grad_out = random({2, 129, 2, 64}, at::kBFloat16);
@@ -455,7 +457,7 @@ TEST_F(FusedOpsTest, CudnnIsAskedForTheRunsAttention) {
       << "heads that cuDNN takes nowhere";
 }
 
-// One step's worth of every operation on fixed inputs; the outputs, in order.
+// Runs one step's worth of every operation on fixed inputs; the outputs, in order.
 class EveryOperation {
  public:
   EveryOperation(const Ops& ops, at::ScalarType type, std::int64_t n, std::int64_t d)
@@ -483,7 +485,7 @@ class EveryOperation {
     loss_ = scalar(0, at::kDouble), count_ = scalar(0, at::kDouble);
   }
 
-  /// Everything but attention.
+  /// Runs everything but attention.
   void run() {
     at::Tensor rows = y_.view({1, y_.size(0), y_.size(1)});
     ops_.embed(tokens_, wte_, x_, rows);
@@ -498,7 +500,7 @@ class EveryOperation {
     ops_.cross_entropy(grad_logits_, targets_, 50257, scale_, loss_, count_);
     ops_.embed_backward(tokens_, x_.unsqueeze(0), grad_wte_, Write::overwrite, grad_wpe_, Write::overwrite);
   }
-  /// The products that run() leaves out, in `type`, and a vector's gradient.
+  /// Runs the products that run() leaves out, in `type`, and a vector's gradient.
   void run_products() {
     ops_.linear(y_, w_, v_, z_);
     ops_.matmul(y_, w_, z_);
@@ -570,8 +572,7 @@ TEST_F(FusedOpsTest, DeterministicAttentionIsBitEqualRunToRun) {
   }
 }
 
-// Shapes of GPT-2's sizes and of small ones. Of the deterministic backward no formula is known: a run takes
-// what it has.
+// Shapes of GPT-2's sizes and small ones. The deterministic backward has no formula: a run takes what it has.
 TEST_F(FusedOpsTest, AttentionsWorkspaceIsThePlansFormula) {
   fused::Attention attention(/*deterministic=*/false);
   for (const auto& [b, t, h, d] : {std::array<std::int64_t, 4>{16, 1024, 16, 64},
@@ -611,8 +612,8 @@ TEST_F(FusedOpsTest, CapturedInAGraphAndReplayed) {
   EXPECT_TRUE(at::equal(attention.attention_results()[0], eager[0]));
 }
 
-/// The second time f(operations) allocates nothing: on both backends whose scratch a run's plan says is none,
-/// with few rows and with so many that GELU is an epilogue.
+/// Checks that the second call of f(operations) allocates nothing: on both backends whose scratch a run's
+/// plan says is none, with few rows and with so many that GELU is an epilogue.
 template <class F>
 void expect_no_allocation(const F& f) {
   for (const OpsBackend backend : {OpsBackend::fused, OpsBackend::deterministic}) {

@@ -1,4 +1,4 @@
-// The arithmetic and traffic that --profile counts for an operation, checked by hand.
+// Tests the arithmetic and traffic that --profile counts for an operation, by hand.
 #include "common/model/ops_profiled.h"
 
 #include <ATen/ops/empty.h>
@@ -46,8 +46,8 @@ TEST(OpsProfiled, ProductsHaveTheirShapesAndFlops) {
     EXPECT_EQ(call.cost.flops, 2.0 * kRows * kIn * kOut) << call.op;
 }
 
-// Two products over half of [T, T] for each of B H heads of D: 2 x 2 x T^2 / 2 x D FLOPs a head; backward has
-// five.
+// Attention has two products over half of [T, T] for each of B H heads of D: 2 x 2 x T^2 / 2 x D FLOPs per
+// head; backward has five.
 TEST(OpsProfiled, AttentionCountsWhatTheCausalMaskLeaves) {
   const auto ops = make_profiled_ops(make_reference_ops());
   constexpr std::int64_t kB = 2, kT = 8, kH = 3, kD = 4;

@@ -1,5 +1,5 @@
-// Every operation of the CPU against the reference, against formulas in fp64, and against itself elsewhere in
-// memory.
+// Tests every operation of the CPU against the reference, against formulas in fp64, and against itself
+// elsewhere in memory.
 #include "common/model/ops.h"
 
 #include <ATen/Parallel.h>
@@ -35,7 +35,7 @@ class OpsTest : public ::testing::Test {
 
 at::Tensor random(at::IntArrayRef shape) { return at::randn(shape); }
 
-// `t` at another place: `offset` elements into a larger vector.
+// A copy of `t` that begins `offset` elements into a larger vector.
 at::Tensor moved(const at::Tensor& t, std::int64_t offset) {
   at::Tensor other = at::zeros({t.numel() + offset}, t.options());
   at::Tensor view = other.narrow(0, offset, t.numel()).view(t.sizes());
@@ -61,7 +61,7 @@ TEST_F(OpsTest, GeluFollowsItsFormula) {
   }
 }
 
-// A non-finite value must reach the loss, where a run stops on it.
+// A non-finite value must reach the loss, so that a run stops on it.
 TEST_F(OpsTest, NonFiniteValuesStaySo) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const at::Tensor x = at::tensor({nan, inf, -inf, 0.0F, 1e30F, -1e30F}, at::kFloat);

@@ -1,4 +1,5 @@
-// The flat layout: published parameter counts, exact persistent sets, alignment, slices and decay ranges.
+// Tests the flat layout: published parameter counts, exact persistent sets, alignment, slices and decay
+// ranges.
 #include "common/model/param_layout.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +54,7 @@ TEST(ParamLayout, CountsThePublishedParameters) {
   EXPECT_EQ(parameters(untied), 124439808 + 50257 * 768);
 }
 
-// The check values of ZeRO-3's stage3_param_persistence_threshold.
+// The expected values are those of ZeRO-3's stage3_param_persistence_threshold.
 TEST(ParamLayout, PersistsTensorsBelowTheThreshold) {
   test::expect_each<Count>({
       {persistent(kLarge, 100'000), (Count{290, 601600})},
@@ -91,7 +92,7 @@ TEST(ParamLayout, NamesAndShapesFollowHuggingFace) {
   for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(layout.unit(4).tensors[i].name, names[i]);
 }
 
-// A width that is no multiple of the alignment, worlds that do not divide anything.
+// A width that is no multiple of the alignment, and worlds that divide nothing.
 TEST(ParamLayout, AlignsTensorsAndCutsEqualSlices) {
   const GptConfig odd{.layers = 3, .heads = 3, .width = 45, .context = 17, .vocab = 100, .tied = false};
   for (const int world : {1, 2, 3, 4, 7}) {
@@ -158,7 +159,7 @@ TEST(ParamLayout, DecayRangesAreTheMatricesAndNothingElse) {
 }
 
 // Each element of every tensor is on one tensor rank, or on all of them in the whole segment; parts differ by
-// one granule at most.
+// at most one granule.
 TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   const GptConfig odd{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};
   const GptConfig like_xl{.layers = 48, .heads = 25, .width = 200, .context = 128, .vocab = 5025};
@@ -234,7 +235,7 @@ TEST(ParamLayout, TensorRanksHaveHeadsAndColumnsOfTheirOwn) {
             (Sizes{{1, 128, 64}, {1, 128, 128}, {1, 128, 64}, {1, 128, 128}}));
 }
 
-// Fused qkv: of each the same heads.
+// A tensor rank has the same heads of queries, keys and values in fused qkv.
 TEST(ParamLayout, ATensorRankHasQueriesKeysAndValuesOfItsHeads) {
   const GptConfig config{.layers = 1, .heads = 3, .width = 12, .context = 4, .vocab = 37};
   const ParamLayout layout(config, WorldSize{1}, TensorCut{1, 3});
@@ -244,7 +245,7 @@ TEST(ParamLayout, ATensorRankHasQueriesKeysAndValuesOfItsHeads) {
   EXPECT_EQ(begins, (std::vector<std::int64_t>{4, 12 + 4, 24 + 4}));
 }
 
-// Padding of the vocabulary is nobody's parameter, whichever rank has it.
+// The vocabulary's padding counts as a parameter of no rank.
 TEST(ParamLayout, TensorRanksHaveTheModelsParametersBetweenThem) {
   const GptConfig config{.layers = 2, .heads = 6, .width = 48, .context = 16, .vocab = 257, .tied = false};
   const std::int64_t all = ParamLayout(config, WorldSize{1}).parameters().value();

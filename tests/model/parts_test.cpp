@@ -1,5 +1,5 @@
-// The results of tensor ranks, put together, are those of one device: operations on parts of a vocabulary and
-// runs of tokens, and the initial weights.
+// Tests that the results of tensor ranks, put together, are those of one device: operations on parts of a
+// vocabulary and runs of tokens, and the initial weights.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 namespace sc {
 namespace {
 
-/// Numbers in about (-1, 1).
+/// A tensor of numbers in about (-1, 1).
 at::Tensor some(std::vector<std::int64_t> shape, std::uint64_t seed) {
   at::Tensor t = at::empty(shape, at::kFloat);
   auto* data = t.mutable_data_ptr<float>();
@@ -38,8 +38,8 @@ constexpr std::int64_t kRows = 7, kVocab = 257, kPadded = 384;
 const std::vector<Range> kParts = {{0, 64}, {64, 192}, {192, 256}, {256, 320}, {320, 384}};
 Range real(Range part) { return {std::min(part.begin, kVocab), std::min(part.end, kVocab)}; }
 
-// Logits of 40 times the size: exponentials of one rank's maximum are nothing beside another's. Some rows
-// have no target, some a border's; one rank has one column that counts, one has none.
+// Logits 40 times as large: exponentials relative to one rank's maximum are nothing compared with another's.
+// Some rows have no target, some one at a border; one rank has one column that counts, one has none.
 TEST_P(PartOps, ASoftmaxInPartsIsTheWholeOne) {
   const at::Tensor targets = at::empty({kRows}, at::kLong), scale = at::full({}, 0.125, at::kFloat);
   const std::int64_t wanted[] = {0, 63, 64, -1, 256, 191, 200};
@@ -125,7 +125,7 @@ TEST_P(PartOps, ASumIsAddedBehindItsBiasAndNormed) {
 INSTANTIATE_TEST_SUITE_P(Of, PartOps, ::testing::Bool(),
                          [](const auto& of) { return of.param ? "Reference" : "Cpu"; });
 
-// A function of seed, name and element of the whole tensor: whatever the cut.
+// Initial weights are a function of seed, name and element of the whole tensor, whatever the cut.
 TEST(Init, TensorRanksMakePartsOfTheSameModel) {
   const c10::InferenceMode inference;
   const GptConfig config{.layers = 2, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = false};

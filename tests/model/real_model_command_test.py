@@ -107,7 +107,7 @@ def made_files(folder, pyarrow):
     files = {f"/{MODEL}/model.safetensors": (folder / "model.safetensors").read_bytes()}
     files |= {f"/{MODEL}/{name}": name.encode() for name in ("vocab.json", "merges.txt")}
     files[f"/{MODEL}/config.json"] = b'{"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32}'
-    # The real files' rows: a line with its end, and nothing for an empty line.
+    # The parquet file has rows like the real files': each line with its end, and "" for an empty line.
     program = (
         "import pyarrow, pyarrow.parquet, sys; lines = open(sys.argv[1]).read().splitlines(keepends=True); "
         "pyarrow.parquet.write_table(pyarrow.table({'text': [line if line.strip() else '' for line in "

@@ -183,8 +183,8 @@ def follow(place, text):
         steps = "" if "--steps" in line else f"--steps {STEPS}"
         adapted = f"{line} {HERE} {steps}" if lesson else line
         if "--eval-every" in line and "--resume" not in line:
-            # The interruption that the page speaks of. Steps are so short here that a checkpoint written
-            # behind them might be lost with the run.
+            # The interruption that the page describes. Steps are so short here that a checkpoint written
+            # asynchronously might be lost with the run, so saves are synchronous.
             found[line] = ran(place, adapted + " --save-async off --inject kill@1,102", code=75), newest(
                 place, lesson[1]
             )

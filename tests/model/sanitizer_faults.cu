@@ -1,4 +1,4 @@
-// Kernels that are wrong on purpose, each in one way: what tests/sanitize_gpu.sh must notice before it
+// Kernels that are wrong on purpose, each in one way: tests/sanitize_gpu.sh must notice them before it
 // believes that ours are right.
 //   usage  sanitizer_faults race     neighbours exchange values in shared memory without a barrier between
 //          sanitizer_faults bounds   one element beyond its array

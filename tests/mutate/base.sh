@@ -18,7 +18,7 @@ build_dir=$(CDPATH='' cd "$build_dir" && pwd)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export CCACHE_BASEDIR=$PWD/build/mutate_base # another copy of the repository finds the same objects
 
-# Mutants may allocate for ever: 8 GB of address space beyond what LibTorch maps.
+# Mutants may allocate for ever, so they get 8 GB of address space beyond what LibTorch maps.
 test='ulimit -v 12000000; bash build/mutant/run.sh "{filter}"'
 common=(--build "python3 '$PWD/tests/mutate/relink.py' '$PWD' '$build_dir'" --copy common lessons pipedream
   --timeout 240 --work build/mutate_base)
@@ -28,8 +28,8 @@ if [[ ${1:-} == --faults ]]; then
   exec python3 tests/mutate/mutate.py "${common[@]}" --test "$test" \
     --patches 'tests/faults/[01][0-9]_*.patch' "$@"
 fi
-# No mutants in the files of lessons 06 and 08 that only report (step_clock, versions_read), nor in what puts
-# work in flight into a checkpoint (in_flight).
+# Files of lessons 06 and 08 that only report (step_clock, versions_read) have no mutants, nor has in_flight,
+# which puts work in flight into a checkpoint.
 files=(common/watch/comm_op.{h,cpp}
   common/comm/{op_check.cpp,rank_sum.cpp,local_communicator.cpp,mpi/mpi_exchange.cpp}
   common/memory/{ledger,allocator_witness}.cpp

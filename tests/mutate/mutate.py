@@ -66,7 +66,8 @@ SWAPS = {
     "+=": "-=",
     "-=": "+=",
 }
-# clang-format puts blanks round binary operators and none into template brackets.
+# clang-format puts blanks around binary operators and not around template brackets, so blanks tell them
+# apart.
 OPERATOR = re.compile(r"(?<= )(?:\+=|-=|<=|>=|[-+*/%<>])(?= )")
 
 
@@ -107,7 +108,8 @@ def find_mutants(path, source, names):
             if not joins_text(line, match):
                 found.append(Mutant(path, number, match.start(), match.group(0), SWAPS[match.group(0)]))
         for match in index.finditer(line):
-            # Skips a declaration ("int stage"), a parameter, a member's name and the target of an assignment.
+            # Declarations ("int stage"), parameters, names of members and targets of assignments are not
+            # mutated.
             declared = re.search(r"[\w>&*]\s+$", line[: match.start()]) and not re.search(
                 r"\breturn\s+$", line[: match.start()]
             )

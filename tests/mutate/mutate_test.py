@@ -62,7 +62,8 @@ def judges():
         (folder / "t.sh").write_text("python3 -c 'import sum; assert sum.f(2, 3) == 5'\n")
         commands = ["--build", "python3 -m py_compile sum.py", "--test", "sh t.sh"]
         result = run(folder, *commands, "sum.py")
-        # a * 1 -> a / 1 is equal and survives; c + b -> c - b is killed: half is not enough.
+        # The mutant a * 1 -> a / 1 is equivalent and survives, c + b -> c - b is killed: half of the mutants
+        # is not enough.
         check(result.returncode == 1, result.stdout + result.stderr)
         check("2 mutants: 1 killed, 1 survived, 0 did not compile" in result.stdout, result.stdout)
         check("survived: sum.py:2:11: c = a * 1 -> c = a / 1" in result.stdout, result.stdout)
@@ -89,8 +90,8 @@ def judges():
             (folder / f"p{number}.patch").write_text(patch.format(text))
             result = run(folder, *commands, "--patches", f"p{number}.patch")
             check(result.returncode == code, f"patch {number}: {result.stdout}{result.stderr}")
-        # With a count only some of many patches are tried, others when the file changes; one that does not
-        # apply is always said.
+        # With a count, only some of many patches are tried, and others when the file changes; a patch that
+        # does not apply is always reported.
         for number in range(10, 20):
             (folder / f"s{number}.patch").write_text(patch.format(number))
 

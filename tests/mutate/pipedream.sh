@@ -6,7 +6,8 @@
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Compiles sources newer than their objects, or all if a header is newer; links the library's tests.
+# The build compiles sources newer than their objects (all if a header is newer) and links the library's
+# tests.
 # shellcheck disable=SC2016
 build='
 set -e
@@ -25,7 +26,7 @@ for source in $sources; do
 done
 ${CXX:-c++} -o build/mutant/tests $objects -lgtest -lgtest_main -lpthread'
 
-# A mutant may loop or allocate for ever: 60 s, 4 GB.
+# A mutant may loop or allocate for ever, so it gets 60 s and 4 GB.
 test='ulimit -v 4000000; build/mutant/tests --gtest_fail_fast --gtest_brief=1 --gtest_filter="{filter}"'
 common=(--build "$build" --copy common/input pipedream tests/pipedream
   tests/support/answers.h tests/support/bad_json.h --timeout 60 --work build/mutate_pipedream)

@@ -35,7 +35,7 @@ CONTEXT = "context_test"
 FROZEN = (
     "frozen_plans_test"  # plan and ledger come from one declaration: this one is a witness of another time
 )
-# Which tests notice damage to a file. A header is compiled as part of the sources that compute with it.
+# Tests that notice damage to each file. A header counts as part of the sources that compute with it.
 TESTS = {
     **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test"] for end in ("cpp", "h")},
     "common/comm/op_check.cpp": [LOCAL],
@@ -114,8 +114,8 @@ SOURCES_OF_HEADERS = {
         ),
     ],
 }
-# Filters for files that share a test program: where all tests (*) would run, these are the only ones that can
-# notice a mutant of the file.
+# Filters for test programs shared by several files: instead of all tests (*), only those run that can notice
+# a mutant of the file.
 NARROW = {
     name: f"*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*"
     for name in TESTS

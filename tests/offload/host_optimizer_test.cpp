@@ -1,4 +1,4 @@
-// The optimizer on the host by itself: which piece is updated when, and what waits for it.
+// Tests the host optimizer by itself: which piece is updated when, and what waits for it.
 #include "common/offload/host_optimizer.h"
 
 #include <ATen/ops/full.h>
@@ -35,7 +35,7 @@ class Gate {
 
 at::Tensor one_element(float value) { return at::full({1}, value, at::kFloat); }
 
-/// Two pieces of one element, 1, whose gradient is 1: an update at lr 0.5 takes half away.
+/// An optimizer of two pieces of one element, 1, with gradient 1: an update at lr 0.5 takes half away.
 class HostOptimizerOfTwo : public ::testing::Test {
  protected:
   HostOptimizerOfTwo() {
@@ -46,7 +46,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
     optimizer_.post({.after_sends = after_sends});
     optimizer_.norm_known(0, {scalars_landed_.end(), scalars_.data()});
   }
-  // After a failure the update may still wait.
+  // After a failure the update may still wait for a gate, so all are opened.
   void TearDown() override {
     for (Gate* gate : {&landed_[0], &landed_[1], &scalars_landed_, &arrived_}) gate->open();
   }
@@ -54,7 +54,7 @@ class HostOptimizerOfTwo : public ::testing::Test {
     return states_.states(static_cast<Number>(piece)).master.item<float>();
   }
   static PieceStates ones() { return {one_element(1), one_element(0), one_element(0)}; }
-  // Has a thread that may begin done nothing? A slow one is not noticed; a prompt one is.
+  // Checks that a piece has not been updated. A thread that begins too early is noticed if it is prompt.
   void expect_untouched(std::size_t piece) {
     std::this_thread::sleep_for(5ms);
     EXPECT_FALSE(optimizer_.updated(static_cast<int>(piece), 1));
@@ -123,7 +123,7 @@ TEST_F(HostOptimizerOfTwo, AnUpdateThatIsSkippedChangesNothing) {
   EXPECT_EQ(parameter(0), 1);
 }
 
-// A guess: pieces are updated in the other half, and nobody learns of it before the norm.
+// Updates by a guess: pieces are written to the other half, and nobody learns of it before the norm.
 class HostOptimizerThatGuesses : public HostOptimizerOfTwo {
  protected:
   HostOptimizerThatGuesses() {
@@ -235,7 +235,7 @@ TEST_F(HostOptimizerThatGuesses, AStepThatIsSkippedLeavesWhatWas) {
     optimizer_.wait(piece, 1);
     EXPECT_EQ(parameter(piece), 1);
   }
-  // The next one goes on from there.
+  // The next update goes on from these results.
   for (const std::size_t piece : {0U, 1U}) optimizer_.lands(piece, 1, one_element(1), {});
   optimizer_.post({});
   optimizer_.norm_known(1, {{}, scalars_.data()});
@@ -266,7 +266,7 @@ TEST(UpdateClockTest, AnUpdateBelongsToTheStepWhoseForwardWaitsForIt) {
   });
   EXPECT_FALSE(begun.pending(1));
   EXPECT_TRUE(begun.pending(3));
-  // Resumed before step 5 with the update by step 4's gradient, which had been put off.
+  // The clock of a run resumed before step 5 with the update by step 4's gradient, which had been delayed.
   const UpdateClock resumed{.delayed = true, .warm_steps = 2, .first_step = 5, .taken_over = 1};
   test::expect_counts(
       {{resumed.step_after(0), 5}, {resumed.step_after(resumed.posted(5)), 6}, {resumed.due(5), 0}});

@@ -52,8 +52,8 @@ double relative(const at::Tensor& got, const at::Tensor& want) {
   return ((got - want).abs().max() / want.abs().max()).item<double>();
 }
 
-// Twenty steps beside torch.optim.AdamW in fp64 (golden/make_adamw_golden.py), with clipping by the global
-// norm.
+// Twenty steps compared with torch.optim.AdamW in fp64 (golden/make_adamw_golden.py), with clipping by the
+// global norm.
 TEST(AdamW, AgreesWithPyTorch) {
   const SafetensorsReader golden("tests/optim/golden/adamw.safetensors");
   const at::Tensor grads = read(golden, "grad"), lr = read(golden, "lr"), norms = read(golden, "norm"),
@@ -67,16 +67,16 @@ TEST(AdamW, AgreesWithPyTorch) {
     const at::Tensor grad = grads.select(0, t - 1);
     add_sums_of_squares({&grad, 1}, sums);
     global_norm_and_clip(sums, 1.0, scalars);
-    // One rounding of the norm, and one of the quotient: 2^-23 together.
+    // The norm is rounded once and the quotient once: 2^-23 together.
     EXPECT_NEAR(scalars.grad_norm.item<float>(), norms[t - 1].item<float>(),
                 1.2e-7 * norms[t - 1].item<float>());
     EXPECT_NEAR(scalars.clip.item<float>(), clips[t - 1].item<float>(), 2.4e-7);
     adamw_step(kHyper, scalars, decay, grad, s.p, s.m, s.v, nullptr);
     if (t != 1 && t != 20) continue;
-    // m and v: at most 5 roundings of 2^-24 (clip, product, square, factor, sum) a step of the largest
+    // m and v have at most 5 roundings of 2^-24 (clip, product, square, factor, sum) per step of the largest
     // element; earlier steps' errors fade by beta, so they add up to less than 5 / (1 - beta) * 2^-24 / (sum
-    // of the weights) <= 10 x 5 x 6e-8 = 3e-6. p: two roundings a step of its own size and a dozen of the
-    // update (lr times about one, so a hundredth of p): 20 x (2 + 12 / 100) x 6e-8 = 2.6e-6.
+    // of the weights) <= 10 x 5 x 6e-8 = 3e-6. p has two roundings per step of its own size and a dozen of
+    // the update (lr times about one, so a hundredth of p): 20 x (2 + 12 / 100) x 6e-8 = 2.6e-6.
     const std::string at = "_" + std::to_string(t);
     EXPECT_LT(relative(s.p, read(golden, "param" + at)), 3e-6) << t;
     EXPECT_LT(relative(s.m, read(golden, "m" + at)), 3e-6) << t;
@@ -130,8 +130,8 @@ TEST(AdamW, ThreadsDoNotChangeABit) {
   at::set_num_threads(before);
 }
 
-// The rule in plain code for the oldest processor. What runs here is the clone for this one: with contracted
-// multiplications and additions it would differ.
+// Compares with the rule in plain code for the oldest processor. Here the clone for this processor runs,
+// which would differ if it contracted multiplications and additions.
 TEST(AdamW, EqualsPlainCodeOnThisProcessor) {
   const std::int64_t n = 10'007;
   const State start(n);

@@ -21,7 +21,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// n numbers in fp64 are exact to n 2^-53 of their sum.
+// A sum of n numbers in fp64 is exact to n 2^-53 of its size.
 TEST(SumOfSquares, EqualsTheDefinition) {
   for (const std::int64_t n : {0, 1, 15, 16, 17, 1000, 65'535, 65'536, 65'537, 200'003}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -159,7 +159,7 @@ TEST(Clip, ZeroTurnsItOff) {
   EXPECT_EQ(clipped(16, 0).clip, 1.0F);
 }
 
-// One rounding: the fp32 number nearest to the fp64 root.
+// The norm is rounded once, to the fp32 number nearest to the fp64 root.
 TEST(Clip, RoundsTheNormOnce) { EXPECT_EQ(clipped(2, 1).norm, static_cast<float>(1.4142135623730951)); }
 
 }  // namespace

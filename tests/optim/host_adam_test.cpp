@@ -30,7 +30,7 @@ constexpr float kAround = 77.0F;
 
 const AdamWFactors kFactors = adamw_factors(kHyper, 1e-2F, 3, 0.7F);
 
-/// One combination of dtypes; param16 f32: none.
+/// One combination of dtypes; param16 f32 means none.
 struct Kind {
   DType grad, param16;
   Store store;
@@ -69,7 +69,7 @@ struct Vectors {
     v = around(at::randn({n}).square() * 0.01, DType::f32);
     p16 = around(at::zeros({n}), kind.param16);
   }
-  // Before the update, where that writes elsewhere.
+  // Keeps a copy of the states before an update that writes elsewhere.
   void keep_old() { old_p = p.clone(), old_m = m.clone(), old_v = v.clone(); }
   [[nodiscard]] at::Tensor inside(const at::Tensor& all) const { return all.narrow(0, begin, n); }
   [[nodiscard]] AdamWVectors pointers() {
@@ -103,7 +103,7 @@ struct Vectors {
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
-/// With what stands around them.
+/// Compares two cases, with the elements around their vectors.
 void expect_equal(const Vectors& a, const Vectors& b, const std::string& what) {
   const std::string text = what + ": " + text_of(a.kind) + ", " + std::to_string(a.n) + " elements";
   EXPECT_TRUE(same_bits(a.p, b.p)) << text;
@@ -112,8 +112,8 @@ void expect_equal(const Vectors& a, const Vectors& b, const std::string& what) {
   EXPECT_TRUE(same_bits(a.p16, b.p16)) << text;
 }
 
-// For all vector widths of processors: lengths on both sides of the widths and of a streamed block, numbers
-// that are NaN, too small or too large.
+// The loops for all processors agree: on lengths on both sides of the vector widths and of a streamed block,
+// and on numbers that are NaN, too small or too large.
 TEST(HostAdam, LoopsForAllProcessorsAgree) {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> odd = {std::nanf(""), infinity, -infinity, 1e-41F, -0.0F, 7e4F, 3e38F};
@@ -156,7 +156,7 @@ TEST(HostAdam, EqualsAdamWStepOnAnyThreadsInAnyChunks) {
   }
 }
 
-// For any begin and end of the vectors, so for any part of a cache line that is not streamed.
+// The vectors begin and end anywhere, so at any part of a cache line that is not streamed.
 TEST(HostAdam, WritesItsElementsAndNothingElse) {
   for (const Kind& kind : all_kinds()) {
     for (std::int64_t shift = 0; shift < 34; ++shift) {
@@ -191,7 +191,7 @@ TEST(HostAdam, AnUpdateElsewhereReadsTheOldStates) {
   }
 }
 
-// A 16-bit gradient is that number in fp32: all those of fp16.
+// A 16-bit gradient is that number in fp32; here are all numbers of fp16.
 TEST(HostAdam, ReadsEveryFp16Number) {
   const at::Tensor numbers = at::arange(1 << 16, at::kInt).to(at::kShort).view(at::kHalf);
   const at::Tensor finite = numbers.index({at::isfinite(numbers)});
@@ -206,7 +206,8 @@ TEST(HostAdam, ReadsEveryFp16Number) {
   EXPECT_TRUE(same_bits(half.v, wide.v));
 }
 
-// Rounded to nearest, ties to even, as LibTorch does: also what is too large or too small for fp16.
+// Parameters are rounded to nearest, ties to even, as LibTorch does: also those too large or too small for
+// fp16.
 TEST(HostAdam, RoundsAsLibTorchDoes) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const Store store : {Store::cached, Store::streamed}) {

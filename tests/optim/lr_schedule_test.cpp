@@ -48,8 +48,8 @@ TEST_P(Schedule, StaysBetweenItsEndsAndNeverRisesAfterWarmUp) {
   }
 }
 
-// No step is larger than the steepest slope: 1 / warmup of the peak before it; after it pi / 2 (a cosine) of
-// the way over its steps.
+// No step changes the rate more than the steepest slope: during warm-up 1 / warmup of the peak, then pi / 2
+// (a cosine) of the way over its steps.
 TEST_P(Schedule, HasNoJumps) {
   const double way = optim.lr * (1 - optim.min_lr_fraction);
   const double down = way * std::numbers::pi / 2 / static_cast<double>(steps - 1 - warmup);
@@ -72,7 +72,7 @@ TEST(LearningRate, IsHalfwayInTheMiddle) {
   EXPECT_EQ(learning_rate(optim_of(LrSchedule::constant, 10), 60, 111), 3e-4);
 }
 
-// A quarter of the way a cosine has fallen less than a line.
+// After a quarter of the way a cosine has fallen less than a line.
 TEST(LearningRate, CosineIsAboveTheLineInItsFirstHalf) {
   const double quarter = 0.5 * (1 + std::cos(std::numbers::pi / 4));
   EXPECT_NEAR(learning_rate(optim_of(LrSchedule::cosine, 0), 25, 101), 3e-4 * (0.1 + 0.9 * quarter), 1e-15);
@@ -86,7 +86,7 @@ TEST(LearningRate, KnowsRunsShorterThanTheirWarmUp) {
   }
 }
 
-// A run that goes on past its last step stays at the end of the way.
+// A run that continues past its last step keeps the final rate.
 TEST(LearningRate, StaysAtTheEnd) {
   const OptimConfig optim = optim_of(LrSchedule::linear, 2);
   EXPECT_NEAR(learning_rate(optim, 50, 10), optim.lr * 0.1, 1e-18);

@@ -1,4 +1,4 @@
-// The optimizer on a GPU: AdamW bit for bit as on the CPU, the norm to the last bits of fp64.
+// Tests the optimizer on a GPU: AdamW bit for bit as on the CPU, the norm to the last bits of fp64.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
@@ -157,7 +157,7 @@ TEST_F(OptimCudaTest, NormClipAndFiniteness) {
   }
 }
 
-// Gradients in both dtypes, with a rounded copy and without, with decay and a loss scale.
+// Steps with gradients of both dtypes, with a rounded copy and without, with weight decay and a loss scale.
 TEST_F(OptimCudaTest, AllocatesNothingAfterTheFirstStep) {
   State state = some_state(100003, at::kBFloat16).to(at::kCUDA);
   const std::vector<at::Tensor> grads = {test::random({100003}, at::kFloat),
@@ -182,7 +182,7 @@ TEST_F(OptimCudaTest, AllocatesNothingAfterTheFirstStep) {
   EXPECT_EQ(test::allocations(), before);
 }
 
-// Norm, clip and update in one graph: the step number and the learning rate are read when it runs.
+// Norm, clip and update are captured in one graph, which reads step number and learning rate when it runs.
 TEST_F(OptimCudaTest, CapturedStep) {
   const std::int64_t n = 100003;
   State eager = some_state(n, at::kBFloat16).to(at::kCUDA);

@@ -1,4 +1,4 @@
-// Every rule of the checker, broken one at a time; and the two schedules that deadlock on purpose.
+// Tests check(): every rule broken one at a time, and two schedules that deadlock on purpose.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -11,7 +11,7 @@ namespace {
 
 using test::violations, test::written;
 
-/// A schedule written by hand, and all that the checker says of it.
+/// A schedule written by hand as lists of actions, with everything that the checker must say of it.
 struct Written {
   std::vector<std::string> lists;
   int microbatches;
@@ -110,7 +110,8 @@ TEST(Check, MessagesOnOneStage) {
         "no receive\n"}});
 }
 
-// The third stage of three: two sends of stage 1 swapped, each still behind the action that makes it.
+// On the last of three stages, two sends of stage 1 are swapped; each still follows the action that makes its
+// value.
 TEST(Check, SwappedSendsMeetTheWrongReceive) {
   Schedule s = generate({.family = Family::gpipe, .stages = 3, .microbatches = 3});
   std::vector<Action>& list = s.actions[1];
@@ -149,7 +150,7 @@ TEST(Check, DeadlockOfARing) {
   EXPECT_EQ(to_text(report.cycle[3]), "stage 3, action 2: SA0 waits until stage 0 posts RA0/1");
 }
 
-// A compute action waits for a value, not for a receive: the ring's text says so.
+// A deadlock names a compute action as waiting for the action that makes its value, not for a receive.
 TEST(Check, DeadlockOfComputeActions) {
   const CheckReport report =
       check(written({"F0 SA0 RG0 RG1 B0 F1 SA1 B1 step@1", "RA0 RA1 F0 F1 B0 SG0 B1 SG1 step@1"}, 2));
@@ -158,7 +159,8 @@ TEST(Check, DeadlockOfComputeActions) {
   EXPECT_EQ(to_text(report.cycle[1]), "stage 1, action 3: F1 waits until stage 0 does SA1");
 }
 
-// Stage 0 has done its list (it lacks its backwards) when the other two are stuck: the ring starts behind it.
+// Stage 0 has finished its list, which lacks backwards, when the other two are stuck: the ring named leaves
+// it out.
 TEST(Check, DeadlockBehindAStageThatHasFinished) {
   const CheckReport report =
       check(written({"F0 SA0 F1 SA1 RG0 RG1", "RA0 RA1 F0 SA0 F1 SA1 RG0 RG1 B0 SG0 B1 SG1 step@1",
@@ -169,8 +171,8 @@ TEST(Check, DeadlockBehindAStageThatHasFinished) {
   EXPECT_EQ(to_text(report.cycle[1]), "stage 2, action 3: SG0 waits until stage 1 posts RG0");
 }
 
-// Plays a schedule with blocking sends, stages in random order, messages matched by counting alone: a second
-// way to find a deadlock, which shares nothing with the checker's.
+// Plays a schedule with blocking sends, stages in random order, and matches messages by counting alone. Finds
+// deadlocks without any code of the checker, which the tests compare with it.
 class Play {
  public:
   Play(const Schedule& schedule, std::mt19937& random) : schedule_(schedule), random_(random) {}
@@ -205,7 +207,8 @@ class Play {
     return true;
   }
 
-  // The stage's receives from one peer are numbered; number k has arrived when the peer has sent k + 1 times.
+  // Receives of a stage from one peer are numbered from 0; receive k has arrived when the peer has sent k + 1
+  // times.
   bool has_arrived(const Action& action) {
     Message message;
     if (!needs_message(schedule_, action, message)) return true;
@@ -234,7 +237,7 @@ TEST(Check, FindsADeadlockWhereverAPlayGetsStuck) {
                            .stages = 2 + repeat % 3,
                            .microbatches = 3,
                            .chunks = chunked ? 2 : 1});
-    // Receives wander towards the action that needs them, past what is no receive.
+    // Receives move towards the action that needs them, past actions that receive nothing.
     for (unsigned moves = 1 + random() % 60; moves > 0; --moves) {
       std::vector<Action>& list = s.actions[random() % s.actions.size()];
       const std::size_t at = random() % (list.size() - 1);
@@ -311,8 +314,8 @@ TEST(Check, VersionOfBackward) {
                 VersionRule::stash}});
 }
 
-// The two chunks' forwards of microbatch 1 read different versions, and each backward what its own forward
-// read.
+// The two chunks' forwards of microbatch 1 read different weight versions; each chunk's backward must read
+// the version of its own forward.
 TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
   expect_said({{{"F0 F1 F0/1 B0/1 B0 stash@0 step@1 F1/1@1 B1/1@1 B1 drop@0 step@2"},
                 2,
@@ -321,7 +324,7 @@ TEST(Check, VersionOfBackwardIsThatOfItsOwnChunk) {
                 VersionRule::stash}});
 }
 
-// The planted fault "newest version in backward": the version is there, and wrong.
+// The planted fault "newest version in backward" reads a version that exists and is the wrong one.
 TEST(Check, NewestVersionInBackwardIsNoGradient) {
   Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
   for (Action& a : s.actions[0])
@@ -330,7 +333,7 @@ TEST(Check, NewestVersionInBackwardIsNoGradient) {
             "version: stage 0, action 11: B1@1 reads another version than its forward, which read 0\n"
             "version: stage 0, action 19: B2@2 reads another version than its forward, which read 1\n"
             "version: stage 0, action 23: B3@3 reads another version than its forward, which read 2\n");
-  // Under the rule none these are the right versions; only the copies are too many.
+  // Under VersionRule::none the newest versions are right, so the checker objects only to the copies kept.
   s.versions = VersionRule::none;
   EXPECT_EQ(violations(check(s)),
             "alive: stage 0, action 7: 2 versions are alive, 1 are allowed\n"
@@ -372,8 +375,8 @@ TEST(Check, AliveVersions) {
   EXPECT_NE(violations(check(s)).find("3 versions are alive, 2 are allowed"), std::string::npos);
 }
 
-// Two versions at most, the same on all stages, and nevertheless not 2BW: the newest weights instead of those
-// before.
+// A schedule with at most two versions, the same on all stages, is still not 2BW if it reads the newest
+// weights instead of the version before.
 TEST(Check, TwoBuffersReadTheVersionBeforeTheNewest) {
   Schedule s = generate({.family = Family::one_f_one_b, .stages = 2, .microbatches = 2, .batches = 2});
   EXPECT_TRUE(check(s).ok());
@@ -385,7 +388,7 @@ TEST(Check, TwoBuffersReadTheVersionBeforeTheNewest) {
       << violations(check(s));
 }
 
-// The planted fault "stash dropped early".
+// The planted fault "stash dropped early" must be refused: a dropped version cannot be read.
 TEST(Check, ADroppedVersionCannotBeRead) {
   Schedule s = generate({.family = Family::pipedream, .stages = 2, .microbatches = 4});
   std::vector<Action>& list = s.actions[0];

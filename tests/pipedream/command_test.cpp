@@ -1,4 +1,4 @@
-// The command, run in this process: what it prints, what it refuses and with which code.
+// Tests the `pipedream` command inside this process: its output, its refusals and their exit codes.
 #include "pipedream/command/command.h"
 
 #include <algorithm>
@@ -239,12 +239,12 @@ TEST_F(Command, DrawInTheTerminalAndAsSvg) {
   const std::string svg = drawn("--schedule pipedream --show-versions");
   EXPECT_NE(svg.find(">v3</text>"), std::string::npos);
   EXPECT_EQ(svg.find(", ...</text>"), std::string::npos);
-  // Nine versions and eight colours: the legend says that a colour comes again.
+  // A drawing of nine versions has only eight colours, and its legend says that colours repeat.
   expect_in_answers(drawn, {{"--schedule zb_h1", "backward, weights' half"},
                             {"--schedule pipedream -m 9 --show-versions", ">v0, v8, ...</text>"},
                             {"--schedule zb_h1 --show-versions", ">W3</text>"}});
   EXPECT_TRUE(svg.starts_with("<svg xmlns"));
-  // Times without a tick are drawn without an axis; boxes too narrow for a number have none.
+  // Times too short for a tick are drawn without an axis, and boxes too narrow for a number without one.
   EXPECT_EQ(drawn("-m 200 --forward 1.2345").find("class=\"axis\""), std::string::npos);
 }
 
@@ -266,7 +266,7 @@ TEST_F(Command, FiguresSayWhatTheyShow) {
   EXPECT_NE(refused("draw --figure pie").find("there is no figure 'pie'"), std::string::npos);
 }
 
-// Boxes of one row never overlap, and every compute action has one.
+// In a drawing, boxes of one row never overlap, and every compute action has one box.
 TEST_F(Command, SvgHasABoxAnAction) {
   EXPECT_EQ(run("draw --schedule 1f1b -m 3 -s 2 --out " + path("a.svg")).code, 0);
   const std::string svg = read_text(path("a.svg"));
@@ -314,7 +314,8 @@ TEST_F(Command, CompareListsAllSchedules) {
           "\"steady_idle\": null, \"activations\": 8, \"versions\": 1, \"messages\": 48, \"steps\": 1},"),
       std::string::npos)
       << json;
-  // Two buffers need M >= S; the others need nothing.
+  // `compare` leaves 2BW out where M < S, because two buffers need M >= S; the other schedules have no such
+  // limit.
   EXPECT_EQ(run("compare -m 3").out.find("2bw"), std::string::npos);
   const std::string chunks = run("compare -m 8 --chunks 3").out;
   expect_parts(chunks, {"interleaved, 3 chunks", "zb_h1, 3 chunks"});
@@ -331,7 +332,7 @@ TEST_F(Command, AWarmupIsReadWhereverASchedulesFlagsAre) {
   EXPECT_EQ(read_schedule(path("k.json")), generate({.stages = 2, .microbatches = 4, .warmup = 2}));
   expect_in_answers(printed, {{"draw -m 5 --warmup 3", "F0 F1 F2 F3 F4 "},
                               {"explain -s 2 --warmup 2", "t3    stage 0: forward of microbatch 3\n"}});
-  // Together with other schedules, 1F1B appears with and without the longer warm-up.
+  // With --warmup, `compare` shows 1F1B both with and without the longer warm-up.
   const std::string both = run("compare -m 8 --warmup 1 --latency 1").out;
   expect_parts(both, {"\n1f1b                            49 ", "\n1f1b_warmup_1                   44 "});
   EXPECT_EQ(refused("compare --warmup 3"), refused("check --warmup 3"));
@@ -354,7 +355,8 @@ TEST_F(Command, CompareWithZero) {
   EXPECT_NE(run("compare --against-zero --parameters 1e6 -m 9")
                 .out.find("\nthe pipeline sends 11.2 to 25.2 times as much\n"),
             std::string::npos);
-  // 134.2 MB lie between: which sends more depends on what stays.
+  // The pipeline's 134.2 MB lie between the least and the most that ZeRO-3 sends, so neither always sends
+  // more.
   EXPECT_NE(run("compare --against-zero --parameters 17e6 -m 8")
                 .out.find("\nZeRO-3 sends 0.6 to 1.1 times as much\n"),
             std::string::npos);
@@ -452,7 +454,7 @@ TEST_F(Command, ExercisesFailAsShippedAndSolutionsPass) {
   }
 }
 
-// The message for an answer that is nearly right.
+// An exercise answer that is nearly right gets a message that says what is missing.
 TEST_F(Command, ExercisesSayWhatIsMissing) {
   const auto told = [&](const std::string& name, const std::string& text) {
     write_text(path("a.json"), text);

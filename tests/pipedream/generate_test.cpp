@@ -1,4 +1,4 @@
-// Properties of every generated schedule: S and M from 1 to 8, up to 3 chunks, 1 to 3 batches.
+// Tests properties of every generated schedule: S and M from 1 to 8, up to 3 chunks, 1 to 3 batches.
 #include "pipedream/messages.h"
 #include "pipedream/weight_versions.h"
 #include "tests/pipedream/support.h"
@@ -34,8 +34,8 @@ TEST(Generated, HoldAsManyActivationsAsTheFormulaSays) {
   EXPECT_EQ(known, 8949);
 }
 
-// For cases without a formula (interleaved with rounds that are not full, and ZB-H1 with chunks): a stage
-// never holds more than the formula gives for full rounds of the generator's size.
+// Interleaved schedules with rounds that are not full, and ZB-H1 with chunks, have no formula for activations
+// held; a stage must still stay within the formula for full rounds of the generator's size.
 TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
   for (const GenerateOptions& o : every_schedule(8)) {
     if (o.family != Family::interleaved) continue;
@@ -50,7 +50,8 @@ TEST(Generated, InterleavedNeverHoldsMoreThanFullRounds) {
   }
 }
 
-// Stage s of S does min(S - s + k, M) forwards before its first backward, the last one still one.
+// With a warm-up of k, stage s does min(S - s + k, M) forwards before its first backward; the last stage does
+// one.
 TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
   int made = 0;
   for (int stages = 1; stages <= 6; ++stages)
@@ -73,7 +74,7 @@ TEST(Generated, AWarmupOfKIsKMoreForwardsOnAllStagesButTheLast) {
         }
       }
       if (most == 0 || o.warmup <= most) continue;
-      // The most that fits does all forwards first on every stage but the last: one more would change
+      // The longest warm-up does all forwards first on every stage but the last, so one more forward changes
       // nothing.
       o.warmup = most;
       const Schedule longest = without_messages(generate(o));
@@ -92,7 +93,8 @@ TEST(Generated, KeepAsManyVersionsAsTheRuleAllows) {
     for (int stage = 0; stage < o.stages; ++stage) {
       const int alive = counts[static_cast<std::size_t>(stage)].versions;
       int expected = versions_allowed(s, stage);
-      // A version that is alive beside the newest needs a microbatch that still reads it.
+      // A stage keeps an older version only while a microbatch still reads it, so few microbatches bound the
+      // versions.
       if (o.family == Family::pipedream)
         expected = std::min(expected, std::max(1, s.microbatches - (expected - 1)));
       if (o.family == Family::two_bw) expected = o.batches == 1 ? 1 : 2;
@@ -121,9 +123,9 @@ TEST(Generated, StepOnceABatchOrOnceAMicrobatch) {
   }
 }
 
-// PipeDream, 4 stages, 8 microbatches: the version that microbatch k reads, worked out from the paper's
-// update rules (arXiv:1806.03377, section 3.3): stage s has S - s microbatches in flight, so k - (S - s) + 1
-// steps lie behind its forward.
+// PipeDream with 4 stages and 8 microbatches: which version microbatch k reads follows from the paper's
+// update rules (arXiv:1806.03377, section 3.3). Stage s has S - s microbatches in flight, so its forward of
+// microbatch k comes after k - (S - s) + 1 steps.
 TEST(Generated, PipeDreamReadsTheVersionsOfThePaper) {
   for (const VersionRule rule : {VersionRule::none, VersionRule::stash, VersionRule::vertical_sync}) {
     const Schedule s =
@@ -178,7 +180,8 @@ TEST(Generated, WorkedExamples) {
         "F0 B0 F1 B1 stash@0 step@1 F2 B2 F3 B3 drop@0 stash@1 step@2 F4@1 B4@1 F5@1 B5@1 drop@1 step@3"}});
 }
 
-// Five microbatches on two stages make rounds of three and two: the schedule of six without the sixth.
+// Five microbatches on two stages make rounds of three and two, which is the schedule of six without the
+// sixth.
 TEST(Generated, InterleavedLeavesOutWhatTheLastRoundLacks) {
   const GenerateOptions six{.family = Family::interleaved, .stages = 2, .microbatches = 6, .chunks = 2};
   GenerateOptions five = six;

@@ -1,5 +1,5 @@
-// The order of compute actions against torch.distributed.pipelining (golden/make_torch.py wrote
-// golden/torch_schedules.txt).
+// Tests the order of compute actions against torch.distributed.pipelining, whose schedules
+// golden/make_torch.py wrote to golden/torch_schedules.txt.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -44,8 +44,8 @@ std::string ours(const Line& line) {
   return to_text(list);
 }
 
-// torch's 1F1B runs in our order, but what _get_pipeline_order lists of it counts the last stage's forwards
-// from 1 instead of 0 (its counter is only set by warm-up forwards, and the last stage has none).
+// torch runs 1F1B in this generator's order, but _get_pipeline_order lists the last stage's forwards from 1
+// instead of 0: only warm-up forwards set its counter, and the last stage has none.
 std::string as_listed(const Line& line) {
   std::vector<Action> list;
   std::istringstream words(ours(line));
@@ -65,8 +65,8 @@ TEST(Torch, OrdersActionsAlike) {
         << line.name << ' ' << test::describe(line.options) << " stage " << line.stage;
     ++compared[line.name];
   }
-  // Lines, one a stage: S <= 4 and M <= 8, M >= S for 1F1B, M a multiple of the number of rounds for the
-  // interleaved ones.
+  // The golden file has one line for each stage of each schedule: S <= 4 and M <= 8, M >= S for 1F1B, and for
+  // the interleaved schedules M a multiple of the number of rounds.
   const std::map<std::string, int> all = {{"1f1b_listed", 60}, {"1f1b_run", 60},     {"gpipe_listed", 80},
                                           {"gpipe_run", 80},   {"interleaved", 219}, {"zb_h1", 219}};
   EXPECT_EQ(compared, all);

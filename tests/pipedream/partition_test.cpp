@@ -13,7 +13,7 @@ using test::error_of, test::expect_answers, test::expect_numbers, test::expect_t
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// The criteria of optimal_partition, the most important first.
+// What optimal_partition() minimizes, the most important criterion first.
 struct Cost {
   double bottleneck = kInfinite;
   int ranks = 0;
@@ -21,7 +21,7 @@ struct Cost {
   friend auto operator<=>(const Cost&, const Cost&) = default;
 };
 
-// All partitions of layers first.. onto at most `ranks` ranks, tried one by one.
+// Tries all partitions of the layers from `first` on onto at most `ranks` ranks, one by one.
 class BruteForce {
  public:
   BruteForce(const Profile& profile, Reduction reduction) : profile_(profile), reduction_(reduction) {}
@@ -60,7 +60,7 @@ class BruteForce {
   Cost best_;
 };
 
-// Whole numbers, so that no order of summation matters.
+// A random profile of whole numbers, so that the order of summation does not change a result.
 Profile random_profile(std::mt19937& random, int layers) {
   const auto number = [&](int most) { return static_cast<double>(random() % static_cast<unsigned>(most)); };
   Profile profile{"random", {}};
@@ -123,7 +123,7 @@ TEST(Partition, BalancedEqualsBruteForce) {
   }
 }
 
-// Megatron-LM's 530B model: 105 positions, one block each.
+// Megatron-LM's 530B model has 105 blocks, so up to 105 stages.
 TEST(Partition, MoreStagesThanReplicasAreTried) {
   Profile profile{.name = "alike", .layers = {}};
   for (int i = 0; i < 105; ++i) profile.layers.push_back({.name = "block", .forward = 1, .backward = 2});
@@ -133,7 +133,7 @@ TEST(Partition, MoreStagesThanReplicasAreTried) {
   }
 }
 
-// The LM head costs as much as 3.8 blocks at 355M; four uniform stages are capped at 71 %.
+// At 355M, GPT-2's LM head costs as much as 3.8 blocks, which caps four uniform stages at 71 %.
 TEST(Partition, TheHeadOfGpt2Counts) {
   const std::vector<std::pair<std::string, double>> heads = {
       {"gpt2_124m", 4.9}, {"gpt2_355m", 3.8}, {"gpt2_774m", 3.1}, {"gpt2_1558m", 2.5}};
@@ -156,8 +156,8 @@ TEST(Partition, TheHeadOfGpt2Counts) {
   EXPECT_NEAR(balanced.efficiency, 0.99, 0.005);
   EXPECT_EQ(balanced.stages.back(), (Stage{22, 25, 1}));  // three blocks and the head
   EXPECT_FALSE(gpt2_from_name("gpt3", shape));
-  // Parameters: those of Hugging Face's GPT-2 medium with the vocabulary padded, the tied matrix on both
-  // ends.
+  // The expected parameters are those of Hugging Face's GPT-2 medium, with the vocabulary padded and the tied
+  // matrix counted on the first stage and on the last.
   double bytes = 0;
   for (const Layer& layer : profile.layers) bytes += layer.parameter_bytes;
   EXPECT_EQ(bytes, 2.0 * (354823168 + 47 * 1024 + 50304 * 1024));
@@ -203,7 +203,7 @@ TEST(Partition, PrefersFewerRanksThenFewerStages) {
   EXPECT_EQ(optimal_partition(profile, 8, Reduction::ring).stages, (std::vector<Stage>{{0, 2, 1}}));
 }
 
-// Few different numbers make many partitions equally good.
+// Layers take few different times, so that many partitions are equally good.
 TEST(Partition, TakesTheFewestStagesAmongEquals) {
   std::mt19937 random(3);
   for (int repeat = 0; repeat < 300; ++repeat) {
@@ -223,7 +223,7 @@ TEST(Partition, TakesTheFewestStagesAmongEquals) {
   }
 }
 
-// d = 768, 3 rows of 5 tokens, 10 operations a second.
+// The shape under test: d = 768, 3 rows of 5 tokens, and a device of 10 operations a second.
 TEST(Partition, ProfilesCountOperationsAndBytes) {
   Gpt2Shape shape;
   ASSERT_TRUE(gpt2_from_name("gpt2_124m", shape));

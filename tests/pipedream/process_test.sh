@@ -41,6 +41,6 @@ if [[ -e /dev/full ]]; then
     failures=$((failures + 1))
   fi
 fi
-# No colour without a terminal.
+# Output that goes to no terminal must have no colours.
 if [[ $("$program" simulate) == *$'\x1b'* ]]; then echo "colour in a pipe"; failures=$((failures + 1)); fi
 exit "$((failures > 0))"

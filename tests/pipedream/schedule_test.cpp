@@ -42,7 +42,7 @@ TEST(ActionText, RefusesEverythingElse) {
       "a.json, stage 0: 'Q9' is no action | write for example F0, B3/1@2, SA0, RG0, step@1, stash@0, drop@0");
 }
 
-// The text ends where the view ends, whatever stands behind it in memory.
+// Parsing an action stops at the end of its string_view, even where more digits follow in memory.
 TEST(ActionText, EndsWithItsView) {
   const std::string_view text = "F123456@789";
   EXPECT_EQ(parse_action(text.substr(0, 3), 0, "here"), (Action{0, Kind::forward, 12, 0, 0}));
@@ -149,8 +149,8 @@ TEST(PlaceMessages, IsIndependentOfMessagesAlreadyThere) {
     for (const Action& action : list) EXPECT_FALSE(is_message(action.kind));
 }
 
-// Stage 0 makes microbatch 0 first, stage 1 wants microbatch 1 first: both directions of the pair must agree
-// on one order, so the receive of microbatch 0 moves before that of microbatch 1.
+// Stage 0 makes microbatch 0 first, and stage 1 wants microbatch 1 first. Both ends of a pair must agree on
+// one order, so the receive of microbatch 0 moves before the receive of microbatch 1.
 TEST(PlaceMessages, KeepsTheOrderOfAPairWhereStagesDisagree) {
   const Schedule s = with_messages(written({"F0 F1 B0 B1 step@1", "F1 B1 F0 B0 step@1"}, 2));
   EXPECT_EQ(to_text(s.actions[1]), "RA0 RA1 F1 B1 SG1 F0 B0 SG0 step@1");
@@ -165,7 +165,7 @@ TEST(PlaceMessages, RefusesAnImpossibleOrder) {
   expect_texts({{place({"F0 B0 F1 B1", "F1 B1 F0 B0"}),
                  "stage 0, action 1: B0 waits for a value that is never made | order the compute actions so "
                  "that each comes after what it needs"},
-                // Stage 0 has finished; the first that has not is named.
+                // The error names the first stage that cannot go on; in the first case stage 0 has finished.
                 {place({"F0", "F0 B0", "F0"}), "stage 1, action 1: B0 waits for a value..."},
                 {place({"F0", "F0 F1"}), "stage 1, action 1: F1 waits for a value..."}});
   EXPECT_NE(place({"F0 F1", "F0 F1 B0 B1 F2"}).find("F2 lies outside"), std::string::npos);

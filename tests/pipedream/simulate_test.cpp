@@ -18,7 +18,7 @@ constexpr double kRound = 1e-9;  // sums of a few hundred numbers near 1
 Costs equal_stages(StageTimes times) { return {.times = {times}}; }
 
 TEST(Simulate, EqualsTheClosedFormulas) {
-  // Halves, quarters: sums are exact. The third set has backward shorter than forward.
+  // Times are halves and quarters, so that sums are exact. In the third set backward is shorter than forward.
   for (const StageTimes times : {StageTimes{1, 1, 1, 0}, StageTimes{2, 2, 2, 0}, StageTimes{2, 0.5, 0.25, 0},
                                  StageTimes{1, 2, 0.5, 0}}) {
     int known = 0;
@@ -51,9 +51,9 @@ TEST(Simulate, TheSteadyStateOfPipeDreamIsNeverIdle) {
     ++known;
   }
   EXPECT_GT(known, 300);
-  // The naive schedule idles even there.
+  // The naive schedule idles more than half of the time even in the steady state.
   EXPECT_GT(simulate(generate({.family = Family::naive}), {}).stages[1].steady_idle.value(), 0.5);
-  // In GPipe no forward follows a backward, so there is no steady time.
+  // In GPipe no forward follows a backward, so that no time counts as steady.
   for (const StageUse& use : simulate(generate({.family = Family::gpipe}), {}).stages)
     EXPECT_FALSE(use.steady_idle);
 }
@@ -84,8 +84,8 @@ TEST(Simulate, NothingOverlapsAndNothingComesTooEarly) {
   }
 }
 
-// Makespan is at least the work of the busiest stage and at least one microbatch through the whole pipeline
-// and back.
+// The makespan is at least the work of the busiest stage, and at least one microbatch's way through all
+// stages and back.
 TEST(Simulate, MakespanHasLowerBounds) {
   for (const GenerateOptions& o : every_schedule(8)) {
     const Timeline timeline = simulate(generate(o), equal_stages({1, 0.75, 0.5, 0}));
@@ -112,7 +112,8 @@ TEST(Simulate, SlowerIsNeverShorter) {
   }
 }
 
-// Three stages whose second link is slow: equal links are one bandwidth, and the slow one alone counts.
+// Stages may have links of different bandwidths: equal links act as one bandwidth, and a slow link in use
+// bounds the makespan alone.
 TEST(Simulate, LinksMayDiffer) {
   GenerateOptions o;
   o.stages = 3, o.microbatches = 4;
@@ -181,8 +182,8 @@ TEST(Simulate, UnevenStages) {
        {timeline.utilization, 36.0 / 60}});
 }
 
-// If messages take time, or a stage before the last one is the slowest: a stage waits before its first and
-// before its last backward, and every forward done early shortens these waits.
+// A stage waits before its first and its last backward if messages take time or an earlier stage is the
+// slowest; every additional early forward shortens both waits.
 TEST(Simulate, ALongerWarmupHidesMessagesAndAQuickerLastStage) {
   const auto expect = [](const Costs& costs, const std::vector<double>& by_warmup) {
     for (int warmup = 0; warmup < 3; ++warmup)
@@ -268,7 +269,8 @@ TEST(Formulas, AreSilentWhereNoneIsKnown) {
     EXPECT_FALSE(formula_activations(options, 0)) << describe(options);
 }
 
-// 2104.04473, section 2.2: p stages, m microbatches, v chunks: bubble over ideal time (p - 1) / (v m).
+// Expected values are from arXiv:2104.04473, section 2.2: with p stages, m microbatches and v chunks, the
+// bubble over the ideal time is (p - 1) / (v m).
 TEST(Formulas, BubbleFractionsOfThePapers) {
   for (const auto& [o, bubble, by] : std::vector<std::tuple<GenerateOptions, double, double>>{
            {{.family = Family::gpipe, .microbatches = 1}, 0.75, 1e-12},

@@ -1,4 +1,4 @@
-// Shared by the tests of pipedream.
+// Schedules and texts that several tests of pipedream share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,21 +19,21 @@ namespace sc::pipedream::test {
 using sc::test::expect_answers, sc::test::expect_in_answers, sc::test::expect_parts, sc::test::expect_texts,
     sc::test::expect_numbers;
 
-/// Every combination with a meaning: all families, S and M from 1 to `most`, v <= 3 where there are chunks,
-/// one to three batches, all version rules of PipeDream, every warmup of 1F1B.
+/// Generator options of every meaningful combination: all families, S and M from 1 to `most`, up to 3 chunks
+/// where a family has them, 1 to 3 batches, all version rules of PipeDream, every warm-up of 1F1B.
 std::vector<GenerateOptions> every_schedule(int most);
 
-/// "2bw S4 M8 v1 b3 stash k0"
+/// The options as a test prints them in a failure, e.g. "2bw S4 M8 v1 b3 stash k0".
 std::string describe(const GenerateOptions& options);
 
-/// A schedule written by hand: one list of actions a stage.
+/// A schedule written by hand, one text of actions for each stage.
 Schedule written(const std::vector<std::string>& lists, int microbatches, int chunks = 1,
                  VersionRule rule = VersionRule::flush);
 
-/// All violations, a line each.
+/// All violations of a report, one line each.
 std::string violations(const CheckReport& report);
 
-/// The message and fix of the InputError that `body` throws; "nothing thrown" otherwise.
+/// "<message> | <fix>" of the InputError that `body` throws; "nothing thrown" if it throws none.
 std::string error_of(const std::function<void()>& body, ExitCode code = ExitCode::data);
 
 }  // namespace sc::pipedream::test

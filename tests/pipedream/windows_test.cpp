@@ -1,5 +1,5 @@
-// An endless schedule in windows: whatever the number of batches, what is executed passes the checker and is
-// the generator's schedule of so many batches.
+// Tests the windows of an endless schedule: for any number of batches, the executed actions pass the checker
+// and equal the generator's schedule of that many batches.
 #include "pipedream/windows.h"
 
 #include "tests/pipedream/support.h"
@@ -9,7 +9,7 @@ namespace {
 
 using test::describe, test::error_of, test::expect_texts;
 
-/// Every asynchronous rule, up to `most` stages, with every divisor of M as update_every.
+/// Options of every asynchronous rule, with up to `most` stages and every divisor of M as update_every.
 std::vector<GenerateOptions> every_rule(int most) {
   std::vector<GenerateOptions> all;
   for (int stages = 1; stages <= most; ++stages)
@@ -31,7 +31,7 @@ std::vector<GenerateOptions> every_rule(int most) {
   return all;
 }
 
-/// What a stage computes and steps, in order, without messages, stashes and drops.
+/// A stage's computing actions and steps in order; messages, stashes and drops are left out.
 std::vector<Action> arithmetic(const std::vector<Action>& list) {
   std::vector<Action> kept;
   for (const Action& a : list)
@@ -76,7 +76,8 @@ TEST(Windows, HoldOneBatchOfForwardsAndSendOneBatchOfActivations) {
   }
 }
 
-// Far on, the same list with larger numbers: nothing depends on how long the run is.
+// A window far into a run equals the first full one with larger numbers, so nothing depends on a run's
+// length.
 TEST(Windows, RepeatWithShiftedNumbers) {
   const Windows windows({.family = Family::pipedream, .stages = 3, .microbatches = 4});
   const std::vector<Action> near = windows.window(0, 5), far = windows.window(0, 1005);
@@ -89,7 +90,7 @@ TEST(Windows, RepeatWithShiftedNumbers) {
   }
 }
 
-// The versions that the literature counts: none 1, stash S - s, vertical_sync S, two_buffers 2.
+// Expected versions per stage are those of the papers: none 1, stash S - s, vertical_sync S, two_buffers 2.
 TEST(Windows, KeepAsManyVersionsAsTheRuleNeeds) {
   const auto versions = [](const GenerateOptions& o, int stage) {
     return count(Windows(o).proven())[static_cast<std::size_t>(stage)].versions;

@@ -18,7 +18,7 @@ FILE_SYSTEM = "\n  fix: something else has that name: give another one, or move 
 LAUNCHER = "\n  fix: start this program with mpirun or srun --mpi=pmix, or unset these variables"
 NOT_SAFETENSORS = "\n  fix: the file is cut off or is not safetensors: fetch or write it again"
 
-# flags: exit code, message
+# Flags with the exit code and message of their refusal.
 COMMAND_LINES = {
     "--bukcet unit": (64, "--bukcet: there is no such flag" + FLAGS),
     "--step 5": (64, "--step: there is no such flag; did you mean --steps?" + FLAGS),
@@ -200,7 +200,7 @@ LIMITS = {
             r"  fix: one of these fits, and a rank holds\n(  .+ [\d.]+ [kM]B\n?)+"
         ),
     ),
-    # 12 d^2 elements a block: more than any machine has
+    # A block of this width has 12 d^2 elements, more than any machine can hold.
     "--set model.layers=16 --set model.width=65536 --set batch.sequence=1": (
         69,
         re.compile(
@@ -236,8 +236,8 @@ AT_THREE = support.chosen(
     "--save folder",
     "--memory-cap 150000",
 )
-# Whose words tests/config, tests/data, tests/model, tests/storage and tests/watch have: as processes with
-# STAGECRAFT_SETTINGS=all.
+# Flags whose messages tests/config, tests/data, tests/model, tests/storage and tests/watch check; here as
+# processes only with STAGECRAFT_SETTINGS=all. STAGECRAFT_SETTINGS=all.
 ELSEWHERE = {
     "--step 5",
     ("", "stray"),

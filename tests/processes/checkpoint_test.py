@@ -23,9 +23,8 @@ SAVED = 3  # of them, at the checkpoint that runs go on from; not a multiple of 
 PAIRS = int(os.environ.get("STAGECRAFT_PAIRS", "2"))  # of layouts, drawn by lot
 KILLS = int(os.environ.get("STAGECRAFT_KILLS", "2"))
 UNTIED = "model.tied=off model.layers=4"
-# Lesson, ranks, settings, and every how many steps it saves. 06 keeps its states, and its parameters, on a
-# disk. When a step of 08 ends, micro-batches are on their way through the stages, with versions of the
-# weights and sums of their own.
+# Runs: (lesson, ranks, settings, steps between saves). Lesson 06 keeps states and parameters on a disk. When
+# a step of lesson 08 ends, micro-batches are still in the stages, with weight versions and sums of their own.
 ONE = ("01_data_parallel", 3 if support.all_settings() else 2, "", SAVED)
 FOUR = ("04_zero3", 2, "persist_below=1000", SAVED)
 SIX = ("06_infinity", 2, "parameters=sharded params_at=disk piece=1000", SAVED)
@@ -160,7 +159,7 @@ class EveryLesson(CheckpointTest):
                 )
                 self.expect_well(checkpoint("verify", job.checkpoints))
 
-    # The saved weights are those of the model: another step's differ.
+    # The saved weights belong to their step: those of another step differ.
     def test_two_steps_differ(self):
         self.assertEqual(
             checkpoint("diff", saving(*FOUR).saved(SAVED), saving(*FOUR).saved(2 * SAVED)).code, 1
@@ -194,7 +193,7 @@ class EveryLesson(CheckpointTest):
         self.assertEqual([words[1:] for words in said], [["momentum", "parameters", "variance"]] * 2)
 
 
-# A delayed update is still to come when a step ends: its gradients and scalars are saved, too.
+# A delayed update is pending when a step ends, so its gradients and scalars are saved, too.
 class PutOff(CheckpointTest):
     FIVE = ("05_offload", 2, "update=delayed", SAVED)
     ELSEWHERE = (
@@ -227,7 +226,7 @@ class PutOff(CheckpointTest):
 
 
 class OnTheirWay(CheckpointTest):
-    # Another lesson goes on with the newest weights; the pipeline fills anew where stages or rule are others.
+    # Another lesson continues from the newest weights; the pipeline fills anew if stages or rule change.
     def test_what_was_on_its_way_is_dropped_and_named(self):
         last = ("08_weight_versions", 2, "versions=two_buffers")
         others = [
@@ -259,7 +258,7 @@ class OnTheirWay(CheckpointTest):
                 goes_on = self.expect_well(Run("08_weight_versions", 2, f"{how} {again.saved(5)}"))
                 self.expect_same_file(goes_on.weights, one.weights)
 
-    # What a step came to is known some steps later, in a run that goes on from a checkpoint in between, too.
+    # A step's result is known some steps later, and also in a run that resumed in between.
     def test_a_gradient_that_is_not_finite_is_noticed_after_a_resume(self):
         said = re.compile(r"step 3: the (?:gradient|loss) is not finite.*\n  fix: a smaller optim\.lr, .*")
         how = f"{UNTIED} versions=stash --steps {STEPS}"
@@ -268,7 +267,7 @@ class OnTheirWay(CheckpointTest):
         goes_on = Run("08_weight_versions", 4, f"{how} --resume {first.saved(4)}")
         self.assertEqual(self.expect_one_error(goes_on, 70, said).losses(), [])
 
-    # Weights that are gone are in no checkpoint.
+    # With versions=none, a micro-batch in flight went forward with weights that no checkpoint holds.
     def test_forwards_with_weights_that_are_gone(self):
         why = (
             "with versions=none a micro-batch on its way has been forward with weights that are gone, and "
@@ -293,7 +292,7 @@ class OnTheirWay(CheckpointTest):
         )
 
 
-# SIGTERM to run.sh: ranks save after the step that they agree on.
+# On SIGTERM to run.sh, ranks save after a step on which they agree.
 class AskedToEnd(CheckpointTest):
     NEVER = "--save-every 1000"
     SAID = " steps are saved: the same command with --resume {}"
@@ -324,7 +323,8 @@ class AskedToEnd(CheckpointTest):
                 if ranks == 2:
                     self.expect_same_file(self.goes_on(path).weights, sixty_steps().weights)
 
-    # A text that takes a minute is no reason to lose the last steps: three of them are in no checkpoint.
+    # An evaluation that takes a minute is interrupted by a signal, because the three steps before are in no
+    # checkpoint yet.
     def test_an_evaluation_is_not_waited_for(self):
         text = support.new_file("text.txt", "a word or two\n" * 1_000_000)
         job = Run("01_data_parallel", 2, f"--steps 3 {self.NEVER} --test {text}", sh=True, save=False)
@@ -369,7 +369,8 @@ class AnyToAny(CheckpointTest):
                 self.expect_equal(before, job.saved(4))
             before = job.saved(4)
 
-    # Save under one lesson and world, load under another: weights and both moments equal to the bit.
+    # State saved by one lesson and world and loaded by another must be equal to the bit: weights and both
+    # moments.
     def test_pairs_of_layouts(self):
         worlds = {
             **dict.fromkeys(CHAINED, (1, 2, 3, 4)),
@@ -392,8 +393,8 @@ class AnyToAny(CheckpointTest):
                 self.assertEqual(job.ended.code, 0, job.ended)
                 self.expect_equal(before, job.saved(3))
 
-    # Only the directory of one step, elsewhere, and other threads: neither the folder beside it nor its name
-    # counts.
+    # A single checkpoint is copied elsewhere and read with another number of threads: neither its neighbours
+    # nor its name matters.
     def test_a_copy_elsewhere(self):
         there = self.expect_well(saving(*FOUR)).checkpoints
         elsewhere, hidden = copy_of(saving(*FOUR).saved(SAVED)), new_path("hidden")
@@ -458,7 +459,7 @@ class Killed(CheckpointTest):
             r"\nrestart 1 of 2: a rank was (lost|killed \(SIGKILL\)); goes on at step 20, 5 steps are "
             r"redone, \d+\.\d s are lost"
         )
-        # 12 rows in micro-batches of 3: 4 ranks share them, and 2, but not 3.
+        # 12 rows in micro-batches of 3 can be shared by 4 ranks and by 2, but not by 3.
         for ranks, fewer, more in (
             (2, "", "\n"),
             (
@@ -475,7 +476,8 @@ class Killed(CheckpointTest):
                 self.assertEqual(filecmp.cmp(job.weights, sixty_steps().weights, shallow=False), not fewer)
                 self.expect_nothing_left(job.out, self.boards)
 
-    # The newest of before is damaged, and lies ahead of all that the first attempt saves.
+    # The newest checkpoint of an earlier run is damaged, and has a later step than all that the first attempt
+    # saves.
     def test_run_sh_goes_on_after_a_damaged_one(self):
         folder = copy_of(sixty_steps().checkpoints)
         for number in (20, 30, 50, 60):
@@ -571,7 +573,7 @@ class Damaged(CheckpointTest):
     def lost(folder):
         os.remove(folder + "/rank-0000.safetensors")
 
-    # What all say of it: the file, and the tensor where one is hit.
+    # What every reader says about the damage: the file, and the tensor where one is hit.
     SAID = {
         "flip": r"rank \d: \S+/rank-0001\.safetensors: .*[a-z]\S*@(momentum|variance|parameters)",
         "truncate": r"rank \d: \S+/rank-0001\.safetensors: ",
@@ -579,7 +581,8 @@ class Damaged(CheckpointTest):
         "manifest": r"rank \d: \S+/manifest\.json: ",
         "lost": r"rank \d: \S+/rank-0000\.safetensors: ",
     }
-    # Manifests whose sums are right and nothing else: no rank dies of one, and all take the older checkpoint.
+    # Manifests with right sums and wrong content: no rank crashes, and every reader takes the older
+    # checkpoint.
     FORGED = {
         "empty": r"rank-0000\.safetensors: the header is damaged",
         "deep": r"manifest\.json:\d+:\d+: lists and objects are nested deeper than 64",
@@ -587,7 +590,7 @@ class Damaged(CheckpointTest):
         "behind": r"manifest\.json:\d+:\d+: a zero byte",
         "none": r"manifest\.json: \"workload\.batch\.sequence\": 0 is outside its range",
         "steers": r"manifest\.json: \"workload\.optim\.lr\": \"?\\x1b\[2Jx{,300}\W",
-        # Found against its other half, or by itself.
+        # The wrong dtype is found by comparison with the tensor's other half, or in the file alone.
         "int": r"rank-000\d\.safetensors: \S+@momentum\S+ is (i32|f32)",
     }
 
@@ -653,8 +656,8 @@ class Refused(CheckpointTest):
     def test_each_with_its_words(self):
         lr = f"optim.lr=0.02 --resume {self.saved} --steps 6"
         fix = "fix: the same workload; or, if that is meant, --resume-with"
-        # The newest one would be that of whichever run got further. Alone: it holds the folder until it has
-        # looked.
+        # After a second run, the newest checkpoint would be that of whichever run got further, so it is
+        # refused. The case runs alone, because a run locks the folder until it has looked.
         self.expect_one_error(
             Run("00_one_device", 0, f"--save-every 2 --checkpoints {self.folder}"),
             64,
@@ -711,7 +714,7 @@ class Refused(CheckpointTest):
             0,
         )
 
-    # It would prune that run's, and those after it would stay the newest.
+    # A run resuming from elsewhere would prune this folder's checkpoints, or leave later ones as the newest.
     def test_going_on_from_another_one_than_the_newest_there(self):
         elsewhere = os.path.join(copy_of(self.folder), step(4))
         how = "--save-every 2 --steps 6 --resume-with steps --resume"
@@ -765,7 +768,7 @@ class Disk(CheckpointTest):
         for ranks, how in ((0, "on"), (2, "off")):
             with self.subTest(ranks=ranks):
                 job = Run("04_zero3", ranks, f"--save-every 2 --steps 8 --save-async {how}", checkpoints=disk)
-                # The first one takes half of it.
+                # The disk has 560 kB, of which the first checkpoint takes half.
                 script = (
                     f"{' '.join(job.line)}; code=$?; ls -A {disk} >&2; {support.program('checkpoint')} "
                     f"verify {disk} >&2 || exit 1; exit $code"

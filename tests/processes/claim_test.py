@@ -8,7 +8,7 @@ from support import Run
 
 RANKS = 2
 SOMETHING = r"(?:.*\n)*"
-# fault: message; what is wrong is done in step 1 (the checked one) by every rank, or by the last one
+# By fault: the message. Every rank, or the last one, does the wrong thing in step 1, which is checked.
 EXPECTED = {
     "allocation": r"rank \d: LibTorch's allocator handed out [\d]+ bytes in step 1; the ledger knows \d+, "
     r"one operation may take \d+ "

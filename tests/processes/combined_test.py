@@ -31,7 +31,7 @@ class OnCpuRanks(support.ProcessTest):
             self.expect_same_file(run.weights, reference.weights)
             self.assertEqual([loss for loss, _ in run.losses()], [loss for loss, _ in reference.losses()])
 
-    # The lists of each stage's first rank are lesson 07's.
+    # The action lists of each stage's first rank are those of lesson 07.
     def expect_measured_lists(self, timetable):
         self.assertEqual([row["name"] for row in timetable["rows"]], ["measured", "simulated", "formula"])
         names = [[span[0] for span in stage] for stage in timetable["ranks"]]

@@ -58,7 +58,7 @@ class EvaluationTest(support.ProcessTest):
         for test in others:
             self.assertAlmostEqual(test["loss"], one["loss"], places=12)
 
-    # With 5 rows the last micro-batch, or a rank's share, may have fewer than the others.
+    # With 5 rows, the last micro-batch or a rank's share may have fewer rows than the others.
     def test_the_rows_depend_on_the_data_alone(self):
         few = (
             ("00_one_device", 0, 1),
@@ -97,7 +97,7 @@ class EvaluationTest(support.ProcessTest):
             if case[-1] == 5:
                 self.assertAlmostEqual(loss, one, places=6, msg=case)
 
-    # A file of before evaluations were counted in rows means what it meant then, and one line says so.
+    # A workload file from when evaluations counted micro-batches keeps its meaning, and one line says so.
     def test_an_older_workload_file(self):
         older = json.dumps({"data": {"validation_batches": 2}, "batch": {"micro": 3}})
         ended = support.tool("00_one_device", "--workload", new_file("older.json", older), "--plan")
@@ -176,8 +176,8 @@ class EvaluationTest(support.ProcessTest):
         self.expect_same_file(exported, trained)
         self.expect_record(exported, validation_loss=trained.record()["validation_loss"])
 
-    # Heads are in no shape: a file says itself how it is computed, and a folder for transformers has a
-    # config.json.
+    # The number of heads follows from no tensor's shape, so a weights file records how to compute, and a
+    # folder for transformers has a config.json.
     def test_weights_say_how_they_are_computed(self):
         folder = support.new_path("folder")
         weights, config = (os.path.join(folder, name) for name in ("model.safetensors", "config.json"))
@@ -220,8 +220,8 @@ class EvaluationTest(support.ProcessTest):
         )
         self.assertEqual(one[1], other[1])
 
-    # A token file's ids are the model's, and may be none of the tokenizer's: what only informs does not end a
-    # run.
+    # A token file's ids need only be within the model's vocabulary. The tokenizer may lack some: it is only
+    # used to show text, which must not end a run.
     def test_ids_that_the_tokenizer_lacks(self):
         tokens = support.write_tokens(support.new_path("tokens.bin"), [i * 7919 % 389 for i in range(2121)])
         text = f"model.vocab=400 data.validation_fraction=0.2 --data {tokens}"

@@ -26,7 +26,7 @@ ADVICE = (
 FIX_NAN = r"\n  fix: a smaller optim\.lr, a longer optim\.warmup_steps, or optim\.clip=1 where it is 0"
 NAN = "step 2: the gradient is not finite, first seen in unit 3; it came from rank {}'s own micro-batches"
 
-# (kind, ranks): code under run.sh, message. The fault is rank ranks // 2's, in step 2.
+# By (kind, ranks): the exit code under run.sh, and the message. Rank ranks // 2 has the fault, in step 2.
 EXPECTED = {
     ("hang", 1): (
         75,
@@ -121,7 +121,7 @@ class InjectedFaults(support.ProcessTest):
                 self.expect_record(job, exit_code=code)
                 self.assertGreater(record["seconds"], 0)
                 self.assertGreaterEqual(record["seconds"], sum(record["steps"]["seconds"]))
-                # run.sh adds what it knows of a killed rank; the record has what the rank said that is left
+                # run.sh adds advice about a killed rank; the record holds only what the remaining rank said.
                 self.assertRegex(record["message"], r"\A" + message.split(r"\n  killed")[0] + r"\Z")
 
 
@@ -171,7 +171,8 @@ class FullDisk(support.ProcessTest):
 
     def test_of_the_steps(self):
         boards = support.stale_boards()
-        # The first of three ranks cannot write; Open MPI's shared memory would not fit into the limit either.
+        # Only the first of three ranks cannot write. Open MPI's shared memory would not fit into the limit
+        # either, hence TCP.
         tcp = support.environment(OMPI_MCA_btl="tcp,self")
         for ranks in (0, 1):
             job = Run(LESSON, ranks, "--steps 100", each=self.limited(5000), env=tcp if ranks else None)

@@ -113,12 +113,12 @@ class Links(FoldersTest):
             os.symlink(f"{archive}/{step(number)}", first.saved(number))
         self.link(f"{first.saved(1)}/inner")
         self.before = tree(self.precious)
-        # The newest one is read through its link, and all three are pruned.
+        # The newest checkpoint is read through its link, and all three links are pruned.
         text = "--save-every 1 --keep 2 --steps 6 --resume latest --resume-with steps"
         self.expect_well(one_device(text, checkpoints=first.checkpoints), warned=True)
         self.assertEqual(names_in(first.checkpoints), [step(5), step(6)])
 
-    # Somebody has written notes into an old checkpoint: it stays, and one line says so.
+    # An old checkpoint with somebody's notes in it is kept, and one line says so.
     def test_notes_in_a_generation(self):
         first = self.expect_well(one_device("--save-every 1 --keep 9 --steps 2"), warned=True)
         shutil.copytree(self.precious, f"{first.saved(1)}/notes")
@@ -147,7 +147,7 @@ class Links(FoldersTest):
             "it leads to, or remove the link",
         )
 
-    # Links stand for a machine where runs/ lies on another disk.
+    # The folders are links, as on a machine where runs/ lies on another disk.
     def test_folders_that_are_links(self):
         real = {name: new_folder(name) for name in ("out", "checkpoints")}
         links = {name: new_path("link") for name in real}
@@ -228,11 +228,12 @@ class TwoRuns(FoldersTest):
             self.expect_one_error(Run("01_data_parallel", 2, f"--resume {which}"), 64, re.compile(message))
         os.killpg(writer.pid, signal.SIGKILL)
         writer.wait()
-        # What it left is nobody's.
+        # The lock left by a killed run belongs to nobody, so the next run takes it.
         self.expect_well(one_device(f"--resume {folder} --resume-with steps --steps 5"), warned=True)
         self.assertNotIn(".lock", names_in(folder))
 
-    # A run on another host watched for ten seconds, and this one stood still so long.
+    # A run on another host saw this run stand still for ten seconds and took the lock, so this run must save
+    # nothing more.
     def test_who_was_taken_for_gone_saves_nothing_more(self):
         job = Run("01_data_parallel", 2, "--save-every 100 --steps 100000")
         process, lock = self.begin(job), pathlib.Path(job.checkpoints, ".lock")
@@ -277,7 +278,7 @@ class TwoRuns(FoldersTest):
         self.expect_well(one_device(f"--steps 1 --init {weights}"), warned=True)
         self.assertEqual([name for name in os.listdir(support.scratch) if name.endswith(".lock")], [])
 
-    # Between two attempts no program holds the folder, but run.sh does.
+    # Between two attempts no program locks the folder, but run.sh does.
     def test_a_run_that_is_started_again(self):
         job = Run(
             "01_data_parallel", 2, "--save-every 2 --steps 60 --inject kill@1,6 --max-restarts 1", sh=True
@@ -294,7 +295,8 @@ class TwoRuns(FoldersTest):
             else:
                 self.assertIn("resumes after 60 steps", other.out, "only when the first has ended")
 
-    # Both write into runs/, and what it has done itself decides whether another restart is of use.
+    # Two restarted runs both write to runs/; each must judge by its own steps whether another restart is of
+    # use.
     def test_a_run_that_is_started_again_beside_another(self):
         place, data = new_folder("place"), f"--data {support.scratch}/tokens.bin"
         here = ["env", "-C", place]
@@ -378,10 +380,10 @@ class TooLate(FoldersTest):
 
     def test_a_limit_of_a_files_size(self):
         folder, limited = new_path("checkpoints"), ["prlimit", "--fsize=65536", "--"]
-        # Without mpirun, which has large files of its own.
+        # The limit is tested without mpirun, which writes large files of its own.
         self.refused(folder, r"EFBIG\)\n  fix: raise the limit of a file's size", limited, ranks=0)
         self.assertFalse(os.path.exists(folder))
-        # What cannot be known before is no signal, either.
+        # A limit that cannot be known before the run is an error message as well, and no signal.
         job = self.expect_one_error(one_device("", each=limited), 73, ("EFBIG",))
         self.assertFalse(os.path.exists(job.weights))
 

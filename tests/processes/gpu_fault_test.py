@@ -26,10 +26,10 @@ OPERATION = (
     r"[a-z_]+ of (?:(?:the embedding|the head|block \d+)'s )?[a-z ]+ \([\d,]+ [a-z]+\d\d\)(?: (?:to|from) "
     r"rank \d)?"
 )
-# A pipeline's rank also says its stage and action.
+# A rank of a pipeline also names its stage and action.
 LAST = rf"last operation \d+ \({OPERATION}\), train step {STEP}(?:, stage \d, action \d+: \S+)?"
 WAITS = rf"rank 0 waits for its operation \d+ \({OPERATION}, train step {STEP}\) for more than 3\.0 s"
-# What the program says, and what run.sh adds where mpirun sees the death before it sees the watchdog's code.
+# The program's message, and what run.sh adds if mpirun sees the death before the watchdog's exit code.
 EXPECTED = {
     "hang": (
         rf"lost rank 1: {WAITS}\n  rank 1: process \d+ is alive, but does not come to the next operation; "

@@ -16,7 +16,7 @@ TEXT = (
     f"batch.global=12 optim.lr=0.002 batch.micro={12 // RANKS} --device cuda --ops deterministic --threads 1"
 )
 POISONED = 5  # a replay of the graph that the third step captured
-# The second overflow halves the scale; the third is the first since then.
+# The loss scale after overflows in three steps: the second halves it; the third is again a first.
 SAID = {0: 65536, 1: 32768, POISONED: 32768}
 
 
@@ -91,7 +91,7 @@ class Overflow(support.ProcessTest):
                 self.assertEqual([norm is None for norm in steps["grad_norm"]], skipped)
                 self.assertNotIn(None, steps["loss"], "the loss itself is finite")
 
-    # What is skipped changes nothing; what is not does.
+    # A skipped update changes no weight, and every other update does.
     def test_a_skipped_update_leaves_the_weights(self):
         self.expect_record(self.skipping, skipped_updates=2)
         self.expect_same_file(self.skipping.weights, self.init)

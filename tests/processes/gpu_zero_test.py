@@ -66,8 +66,8 @@ def tensor(reference, *variants):
 
 
 ON, OFF, BY_NCCL = "--graph on", "--graph off", "--graph on --transport nccl"
-# The runs of one list add up gradients in the same order. The sum of two ranks' 16-bit numbers is the same in
-# fp32 and in host memory: it is rounded once, and a first rounding to 24 bits does not show after one to 8.
+# Runs of one list add up gradients in the same order, so they end in equal bits. A sum of two ranks' 16-bit
+# numbers is the same in fp32 and in host memory: rounding to 24 bits first does not change the rounding to 8.
 EQUAL = {
     "one micro-batch": [
         *both("01_data_parallel", f"verify_replicas=2 {ONE}"),
@@ -104,7 +104,7 @@ EQUAL = {
         Row(lesson, f"precision.grad_dtype=fp32 {ONE}", f"--graph {graph}")
         for lesson, graph in zip(ALL, ("off", "on", "on", "off"))
     ],
-    # In fp32 ATen writes attention out, and adds in one order.
+    # In fp32 ATen computes attention by separate products, which add in one order.
     "ATen": [
         Row(lesson, ONE, f"--graph {graph}", "fp32", "aten")
         for lesson, graph in (("01_data_parallel", "on"), ("04_zero3", "off"))
@@ -126,7 +126,7 @@ EQUAL = {
         }
     ),
 }
-# cuDNN's attention, as ATen calls it, adds in any order.
+# cuDNN's attention, as ATen calls it, adds in no fixed order.
 ANY_ORDER = [Row("01_data_parallel", ONE, "--graph off", ops="aten"), Row("04_zero3", ONE, ops="aten")]
 
 
@@ -182,7 +182,7 @@ class OnGpus(support.ProcessTest):
             texts.add(said.search(job.ended.out)[1])
         self.assertEqual(len(texts), 1, texts)
 
-    # Five steps warm up, three are timed.
+    # A profile leaves out five warm-up steps and times three.
     def test_a_profile_times_the_operations_of_a_step(self):
         said = re.compile(
             r"\n  time of a step by operation +ms +share +calls +rate +of its bound\n(.*)\n  a step \(mean "
@@ -218,7 +218,7 @@ class OnGpus(support.ProcessTest):
         for job in self.with_flag("--share-gpu"):
             self.assertEqual(job.ended.err.count("ranks share a GPU"), 1, job.ended)
 
-    # Where data parallelism does not fit: lesson 01 is refused, lesson 04 trains below the cap.
+    # Under a memory cap at which lesson 01 is refused, lesson 04 trains.
     @unittest.skipIf(GPUS < 2, "one GPU: nothing is sharded")
     def test_a_cap_that_stops_01_lets_04_run(self):
         text = f"{model('bf16')} {ONE} model.layers=8 --device cuda --steps 4 --threads 1"
@@ -236,7 +236,7 @@ class OnGpus(support.ProcessTest):
         self.assertEqual(stopped.code, 69, stopped)
         self.assertRegex(stopped.errors[0], r"ZeRO-\d \(lesson 0\d\) -n 2")
 
-    # 12 d^2 elements a block: more than any GPU has.
+    # A block of this width has 12 d^2 elements, more than any GPU can hold.
     def test_what_is_beyond_the_gpu_is_refused_before_it_allocates(self):
         large = "model.layers=1024 model.width=65536 model.heads=512 model.context=64 batch.sequence=64"
         for lesson in ("01_data_parallel", "04_zero3"):

@@ -19,7 +19,7 @@ LATE = "update=delayed grads_at=host"
 ON_DISK = "parameters=sharded params_at=disk"  # the parameters too
 MBPS = 5
 SLOW = f"--disk-mbps {MBPS}"
-# ranks: settings, and flags, whose updates are exact; infinity_test.cpp has all of them on threads
+# By number of ranks: settings and flags with exact updates. infinity_test.cpp tests all of them on threads.
 EXACT = {
     1: ["", "engine=threads grads_at=host buffers=1", f"{ON_DISK} buffers=1 prefetch=0"],
     2: [
@@ -54,7 +54,7 @@ STUCK = (
 )
 NO_SECCOMP = "no seccomp here"
 
-# Makes this system call fail from now on, as in a container. No launcher has a flag for that.
+# Makes a system call fail from now on, as in a container. No launcher has a flag for that.
 REFUSE = """
 import ctypes, os, struct, sys
 number, error = int(sys.argv[1]), int(sys.argv[2])
@@ -229,7 +229,8 @@ class Bits(InfinityTest):
         self.expect_references({name: (job, self.late) for name, job in self.delayed.items()})
         self.expect_other_file(self.expect_well(reference(2, 20)).weights, self.late.weights)
 
-    # Bounds from below alone: a busy machine is slow. A step ends when the update before it is on the disk.
+    # Only lower bounds of times are tested, since a busy machine is slow. A step ends when its update is on
+    # the disk.
     def test_a_slow_disk_takes_its_time(self):
         for job in (self.exact[2, SLOW], self.delayed[f"{LATE} {SLOW}"]):
             record = job.record()
@@ -237,7 +238,8 @@ class Bits(InfinityTest):
             self.assertGreater(each, 0.05)
             self.assertGreaterEqual(record["seconds"], 19 * each)
 
-    # Loaded weights reach the disk, and come back from there, to the bit: a step is too small to change one.
+    # Loaded weights reach the disk and return unchanged to the bit: the steps' learning rate is too small to
+    # change one.
     def test_a_run_goes_on_from_a_file_of_another_lesson(self):
         trained = self.expect_well(reference(2, 20)).weights
         settings = ("piece=1000 buffers=2", "parameters=sharded params_at=host", ON_DISK, LATE)
@@ -249,8 +251,8 @@ class Bits(InfinityTest):
         for job in jobs.values():
             self.expect_same_file(job.weights, trained)
 
-    # What a save or an evaluation makes the host do early is still the next step's: every step holds what was
-    # predicted.
+    # Work that a save or an evaluation makes the host do early is counted for the next step, so every step
+    # has the predicted operations.
     def test_what_comes_between_two_steps(self):
         text = support.new_file("validation.txt", "the rank waits for a sum\n" * 20)
         jobs = {
@@ -354,7 +356,7 @@ class Refusals(InfinityTest):
             ),
         )
 
-    # Open MPI's shared memory would not fit into the limit either.
+    # Open MPI's shared memory would not fit into the limit of file sizes either.
     def test_a_limit_of_file_sizes(self):
         message = (
             r"\S+/states of rank \d: cannot allocate (\d+) bytes: File too large \(EFBIG\); the file takes "
@@ -397,8 +399,8 @@ class PoorDisks(InfinityTest):
         for ranks in (0, 2):  # of two one may find room
             self.expect_end(self.on_small_disk(self.file_size(), self.job(ranks)), 69, message)
 
-    # Each rank by itself has room, and no room can be kept: the first pass over the file fails, unless the
-    # other rank's was quicker.
+    # There is room for each rank's file but not for both, and no room can be reserved: the first pass over a
+    # file fails, for whichever rank comes second.
     def test_half_the_room_where_no_room_can_be_kept(self):
         if FALLOCATE is None:
             self.skipTest(NO_SECCOMP)
@@ -416,12 +418,12 @@ class PoorDisks(InfinityTest):
         self.needs([*refused, "true"], NO_SECCOMP)
         self.expect_right(self.job(2, each=refused), OTHER_ENGINE)
         self.expect_right(self.job(2, "engine=threads", each=refused))
-        # A rank other than the first is refused: its machine may be another one.
+        # Only the second rank is refused, as on a machine of its own.
         one = self.job(1)
         one.line += [":", "-n", "1", *refused, *one.line[len(support.mpirun(1)) :]]
         self.expect_right(one, f"rank 1: {OTHER_ENGINE}")
 
-    # Newer kernels do not count a ring's memory.
+    # Newer kernels do not count an io_uring's memory as locked.
     def test_little_locked_memory(self):
         job = self.job(2, each=["prlimit", "--memlock=4096"])
         self.expect_right(job, *([OTHER_ENGINE] if "warning" in job.ended.out else []))
@@ -447,7 +449,8 @@ class WhileItTrains(InfinityTest):
             )
         self.expect_other_file(jobs[1].weights, jobs[2].weights)
 
-    # What lies in the window at that moment is written over it again, and all is well: then once more.
+    # What another process writes may be overwritten by the next update unnoticed; in that case the test
+    # writes again.
     def test_somebody_writes_into_the_file(self):
         at = 30 * 4096
         for rank in (0, 1):
@@ -475,7 +478,7 @@ class WhileItTrains(InfinityTest):
             )
             self.assertLessEqual(len(support.steps_of(job.out)), before + 2)
 
-    # Open MPI may say first that it cannot read the other rank's memory.
+    # Open MPI may print first that it cannot read the killed rank's memory.
     def test_a_killed_rank_leaves_nothing(self):
         for rank in (0, 1):
             job, process = self.training(2, sh=True)
@@ -487,7 +490,8 @@ class WhileItTrains(InfinityTest):
 
 
 class Watched(InfinityTest):
-    # A step's reads, which are all in flight at once, take longer than the limit; each of them does not.
+    # The reads of a step, all in flight at once, take longer than the watchdog's limit together, but none
+    # does alone.
     def test_a_long_disk_step_is_no_hang(self):
         job = self.job(2, "piece=4000 buffers=8 --disk-mbps 0.2 --watchdog 1 --steps 2")
         record = self.expect_well(job).record()
@@ -496,12 +500,12 @@ class Watched(InfinityTest):
         self.assertLess(12 * 4000 / 0.2e6, 0.3)
         self.assertGreaterEqual(record["seconds"], 2 * (reads + writes))
 
-    # A read that takes longer than the limit.
+    # A single read takes longer than the watchdog's limit, and is named.
     def test_a_read_that_hangs_is_named(self):
         job = self.job(0, "--disk-mbps 0.2 --watchdog 0.5")
         self.expect_end(job, 75, STUCK.format(r"0\.5", r"0\.5"))
 
-    # A file system that no longer answers: frozen, as a disk that is gone would be.
+    # A frozen file system stands for a disk that no longer answers.
     def test_a_disk_that_does_not_answer_is_named(self):
         image = support.new_file("image", "")
         os.truncate(image, 32 << 20)
@@ -521,7 +525,7 @@ class Watched(InfinityTest):
             self.assertTrue(said, "never noticed")
             self.assertGreater(took, 1.9)
             self.assertLessEqual(len(support.steps_of(job.out)), steps + 1)
-            # Who notices first may be a rank that waits for one whose disk it is.
+            # The first rank to notice may be one that waits for the rank whose disk is frozen.
             waits = r"lost rank \d: rank \d waits for its operation (.*\n?)*"
             self.expect_end(job, 75, STUCK.format(r"2\.0", r"2\.0") + "|" + waits, process)
             self.assertEqual(os.listdir(self.disk), [])
@@ -532,7 +536,7 @@ class Watched(InfinityTest):
 
 class Counted(InfinityTest):
     MODEL = "model.width=256 model.heads=8 model.vocab=4096"
-    # The kernel adds what a process's children have moved when it waits for them.
+    # The kernel adds the bytes that a process's children have moved when the process waits for them.
     COUNT = [
         "sh",
         "-c",
@@ -564,8 +568,8 @@ class Counted(InfinityTest):
             with self.subTest(settings=settings):
                 self.expect_as_counted(settings)
 
-    # What the kernel reads again of a program that it had dropped only adds to a run: the least of a few is
-    # the run's own.
+    # The kernel may read a program's pages again, which only adds bytes to a run, so the smallest of a few
+    # runs is taken.
     def expect_as_counted(self, settings):
         few, many = [], []
         for _ in range(4):
@@ -584,11 +588,11 @@ class Counted(InfinityTest):
                 return
         self.fail(f"read and written beside the plan: {off}")
 
-    # Two models whose states, 12 bytes a parameter, differ by 340 MB. Compared: VmHWM (all that was ever in
-    # memory at once: program, libraries, window, LibTorch's own) less the plan of place device, which grows
-    # with the model. States that are kept anywhere in memory, a page cache's pages that are mapped, or a
-    # window that grows with the model would take a byte a parameter at least. A block's own tensors, each
-    # rounded up to pages, its operations and its rows of the plan take 0.1 to 0.2 here.
+    # Two models whose states, 12 bytes a parameter, differ by 340 MB. Compared is VmHWM (the peak of all
+    # memory: program, libraries, window, LibTorch) less the plan for the device, which grows with the model.
+    # States kept in memory, mapped pages of a page cache, or a window that grew with the model would take a
+    # byte a parameter at least. Rounding of a block's tensors to pages, operations and rows of the plan take
+    # 0.1 to 0.2.
     def test_host_memory_does_not_grow_with_the_model(self):
         beside, planned = {}, {}
         for _ in range(
@@ -599,7 +603,7 @@ class Counted(InfinityTest):
                     f"{self.MODEL} model.layers={layers} batch.global=1 piece=500000 --steps 3 --disk "
                     f"{self.disk}"
                 )
-                # Marks and a text grow with the model, too.
+                # Marks and a sample text would grow with the model, so both are off.
                 ended, plans, peaks = support.peak_memory(LESSON, 1, f"{text} --page off --sample 0")
                 self.expect_well(ended)
                 beside[layers] = min(peaks[0] - plans[0]["total"], beside.get(layers, peaks[0]))
@@ -611,8 +615,8 @@ class Counted(InfinityTest):
                 return
         self.fail(f"beside the plan of place device: {beside}")
 
-    # Parameters lie on the disk too; of what grows with the model only gradients are in memory. Lesson 05,
-    # which keeps the states there, is refused before it takes them: the control group's limit is known.
+    # Parameters lie on the disk, too, so only gradients grow in memory with the model. Lesson 05 keeps the
+    # states in memory and is refused before it allocates them, because the control group's limit is known.
     def test_a_limit_of_memory_below_the_states(self):
         limit = 400 << 20
         group, missing = memory_group(limit)

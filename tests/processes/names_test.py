@@ -15,8 +15,8 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "records"))
 from page_browser import CHROMIUM, browse
 
 STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one is followed by an evaluation
-# With six blocks units take turns in buffers: one that is not given up, or never leaves, is one too many on
-# the page.
+# With six blocks units take turns in buffers, so a buffer that is not given up shows as one too many on the
+# page.
 LESSONS = {
     **{file.parent.name: "" for file in sorted(pathlib.Path(support.ROOT).glob("lessons/*/*_plan.cpp"))},
     "03_zero2": "model.layers=6",

@@ -16,7 +16,7 @@ LESSONS = support.chosen(
     {"00_one_device": 0, "04_zero3": 2, "07_pipeline": 2}, "00_one_device", "07_pipeline"
 )
 FIX = r"\n  fix: a checkpoint of before it, then a smaller optim\.lr"
-# One decay of the weights, times -9: only what is very large overflows.
+# A learning rate and decay that multiply every weight by -9, so that only very large weights overflow.
 DECAY = "optim.lr=10 optim.weight_decay=10 optim.warmup_steps=0 optim.clip=1e-30 data.validation_fraction=0"
 NO_TAIL = "data.validation_fraction=0"
 
@@ -33,8 +33,8 @@ def spoiled(path, tensor, value, element=-1):
 class Nonfinite(support.ProcessTest):
     def setUp(self):
         self.weights = self.expect_well(once("00_one_device", 0, "--steps 0")).weights
-        # Finite, and too large to compute with; of the position that no row has it goes unnoticed until the
-        # weights are decayed.
+        # A weight that is finite and too large to compute with. At a position that no row has, it is noticed
+        # only when decay changes it.
         self.large = spoiled(self.weights, "h.0.mlp.c_fc.weight", 3e38)
         self.unseen = spoiled(self.weights, "wpe.weight", 3e38)
         self.text = new_file("text.txt", "all of this is a text. " * 100)
@@ -174,7 +174,7 @@ class Nonfinite(support.ProcessTest):
                 self.assertEqual((test["loss"], test["perplexity"]), (None, "nan"))
                 self.assertEqual(json.loads(support.steps_of(job.out)[0])["validation_loss"], "nan")
 
-    # A letter that only the other text has: training knows nothing of it.
+    # Only the validation text has this letter, so training never meets its spoiled weight.
     def test_between_steps_it_ends_the_run(self):
         untied = self.expect_well(Run("00_one_device", 0, "model.tied=off --steps 0"))
         text = new_file("letters.txt", "quite quiet questions. " * 100)

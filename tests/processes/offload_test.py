@@ -12,7 +12,7 @@ MODES = ("whole", "sharded")
 LATE, EARLY = "update=delayed", "update=early"
 MBPS = 1
 LINK = f"--link-mbps {MBPS}"
-# ranks: settings, and flags, whose updates are exact; offload_test.cpp has all of them on threads
+# By number of ranks: settings and flags with exact updates. offload_test.cpp tests all of them on threads.
 EXACT = {
     1: [f"parameters={mode}" for mode in MODES],
     2: [f"parameters={mode}" for mode in MODES]
@@ -60,18 +60,19 @@ class Bits(support.ProcessTest):
     def test_exact_updates_end_in_lesson_00s_file(self):
         self.expect_references({name: (job, reference(name[0])) for name, job in self.exact.items()})
 
-    # Wherever parameters lie, whatever a piece is, however late copies are: one update behind is one rule.
+    # Delayed updates give the same bits wherever parameters lie, whatever the piece, and however late copies
+    # are.
     def test_delayed_updates_end_in_a_file_of_their_own(self):
         first, exact = self.delayed[LATE], self.expect_well(reference(2))
         self.expect_references({name: (job, first) for name, job in self.delayed.items()})
         self.expect_other_file(first.weights, exact.weights)
-        # The third step is the first that does not wait for the update before it.
+        # The third step is the first that computes with weights one update behind.
         same = [mine == loss for (mine, _), (loss, _) in zip(first.losses(), exact.losses())]
         self.assertEqual(same, [True, True] + [False] * 18)
 
-    # Bounds from below alone: a busy machine is slow. All of a step's copies down end before the next
-    # one's first copy up, unless that is an update behind. Of the whole run: a step may leave copies to
-    # the next.
+    # Only lower bounds of times are tested, since a busy machine is slow. A step's copies down all end before
+    # the next step's first copy up, unless updates are delayed. Times are of the whole run, because a step
+    # may leave copies to the next.
     def test_a_slow_link_takes_its_time(self):
         exact, late = self.exact[2, LINK], self.delayed[f"{LATE} {LINK}"]
         down, up = (link_bytes(exact, kind) / 1e6 / MBPS for kind in ("to_host", "to_device"))
@@ -132,7 +133,7 @@ class Early(support.ProcessTest):
                 self.assertGreater(before, updated // 2)  # nearly all, unless the machine is busy
                 self.assertEqual(again, 0)
 
-    # After the first step nothing is begun before the norm.
+    # In a run that clips every step, updates begin before the norm is known only in the first step.
     @support.in_all_settings
     def test_where_all_steps_are_clipped_one_is_made_again(self):
         updated, before, again = self.counts("always")
@@ -191,7 +192,8 @@ class Caps(support.ProcessTest):
         fits = self.expect_well(Run(LESSON, 2, capped)).record()
         self.assertEqual({rank["measured_bytes"]["total"] for rank in fits["ranks"]}, {less})
 
-    # Refused before anything is allocated, with the place and the cap that is enough.
+    # A cap on the host's memory refuses a run before any allocation, with the place and a cap that would be
+    # enough.
     def test_a_cap_of_the_hosts_memory(self):
         for settings in support.chosen(("", LATE, EARLY), EARLY):
             device, host = self.plan(LESSON, settings)
@@ -242,7 +244,8 @@ class Memory(support.ProcessTest):
         self.expect_well(ended)
         return peaks[0] - plans[0]["total"], planned(plans[0], "pinned", "host")
 
-    # A second copy anywhere, or a size rounded up by the allocator of pinned memory, is more than 2 %.
+    # A second copy anywhere, or a size rounded up by the allocator of pinned memory, would exceed the plan by
+    # 2 %.
     def test_the_host_holds_what_the_plan_says(self):
         late = f"{LATE} warm_steps=1 parameters=sharded"
         for settings in support.chosen(("", late, EARLY), late):

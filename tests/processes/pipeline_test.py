@@ -10,8 +10,8 @@ from support import Run, once, tool
 LESSON = "07_pipeline"
 DEEP = "model.layers=8"
 FAMILIES = ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")
-# (ranks, replicas, settings): lesson 00's order of sums follows from them; pipeline_test.cpp has all of them
-# on threads
+# (ranks, replicas, settings), which determine lesson 00's order of sums. pipeline_test.cpp tests all of them
+# on threads.
 BITS = [(4, 1, f"schedule={family} batch.micro=4") for family in FAMILIES]  # M = 3
 BITS += [(4, 1, "warmup=1 batch.micro=4"), (2, 1, "warmup=1 activations=recompute batch.micro=4")]
 BITS += [
@@ -70,7 +70,7 @@ class Deadlock(support.ProcessTest):
             {
                 listed: (65, re.compile(r"schedule file:\S+: deadlock: stage \d, action \d+: (.*\n?)*")),
                 blocking: (75, re.compile(r"every rank of a ring waits for the next one(.*\n?)*")),
-                # The list that is refused above goes through where sends do not block.
+                # The action list refused above runs where sends do not block.
                 f"{listed} unchecked=on --steps 2": (0, ()),
             },
             LESSON,
@@ -93,7 +93,7 @@ class Pace(support.ProcessTest):
     def names(self, job):
         return [" ".join(span[0] for span in rank) for rank in job.record()["timetable"]["ranks"]]
 
-    # Bounds from below alone: a busy machine is slow.
+    # Only lower bounds of times are tested, since a busy machine is slow.
     def test_every_action_takes_its_cost(self):
         job = self.run_with("", f"--pace {pace_file(*self.STEADY)}")
         found = rows(job)
@@ -114,13 +114,13 @@ class Pace(support.ProcessTest):
         found = rows(self.run_with("", late))
         self.assertGreater(found["paced"], 5 * 0.06 + 0.02 + 2 * 0.03 - 1e-9)
         self.assertGreaterEqual(found["measured"], found["paced"])
-        # One more forward before the first backward hides them.
+        # One additional forward before the first backward hides the late messages.
         job = self.run_with("warmup=1", late)
         self.assertLess(rows(job)["paced"], found["paced"] - 0.02)
         self.assertGreaterEqual(rows(job)["measured"], rows(job)["paced"])
         self.assertEqual(self.names(job)[0], "F0 F1 F2 B0 F3 B1 B2 B3 step@1")
 
-    # What a run has measured predicts the next one.
+    # The costs that one run measured predict the time of the next run.
     def test_costs_of_a_run(self):
         job = self.run_with("schedule=gpipe", f"--pace {pace_file(*self.STEADY)}")
         costs, simulated = job.out + "/costs.json", rows(job)["simulated"]
@@ -169,7 +169,8 @@ class Memory(support.ProcessTest):
             planned[name] = [plan["total"] for plan in plans]
         for rank in range(4):
             self.assertLess(peaks["1f1b"][rank], peaks["01"][0] / 2)
-            # GPipe keeps 6 micro-batches, 1F1B 4, 3, 2, 1: the kernel sees what the plan says.
+            # GPipe keeps 6 micro-batches and 1F1B 4, 3, 2, 1; the difference in peak memory must be the
+            # plan's.
             more, expected = (which["gpipe"][rank] - which["1f1b"][rank] for which in (peaks, planned))
             self.assertAlmostEqual(more / expected, 1, delta=0.05, msg=f"rank {rank}")
 

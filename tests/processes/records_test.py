@@ -33,7 +33,7 @@ class Records(support.ProcessTest):
                     self.assertGreater(rank["predicted_bytes"]["total"], 0)
                     self.assertEqual(rank["measured_bytes"], rank["predicted_bytes"])
                     self.assertEqual(rank["measured_operations"], rank["predicted_operations"])
-                    # two blocks, the embedding, the last norm, and the four numbers
+                    # Five operations: two blocks, the embedding, the last norm, and the sum of four numbers.
                     self.assertEqual(sum(operation["count"] for operation in rank["predicted_operations"]), 5)
 
     def test_says_what_ran(self):
@@ -51,7 +51,7 @@ class Records(support.ProcessTest):
             "the number of ranks is no part of the work",
         )
 
-    # Nobody said how many: one on a CPU, however many cores there are.
+    # On a CPU the default is one thread for a rank, however many cores there are.
     def test_a_rank_on_a_cpu_has_one_thread(self):
         env = support.environment()
         del env["OMP_NUM_THREADS"]
@@ -103,7 +103,7 @@ class Records(support.ProcessTest):
             {**by_purpose, "total": sum(by_purpose.values())},
             {k: v for k, v in ran["predicted_bytes"].items() if v},
         )
-        # What is summed is every unit once, padded for three ranks.
+        # The sum of gradients takes every unit once, padded for three ranks.
         summed = {
             row["unit"]: row["elements"] for row in mine["operations"] if row.get("purpose") == "gradients"
         }

@@ -71,7 +71,7 @@ class Rows(ResumeTest):
     def manifest(job, number):
         return support.read_json(job.saved(number), "manifest.json")
 
-    # Every row once, in the order of a run that never stopped.
+    # A chain of resumed runs reads every row once, in the order of a run that never stopped.
     def test_a_chain_of_batches_lessons_and_ranks(self):
         rows, folder, at, done = self.rows(), support.new_path("checkpoints"), 0, 0
         self.assertGreater(len({round(loss, 4) for loss in rows}), 0.9 * len(rows), "rows can be told apart")
@@ -96,7 +96,7 @@ class Rows(ResumeTest):
             resume = "--resume latest --resume-with batch.global,steps"
         self.assertEqual(at, 2 * (12 + 6 + 24 + 6 + 12))
 
-    # Weights are the newest, and rows go on behind what was on its way.
+    # Lesson 08 resumes with the newest weights and the rows after those that were in the stages.
     def test_lesson_08_with_another_batch(self):
         weights = self.expect_well(Run("00_one_device", 0, "model.tied=off --steps 0")).weights
         one = f"{STILL} model.tied=off batch.global=1 --steps 72 --init {weights}"
@@ -110,7 +110,7 @@ class Rows(ResumeTest):
             job = self.train("08_weight_versions", 2, f"{text} {resume}", checkpoints=folder)
             dropped = f"1 micro-batch of step {done - 1}" in job.ended.said
             self.assertEqual(dropped, done > 0 and batch != before, job.ended)
-            # A step whose result another run has made is not in this one's record.
+            # A record lacks a step whose result an earlier run has already produced.
             at = self.expect_rows(job, rows, at, batch)
             done, before = done + 2, batch
             resume = "--resume latest --resume-with batch.global,steps"
@@ -134,14 +134,14 @@ class Rows(ResumeTest):
                 self.assertIn(f"\n{ANEW}{why}\n", job.ended.out)
                 self.assertEqual(self.expect_rows(job, rows, 0, 12), 24)
                 self.assertEqual(self.manifest(job, 6)["rows"], 24)
-                # From there on it is the order, whatever the flags still name.
+                # From this checkpoint on, the stored order of rows counts, whatever the flags still say.
                 text = f"{STILL} {keys} batch.global=6 --steps 8 {again},batch.global"
                 job = self.train("00_one_device", 0, text, checkpoints=folder)
                 self.assertNotIn(ANEW, job.ended.out)
                 self.assertEqual(self.expect_rows(job, rows, 24, 6), 36)
                 self.assertEqual(self.manifest(job, 8)["rows"], 36)
 
-    # It is the tokens that count, not what their file is called.
+    # A token file is recognized by its tokens and not by its name.
     def test_a_file_that_was_moved_and_one_that_is_another(self):
         moved, other = (support.new_path(name) for name in ("moved.bin", "other.bin"))
         shutil.copy(self.data, moved)
@@ -178,7 +178,7 @@ class Rows(ResumeTest):
             ),
         )
 
-    # What was on its way were rows of the old order.
+    # Micro-batches in the stages held rows of the old order, so they are dropped.
     def test_lesson_08_drops_rows_of_another_order(self):
         keys = f"{STILL} model.tied=off versions=stash"
         first = self.train("08_weight_versions", 2, f"{keys} --steps 4 --save-every 4")
@@ -263,7 +263,7 @@ class LearningRate(ResumeTest):
                 was = 0.001 if number == 10 else learning_rate(5, 10)
                 self.expect_line(found, number, now, was, why)
 
-    # Lesson 08's schedule counts updates, and a step of a smaller batch has fewer.
+    # Lesson 08's schedule of learning rates counts updates, and a step of a smaller batch has fewer of them.
     def test_lesson_08_counts_updates(self):
         keys = "model.tied=off optim.warmup_steps=100"
         first = self.train("08_weight_versions", 2, f"{keys} --steps 10 --save-every 4 --keep 9")

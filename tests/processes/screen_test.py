@@ -49,8 +49,8 @@ class Lines(support.ProcessTest):
         )
         self.assertNotIn("a checkpoint every", said)
 
-    # Stands for two hosts with unlike processors: the difference is told before the first step. The copies of
-    # lesson 01 may or may not end alike.
+    # A test variable stands for two hosts with different processors: the difference is reported before the
+    # first step. Copies of lesson 01 may or may not end with equal bits.
     def test_ranks_that_add_in_different_orders_are_named(self):
         one = Run(LESSON, 0, STEPS).line
         said = support.execute(

@@ -11,7 +11,7 @@ import support
 from support import Run
 
 ASKED = ("SIGINT", "SIGTERM", "SIGHUP")
-# 0 ranks: the program alone, without run.sh, which nothing survives that could speak after SIGKILL.
+# 0 ranks means the program alone, without run.sh; after SIGKILL nothing would be left to print a message.
 CASES = [(name, ranks) for name in ASKED for ranks in (0, 1, 2)] + [("SIGKILL", ranks) for ranks in (1, 2)]
 CASES = support.chosen(
     CASES,
@@ -56,7 +56,7 @@ class Signals(support.ProcessTest):
         lines = re.findall(r"\ninterrupted at step (\d+); record: (.*)\n", ended.out)
         self.assertEqual([path for _, path in lines], [job.out + "/record.json"], ended)
         self.assertEqual(record["message"], "interrupted at step " + lines[0][0])
-        # Where run.sh itself was killed, what it started is asked to end with SIGTERM.
+        # If run.sh itself is killed, the program that it started receives SIGTERM.
         self.assertEqual(record["exit_code"], 128 + getattr(signal, "SIGTERM" if name == "SIGKILL" else name))
         self.assertGreaterEqual(record["seconds"], sum(record["steps"]["seconds"]))
         self.assertLess(record["seconds"], seconds)

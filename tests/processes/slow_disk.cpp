@@ -1,5 +1,5 @@
-// A disk that is slow, or no longer answers, for a test that preloads this: SLOW_DISK="PART CALL MS" delays
-// each `pwrite` or `fsync` of a file whose path has PART in it.
+// A library that a test preloads to make a disk slow or silent: SLOW_DISK="PART CALL MS" delays each `pwrite`
+// or `fsync` of a file whose path contains PART by MS milliseconds.
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>

@@ -78,7 +78,7 @@ class StartTest(support.ProcessTest):
 
     def test_a_user_without_a_home(self):
         self.folder_of_another_user()
-        # The working directory is not this user's: that far it came.
+        # The error shows how far the program came: it cannot write to another user's working directory.
         self.expect_one_error(job(ANOTHER_USER, HOME=None), 73, ())
 
     def test_a_home_of_nobody(self):

@@ -39,7 +39,7 @@ WORKLOAD = os.path.join(
 )  # its data: tokens.bin of the working directory
 ORACLE = os.path.join(ROOT, ".deps/oracle/bin/python")
 DEADLINE = 100  # seconds; a job that reaches it has hung, and its whole group is killed
-# Runs a command where `$2` is a file system in memory of `$1` bytes.
+# Runs a command that sees a file system in memory of `$1` bytes at `$2`.
 ON_TMPFS = [
     "unshare",
     "-rm",

@@ -64,7 +64,7 @@ def tensors_of(path):
 
 class Golden(support.ProcessTest):
     CHAIN = [(LESSON, 4, ""), ("01_data_parallel", 2, ""), ("04_zero3", 3, ""), (LESSON, 3, "tokens=whole")]
-    # A rate at which no weight moves by a bit: what comes out must be what came in.
+    # With this learning rate no weight changes by a bit, so the weights saved must be those loaded.
     MODEL = (
         "model.layers=3 model.heads=4 model.width=32 model.context=32 model.vocab=97 "
         "batch.micro=2 optim.lr=1e-30 optim.warmup_steps=0"

@@ -16,7 +16,7 @@ MODEL = "model.tied=false model.layers=4 batch.micro=3"  # 4 micro-batches a ste
 TRAIN = f"{MODEL} optim.warmup_steps=10 optim.lr=0.003"
 STAGES, MICRO_BATCHES, STEPS = 4 if support.all_settings() else 3, 4, 20
 RATE, WARM_UP, LEAST = 0.003, 10, 0.1
-# The older versions that every stage holds besides the newest: what the literature counts.
+# Older weight versions that each stage holds beside the newest, as the papers count them.
 OLDER = {
     "none": [0] * STAGES,
     "stash": [*range(STAGES - 1, -1, -1)],
@@ -53,7 +53,7 @@ class BadInput(support.ProcessTest):
         cases = {text: (64, re.compile(said + r"\n  fix: .*")) for text, said in self.CASES.items()}
         self.expect_ends(cases, LESSON, 2, at_once=2, silent=True)
 
-    # Planned for GPUs, which works on any machine: there the lesson itself says why.
+    # A plan for GPUs works on any machine, and lets the lesson itself refuse fp16.
     def test_fp16_has_one_scale_for_a_step(self):
         self.expect_one_error(
             Run(LESSON, 0, f"{MODEL} precision.dtype=fp16 --plan --world 2 --device cuda"),
@@ -65,8 +65,8 @@ class BadInput(support.ProcessTest):
 
 
 class OneStage(support.ProcessTest):
-    # With nothing in flight an update every n micro-batches is lesson 00 with batches of n, which takes the
-    # same rows in the same order.
+    # With nothing in flight, an update every n micro-batches equals lesson 00 with batches of n, which takes
+    # the same rows in the same order.
     def test_is_lesson_00_with_small_batches(self):
         cases = support.chosen(
             [("none", 1), ("stash", 1), ("vertical_sync", 1), ("stash", 2)], ("stash", 1), ("stash", 2)
@@ -96,7 +96,7 @@ class Rules(support.ProcessTest):
     def setUpClass(cls):
         run = lambda rule, late="": Run(LESSON, STAGES, f"{TRAIN} versions={rule} --steps {STEPS} {late}")
         cls.runs = {rule: run(rule) for rule in RULES}
-        # The runs are made again with every message late.
+        # Each run is repeated with every message late, and must end in the same bits.
         cls.again = {rule: run(rule, "--link-ms 2") for rule in support.chosen(RULES, "stash")}
         support.together([*cls.runs.values(), *cls.again.values()])
 
@@ -121,7 +121,7 @@ class Rules(support.ProcessTest):
                 early, late = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
                 self.assertLess(late, 0.8 * early, losses)
 
-    # A step has one learning rate in the record: its last update's. Warm-up and decay count updates.
+    # A record has one learning rate for a step, that of its last update. Warm-up and decay count updates.
     def test_learning_rates_count_updates(self):
         for rule, run in self.runs.items():
             a_step = 1 if rule == "two_buffers" else MICRO_BATCHES
@@ -144,7 +144,7 @@ class Rules(support.ProcessTest):
 
 
 class Faults(support.ProcessTest):
-    # No stage waits for the others between updates; but each waits for the next message sooner or later.
+    # Between updates no stage waits for all others, but each waits for its next message sooner or later.
     def test_a_stopped_rank_is_named(self):
         self.expect_struck(signal.SIGSTOP, 0, LESSON, STAGES, MODEL, at=r"stage 0, action \d+: \S+")
 
@@ -169,7 +169,7 @@ class Faults(support.ProcessTest):
 
 
 class NotFinite(support.ProcessTest):
-    # In the last step too, whose result comes when nobody trains any more.
+    # A fault in the last step is noticed, too, although its result comes after training has ended.
     def test_it_ends_on_all_ranks(self):
         cases = support.chosen(
             [

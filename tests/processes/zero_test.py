@@ -10,9 +10,9 @@ from support import Run, once
 STEPS = "--steps 20"
 DATA_PARALLEL = ("01_data_parallel", "step", "bucket=tensor overlap=on")  # in ordinary runs, too
 AS_SHIPPED = [("02_zero1", "step", ""), ("03_zero2", "micro_batch", ""), ("04_zero3", "micro_batch", "")]
-# ranks: (lesson, order of sums, settings); data_parallel_test.cpp and zero_test.cpp have every pair of
-# settings on threads. Of lesson 01 together every bucket with overlap and without. Three ranks' sums have an
-# order.
+# By number of ranks: (lesson, order of sums, settings); data_parallel_test.cpp and zero_test.cpp test every
+# pair of settings on threads. Together these have every bucket of lesson 01 with overlap and without. Three
+# ranks add in a fixed order.
 SETTINGS = {
     1: AS_SHIPPED,
     2: AS_SHIPPED
@@ -85,7 +85,7 @@ class Zero(support.ProcessTest):
     def test_every_step_checked_its_replicas(self):
         self.expect_well(Run("01_data_parallel", 2, "verify_replicas=1 --steps 3"))
 
-    # What one lesson wrote another one goes on from, on any world; a step is too small to change a bit.
+    # Weights written by one lesson are loaded by another on any world; the step is too small to change a bit.
     def test_a_run_goes_on_from_a_file_of_another_lesson(self):
         file = self.expect_well(trained("04_zero3", 2)).weights
         for lesson, settings in support.chosen(
@@ -96,7 +96,8 @@ class Zero(support.ProcessTest):
             job = self.expect_well(Run(lesson, 3, f"{settings} optim.lr=1e-30 --steps 1 --init {file}"))
             self.expect_same_file(job.weights, file)
 
-    # A file holds what the run ended with: its evaluation, and the first loss of a run that goes on from it.
+    # A weights file equals the run's last weights, by its evaluation and by the first loss of a run that goes
+    # on.
     def test_a_run_goes_on_from_what_it_ended_with(self):
         before = self.expect_well(trained("01_data_parallel", 3, DATA_PARALLEL[2]))
         still = f"optim.lr=1e-30 --steps 1 --init {before.weights}"
@@ -114,7 +115,7 @@ class Zero(support.ProcessTest):
             "the first loss of a trained model on the first step's rows",
         )
 
-    # The table's numbers are those of the two records.
+    # The numbers in the table of --compare are those of the two records.
     def test_compare_with_the_record_of_another_lesson(self):
         one = self.expect_well(trained("02_zero1", 2))
         compare = f"--compare {one.out}/record.json"
@@ -147,7 +148,7 @@ class Zero(support.ProcessTest):
         )
         self.assertNotIn("step 1/", found[other].ended.out)
 
-    # optim.nonfinite: stop, the default, and skip.
+    # optim.nonfinite has two values: stop, the default, and skip.
     def test_a_gradient_that_is_not_finite(self):
         said = "step 2: the gradient is not finite"
         stops = re.compile(
@@ -181,7 +182,7 @@ class Zero(support.ProcessTest):
         stopped = self.expect_one_error(Run("01_data_parallel", 2, f"{more} --memory-cap {cap}"), 69, ())
         self.expect_changes_fit(stopped.ended.errors[0], cap, more)
 
-    # Every change that the message offers is tried: the plan with it holds what the message says, below the
+    # Every change offered in the message is tried: a plan with it must hold what the message says, below the
     # cap.
     def expect_changes_fit(self, said, cap, flags):
         changes = re.findall(r"^  (.+?) +([\d.]+ [kM]B)$", said[said.index("  fix: ") :], re.M)

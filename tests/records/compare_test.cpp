@@ -41,7 +41,7 @@ RunRecord reduced(RunRecord r, CommKind kind, std::int64_t times) {
   return r;
 }
 
-/// The words of the line that begins with `first`.
+/// The words of the line of `text` that begins with `first`, joined by single spaces.
 std::string line_of(const std::string& text, const std::string& first) {
   const std::size_t at = text.find("\n  " + first);
   if (at == std::string::npos) return "no line " + first + " in\n" + text;
@@ -51,12 +51,13 @@ std::string line_of(const std::string& text, const std::string& first) {
   return words;
 }
 
-/// Each line's beginning, and its words.
+/// Expects that the lines of `text` with these beginnings have these words.
 void expect_lines(const std::string& text, const Answers& lines) {
   test::expect_answers([&](const std::string& first) { return line_of(text, first); }, lines);
 }
 
-// Payloads are no rows: an older record without payloads has the same tables.
+// Operations are compared without their purpose and unit, so an older record that lacks these has the same
+// rows.
 TEST(Compare, OperationsWithoutNamesAreTheSameRows) {
   RunRecord run = some_run("01_data_parallel", 4000, 0.02, 5), old = reduced(run, CommKind::all_reduce, 3);
   for (RankRecord& rank : run.ranks) {
@@ -67,7 +68,7 @@ TEST(Compare, OperationsWithoutNamesAreTheSameRows) {
   EXPECT_EQ(format_comparison(run, {"there", old}), format_comparison(old, {"there", old}));
 }
 
-// A step whose loss is none is the largest difference there can be, whatever follows it.
+// A step whose loss is NaN or infinite differs more than every finite one, and is the difference shown.
 TEST(Compare, ALossThatIsNotFiniteIsShown) {
   RunRecord run = reduced(some_run("01_data_parallel", 4000, 0.02, 5), CommKind::all_reduce, 3);
   const OtherRun other{"there", run};
@@ -167,7 +168,7 @@ TEST(Compare, RefusesOtherWorkAndRunsWithoutAnEnd) {
   EXPECT_EQ(refused({{"batch.micro", "2"}, {"model.layers", "4"}}),
             "64|--compare DIR/record.json: it did other work: batch.micro is 2 here and 1 there|runs are "
             "compared that train the same; --set the keys, or use that run's --workload");
-  // One of before evaluations were counted in rows is as good.
+  // A record from when evaluations were counted in micro-batches compares with a record that counts rows.
   std::map<std::string, std::string> today = record.workload;
   today["data.validation_rows"] = "4";
   record.workload["data.validation_batches"] = "4";

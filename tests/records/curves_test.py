@@ -294,7 +294,7 @@ class WeightsAndBiases(Case):
         super().setUp()
         ended_run(self.path("a"), [step(0), step(1)])
 
-    # A stand-in for the package: it is not among what the tests install.
+    # A stand-in for the package wandb, which the tests do not install.
     def test_an_offline_run(self):
         write(self.path("site/wandb/__init__.py"), WANDB)
         out = self.said("a", "--wandb", "w", PYTHONPATH=self.path("site"))
@@ -408,7 +408,7 @@ class BadInput(Case):
         code, _, err = self.ended("a", "--follow")
         self.assertEqual((code, err), (65, f"error: {said}\n"))
 
-    # Whatever somebody has made of it: no trace of Python's, and no more memory than a record of that kind
+    # A deep or large file must cause no Python traceback, and take no more memory than a record of its size
     # needs.
     def test_deep_and_large(self):
         deep = "[" * 100000 + "]" * 100000

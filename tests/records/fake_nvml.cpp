@@ -1,5 +1,5 @@
-// The functions of the driver's management library that common/records/gpu_sensors.cpp asks, of one made-up
-// GPU.
+// A stand-in for NVIDIA's management library: the functions that common/records/gpu_sensors.cpp calls, for
+// one made-up GPU.
 #include <cstring>
 
 namespace {
@@ -13,7 +13,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
   *device = &gpu;
   return std::strcmp(id, "0000:18:00.0") == 0 ? 0 : 6;
 }
-// type 1: the multiprocessors' clock
+// NVML's clock type 1 is the clock of the multiprocessors.
 int nvmlDeviceGetClockInfo(void* device, int type, unsigned* mhz) {
   *mhz = ++clocks;
   return device == &gpu && type == 1 ? 0 : 2;

@@ -5,7 +5,7 @@
 namespace sc {
 namespace {
 
-// GPT-2 124M: the vocabulary is stored as 50,304 rows.
+// GPT-2 124M, whose vocabulary of 50,257 is stored as 50,304 rows.
 Workload gpt2_124m() {
   Workload w;
   w.model = {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257, .tied = true};
@@ -14,7 +14,7 @@ Workload gpt2_124m() {
   return w;
 }
 
-// 124,439,808 parameters of GPT-2, and 47 rows of 768 that pad its vocabulary.
+// GPT-2 has 124,439,808 parameters; 47 rows of 768 pad its vocabulary.
 TEST(Mfu, CountsAsTheFormulaSays) {
   const ModelFlops f = flops_of(gpt2_124m(), "NVIDIA H200", 1, false);
   EXPECT_EQ(f.parameters, 124'439'808 + 47 * 768);

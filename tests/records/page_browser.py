@@ -9,7 +9,7 @@ import tempfile
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "explore"))
 from browser import CHROMIUM, Browser, run_tests  # noqa: E402, F401: what users of this need, too
 
-# The text of elements by their id.
+# JavaScript that collects the text of all elements with an id.
 TEXTS = "Object.fromEntries([...document.querySelectorAll('[id]')].map((e) => [e.id, e.textContent]))"
 
 

@@ -35,7 +35,7 @@ RunRecord record_of(int ranks) {
   return record;
 }
 
-// Marks with `spans` spans in each of two steps.
+// Marks of two steps, each with `spans` spans.
 RankMarks marks_of(int spans) {
   RankMarks marks{{{2, at(1'000), at(9'000)}, {3, at(9'000), at(17'000)}}, {}, {}, {}};
   for (int step = 0; step < 2; ++step)
@@ -82,7 +82,7 @@ TEST(Page, TimesBeginWithTheFirstStepAndWaitsAreNotComputed) {
                  {"/operations/0", {"all_reduce", "sums", -1, -1, 40, 0, 10.0, -1, 50.0, 20.0, 50.0, 2}}});
 }
 
-// A wait that goes on behind the marked steps ends with them; one that begins there is none of theirs.
+// A wait that goes on after the marked steps is cut at their end; a wait that begins after them is left out.
 TEST(Page, AWaitEndsWithTheMarkedSteps) {
   RankMarks marks = marks_of(1);
   for (const int began : {16'500, 17'100}) {

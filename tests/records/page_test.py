@@ -169,7 +169,7 @@ class Passes(Case):
         self.assertIn(hard, texts["origin"])
 
 
-# After every button was pressed: the elements that came from texts.
+# JavaScript that presses every button and then reports the elements that harmful texts have made.
 HARM = """addEventListener("load", () => {
   $("events").open = true; try { listEvents(); } catch {}
   for (const where of ["memory", "axes", "cells", "explain", "list", "timeline"])
@@ -215,7 +215,8 @@ class Markup(Case):
         self.assertRegex(found, "^[1-9][0-9]* elements, none ran$")
 
 
-# What a person does; each line's value is written to #done. `key` presses one, `at` is the playhead in us.
+# JavaScript that acts like a person and writes each line's value to #done. `key` presses a key; `at` is the
+# playhead in us.
 HANDS = """
 const done = [], key = (name) => dispatchEvent(new KeyboardEvent("keydown", { key: name, cancelable: true }));
 const at = () => Number($("timeline").getAttribute("aria-valuenow"));
@@ -271,8 +272,9 @@ class Hands(Case):
         self.acted("--force-prefers-reduced-motion")
 
 
-# What the page says at a moment, and what its list of events says; `drawn` are the hollow parts of boxes,
-# [rank, kind, from, to] in us; `boxes` how many operations each stands for.
+# JavaScript that reads what the page says at a moment, and its list of events. `drawn` has the hollow parts
+# of boxes as
+# [rank, kind, from, to] in us; `boxes` how many operations each box stands for.
 SAYS = """
 chooseStep(0); look(view.d0, view.d1); moveTo(view.d0 + MOMENT); $("events").open = true; listEvents();
 const timeOf = (px) => Number((timeAt(px, view.v0, view.v1) - view.d0).toFixed(0));
@@ -541,8 +543,8 @@ def mesh(stages, data, tensor, chunks=1):
     return page_data
 
 
-# Which ranks are shown to share what with each rank: [{axis: [ranks]}, ...]; and the text when an axis is
-# chosen.
+# JavaScript that lists which ranks are shown to share what with each rank, [{axis: [ranks]}, ...], and the
+# text for a chosen axis.
 SHARES = """
 const slices = record.ranks.map(({ rank }) => ["P", "O"].map((what) => sliceOf(rank, what)));
 document.body.insertAdjacentHTML("beforeend", tag("pre", { id: "slices" }, esc(JSON.stringify(slices))));

@@ -1,5 +1,5 @@
-// What --profile prints and stores, for made-up numbers; measuring needs a GPU
-// (tests/processes/gpu_zero_test.py).
+// Tests what --profile prints and stores, from made-up numbers. tests/processes/gpu_zero_test.py measures on
+// a GPU.
 #include "common/records/profile.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace sc {
 namespace {
 
-// Two steps of 10 ms.
+// A made-up profile of two steps of 10 ms each.
 Profile some_profile() {
   Profile p;
   p.steps = 2;
@@ -67,7 +67,7 @@ TEST(Profile, SaysWhatItDoesNotKnow) {
             "  no step was profiled: the first ones are not, and this run had no others\n");
 }
 
-// STAGECRAFT_FAKE_NVML knows one GPU, 0000:18:00.0: each reading a MHz and a mW more.
+// The fake NVML knows one GPU, 0000:18:00.0, and each of its readings is 1 MHz and 1 mW above the one before.
 TEST(GpuSensors, ReadClockPowerAndLimitOfTheGpuThatIsNamed) {
   const GpuSensors sensors("0000:18:00.0", STAGECRAFT_FAKE_NVML);
   EXPECT_EQ(sensors.sample(), (GpuSensors::Sample{1501, 600.001, 700}));

@@ -22,7 +22,7 @@ struct Screen {
     now += seconds;
     progress.step({.step = i, .loss = loss, .tokens = 3072, .seconds = seconds, .waited_seconds = waited});
   }
-  /// All lines, or the first `most` characters of each.
+  /// All printed lines; with `most`, only the first `most` characters of each.
   [[nodiscard]] std::vector<std::string> lines(std::size_t most = std::string::npos) const {
     std::vector<std::string> all;
     std::istringstream in(out.str());
@@ -49,7 +49,7 @@ TEST(Progress, SaysMfuWhereAPeakIsKnown) {
   EXPECT_EQ(without.out.str().find("MFU"), std::string::npos);
 }
 
-// The first step, then whatever is 2 s after the line before, then the last step.
+// Without a terminal, progress prints the first step, then a line for each 2 s, then the last step.
 TEST(Progress, PrintsPlainLinesByTheClock) {
   Screen s({.total_steps = 10});
   for (int i = 0; i < 10; ++i) s.step(i, i < 9 ? 0.75 : 0.1);
@@ -102,7 +102,7 @@ TEST(Progress, DrawsABarOnATerminalAndPlainLinesElsewhere) {
   EXPECT_EQ(plain.out.str(), "step 1/4  loss 2.5000  6.1k tok/s  waiting  0 %  left 2 s\n");
 }
 
-// The text on a screen: each line after its last carriage return, over what was there before.
+// The lines as a screen shows them: text after a carriage return overwrites the line from its beginning.
 std::vector<std::string> shown(const std::string& text) {
   std::vector<std::string> screen(1);
   std::size_t column = 0;
@@ -160,7 +160,7 @@ TEST(Progress, QuietPrintsNotesAlone) {
   }
 }
 
-// A clock too coarse for a step gives no rate instead of an infinite one.
+// Steps shorter than the clock's resolution give no rate instead of an infinite one.
 TEST(Progress, StepsWithoutTimeHaveNoRate) {
   Screen s({.total_steps = 2});
   s.step(0, 0);

@@ -87,7 +87,7 @@ class Record : public ::testing::Test {
     write_record(*ops, dir.path(), r);
     return read_file(*ops, file);
   }
-  /// The error of reading the file as a record.
+  /// The error with which read_record() refuses the file `name`.
   std::string refusal(const std::string& name = "record.json") {
     return input_error([&] { read_record(*ops, dir / name); }, dir.path().string());
   }
@@ -111,7 +111,7 @@ TEST_F(Record, ComesBackAsItWas) {
   EXPECT_EQ(written(got), text);  // and so is everything else
 }
 
-// Operations in records from before stride, purpose and unit were stored.
+// Records written before operations had a stride, a purpose and a unit can still be read.
 TEST_F(Record, ReadsOperationsWithoutNames) {
   auto json = nlohmann::json::parse(written(some_record()));
   for (const char* what : {"predicted_operations", "measured_operations"}) {
@@ -149,7 +149,8 @@ TEST_F(Record, KeepsWhatIsNotKnownApart) {
   EXPECT_FALSE(got.as_predicted());
 }
 
-// null means that there was no evaluation.
+// In a record's JSON, null means that no evaluation took place, so a loss that is NaN or infinite is stored
+// as a text.
 TEST_F(Record, AValidationLossThatIsNotFiniteIsNotNone) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   RunRecord r = some_record();
@@ -189,7 +190,7 @@ TEST_F(Record, SurvivesACommandThatIsNotUtf8) {
   EXPECT_EQ(read_record(*ops, file).command, "run.sh --data \xef\xbf\xbd.txt");
 }
 
-// Figures read these without this program.
+// The scripts that draw figures read these keys from the JSON, without the code of this program.
 TEST_F(Record, HasTheKeysThatReadersUse) {
   const auto json = nlohmann::json::parse(written(some_record()));
   const std::string gathers =
@@ -264,7 +265,8 @@ TEST_F(Record, ColumnsOfStepsTakeOneLineEach) {
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 130) << text;
 }
 
-// A change to the JSON of a good record (RFC 6902), and the message that it must give.
+// A change to the JSON of a good record (an RFC 6902 patch), and the message with which the record is
+// refused.
 struct Damage {
   const char *name, *op, *at;
   nlohmann::json value;
@@ -378,7 +380,8 @@ TEST(Timing, IsTheMedianAfterTheWarmUp) {
   const auto t = timing_of(steps);
   ASSERT_TRUE(t);
   EXPECT_EQ(t->steps, 20);
-  // The nearest ranks of 1 .. 20; tokens a second, and the share of waits.
+  // Percentiles 10, 50 and 90 of 1 .. 20 s by nearest rank, tokens a second, and the share of time spent
+  // waiting.
   const std::vector<double> found = {t->p10, t->median, t->p90, t->tokens_per_second, t->wait_share};
   EXPECT_EQ(found, (std::vector<double>{2, 10, 18, 10, 20.0 / 210}));
   steps.pop_back();

@@ -53,7 +53,7 @@ class Table(Case):
         }
         run = ended_run(self.path("a"), steps, ranks=[rank(0), rank(1, {**device, "total": 3000})])
         expected = {
-            # The 13th of the 25 steps after the warm-up, number 17, is the median.
+            # After the warm-up there are 25 steps, whose 13th in order of time, step 17, is the median.
             "tokens per second": [f"{1536 / 0.42:,.0f}"],
             "milliseconds per step": ["420.00"],
             "steps": ["30"],
@@ -88,7 +88,7 @@ class Table(Case):
         self.has(runs, expected)
         self.has(runs[2:], {"test loss": None})  # this run had no test
 
-    # A loss that is no number is one that is there, and a perplexity may be infinite where the loss is not.
+    # A loss that is NaN or infinite is still a loss, and a perplexity may be infinite where the loss is not.
     def test_losses_that_are_not_finite(self):
         runs = [
             ended_run(self.path("a"), [step(0)], validation_loss="nan"),
@@ -102,10 +102,10 @@ class Table(Case):
         said = f'e/record.json: "validation_loss" is not what a run writes\n  fix: {run_files.WHOLE}'
         self.refused(65, said, "e")
 
-    # Counted as by wire_bytes() of common/watch/comm_op.h.
+    # Bytes are counted as by wire_bytes() of common/watch/comm_op.h.
     def test_bytes_sent(self):
-        # Kind, elements, dtype, and of a group: how many of how large a world, and how far apart they are;
-        # then what each rank sends.
+        # Columns: kind, elements, dtype, the group (its ranks and their distance), the world, and the bytes
+        # that each rank sends.
         for kind, elements, dtype, group, world, expected in (
             ("all_reduce", 10, "f32", {}, 4, [64, 64, 64, 48]),  # together 2 (4 - 1) times 10 numbers
             ("all_reduce", 2, "f32", {"ranks": 2}, 4, [8, 8, 8, 8]),
@@ -409,8 +409,8 @@ class BadInput(Case):
             begun_run(self.path("a"), text)
             self.bad(f"a/steps.jsonl:{said}\n  fix: {run_files.A_LINE}")
 
-    # Whatever stands in a record: it is reported, or refused with a message, and nothing is written but the
-    # page and the figure.
+    # Any content of a record is reported or refused with a message, and only the page and the figure are
+    # written.
     def test_forged_records(self):
         good = record(
             [step(i) for i in range(26)],

@@ -27,7 +27,7 @@ Measured as_measured(const MemoryPlan& memory, const CommPlan& operations) {
   return {bytes_of(memory), memory.by_name(), operations};
 }
 
-// Two ranks send what they reduce: 4 x 1 MB and 32 bytes.
+// With two ranks, an all-reduce sends as many bytes as it reduces: 4 x 1 MB and 32 bytes.
 TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
   EXPECT_EQ(format_plan_table({{some_memory(), some_operations()}}, WorldSize{2}),
             "memory of a rank\n"
@@ -44,7 +44,7 @@ TEST(PlanTable, ShowsPurposesBuffersFormulasAndOperations) {
             "  total           5                        4.00 MB\n");
 }
 
-// NCCL allocates windows, LibTorch the rest; the ledger knows both.
+// NCCL allocates windows and LibTorch everything else; the ledger counts both.
 TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   AllocatorCheck check;
   check.parts = {{"ledger", Bytes(1'000'000)}, {"cuBLAS workspace", Bytes(24'000)}};
@@ -69,7 +69,8 @@ TEST(AllocatorTable, CountsWindowsAndSaysHowMuchTheyAre) {
   EXPECT_FALSE(check.holds());
 }
 
-// If every operation's scratch is known to be zero, the step should not allocate anything, not even a little.
+// If every operation's scratch is known to be zero, a step that allocates a single byte breaks the
+// prediction.
 TEST(AllocatorTable, SaysThatAStepAllocated) {
   AllocatorCheck check;
   check.parts = {{"ledger", Bytes(1'000'000)}};
@@ -88,7 +89,7 @@ TEST(AllocatorTable, SaysThatAStepAllocated) {
       << text;
 }
 
-// Equal plans are printed once. Each place has its total, and each way of an operation.
+// Ranks with equal plans share one table, with a total for each place and a row for each way of an operation.
 TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
   RankPlan plan;
   plan.memory.add({Purpose::momentum, "moments", Formula("P", 100), DType::f64, Place::host});
@@ -112,7 +113,8 @@ TEST(PlanTable, ShowsEachPlaceAndWayByItself) {
             "  over the disk      1                           40 B\n");
 }
 
-// Stages of a pipeline, two replicas each: 0 and 1 are equal, 2 holds the head and no second set.
+// In a pipeline of two replicas a stage, ranks of a stage have equal plans; the last stage has logits and
+// fewer saved activations.
 TEST(PlanTable, RanksThatDifferStandSideBySide) {
   RankPlan inner, last;
   inner.memory.add({Purpose::activations, "saved", 500});
@@ -182,7 +184,7 @@ TEST(PredictedMeasured, NamesEachDifference) {
                       "parameters            4,000,000  4,000,000  equal"});
 }
 
-// Each number alone is enough to break the claim.
+// A difference in any single number must break the claim "as predicted".
 TEST(AsPredicted, ComparesPurposesTotalAndOperations) {
   const MemoryPlan memory = some_memory();
   const CommPlan operations = some_operations();
@@ -208,7 +210,7 @@ CommPlan of_unit(int unit, OpPurpose purpose = OpPurpose::gradients) {
   return plan;
 }
 
-// Tables group what is alike; a difference in what it carries is one all the same, and has rows of its own.
+// Operations that differ only in their payload count as different, and stand in rows of their own.
 TEST(AsPredicted, WhatAnOperationCarriesCounts) {
   const MemoryPlan memory = some_memory();
   const Measured equal = as_measured(memory, of_unit(1));
@@ -261,7 +263,7 @@ TEST(MovedBytes, DependOnTheRankWhereSlicesDiffer) {
   EXPECT_EQ(moved_bytes(alone, Way::wire, Rank{0}), Bytes(0));
 }
 
-// Two of four ranks: (2 - 1) / 2 of the tensor, not (4 - 1) / 4.
+// In a group of two of four ranks, a rank moves (2 - 1) / 2 of the tensor and not (4 - 1) / 4.
 TEST(MovedBytes, AreThoseOfTheGroupNotOfTheWorld) {
   CommPlan plan;
   plan.add({CommKind::reduce_scatter, DType::f32, Elements(100), WorldSize{2}});

@@ -1,4 +1,4 @@
-// The default screen, from made-up plans and times.
+// Tests the default screen with made-up plans and times.
 #include "common/records/screen.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Look, FollowsTheLocaleAndNoColor) {
                                           {Variables{{"LC_CTYPE", "C.utf8"}, {"LANG", "C"}}, true},
                                           {Variables{{"LC_ALL", "C"}, {"LANG", "en_GB.UTF-8"}}, false},
                                           {Variables{}, false}};
-  // no-color.org: where it is not empty.
+  // no-color.org: NO_COLOR counts only where it is not empty.
   const std::map<Variables, bool> colour = {{Variables{{"TERM", "xterm"}}, true},
                                             {Variables{{"NO_COLOR", ""}}, true},
                                             {Variables{{"NO_COLOR", "1"}}, false},

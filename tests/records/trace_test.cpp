@@ -19,7 +19,7 @@ using Clock = Trace::Clock;
 const Clock::time_point kOrigin = Clock::time_point(std::chrono::hours(1));
 Clock::time_point at_us(int us) { return kOrigin + std::chrono::microseconds(us); }
 
-/// The part of all ranks' file that comes from one rank.
+/// The text of the trace file that a run with this one rank writes.
 std::string file_of(const Trace& trace) {
   const std::string text = trace.serialise();
   return merge_traces(std::span(&text, 1));
@@ -48,7 +48,7 @@ std::ostream& operator<<(std::ostream& out, const Event& e) {
   return out << e.name << " " << e.begin << " to " << e.end;
 }
 
-// Rows by (pid, tid), in the order of the file, and their names.
+// A parsed trace: events by (pid, tid) in the file's order, and the names of the rows.
 struct Parsed {
   std::map<std::pair<int, int>, std::vector<Event>> rows;
   std::map<std::pair<int, int>, std::string> row_names;
@@ -77,7 +77,7 @@ struct Parsed {
   }
 };
 
-// The requirements of a viewer: spans in order of begin, and each inside the open one or after it.
+// Trace viewers require spans in order of their beginning, each inside the open span or after it.
 void expect_drawable(const Parsed& parsed) {
   for (const auto& [row, events] : parsed.rows) {
     std::vector<double> open;
@@ -94,7 +94,8 @@ void expect_drawable(const Parsed& parsed) {
   }
 }
 
-// The step of a rank on a GPU: the host prepares, the GPU computes, and waits at the end of its work.
+// In a GPU's step the host prepares, the GPU computes, and the GPU waits for an operation at the end of its
+// work.
 TEST(Trace, OnAGpuComputeIsTheGpusTimeWithoutItsWaits) {
   OpSpan op = operation(1, 120, 900, 700, 900);
   op.began = at_us(300);
@@ -119,13 +120,14 @@ TEST(Trace, PutsAllRanksIntoOneFile) {
   EXPECT_EQ(parsed.ranks, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}}));
   for (const int rank : {0, 1})
     EXPECT_EQ(parsed.lane(rank, "compute"), (std::vector<Event>{{"forward", 10, 30.0 + rank}}));
-  // Every rank has its three rows, also where they are empty.
+  // Every rank has three rows in the trace, also rows without events.
   EXPECT_EQ(parsed.row_names.size(), 6U);
 }
 
 TEST(Trace, OfNobodyIsStillJson) { EXPECT_TRUE(Json::parse(merge_traces({})).at("traceEvents").empty()); }
 
-// A step from 0 to 100: an operation in flight from 10 to 60, waited for from 40 to 62; compute is the rest.
+// A step from 0 to 100 us: an operation in flight from 10 to 60, waited for from 40 to 62; the rest is
+// compute.
 TEST(Trace, ShowsOperationsWaitsAndWhatIsLeft) {
   Trace trace(Rank{0}, kOrigin);
   const std::vector<Trace::Step> steps = {{3, at_us(0), at_us(100)}};
@@ -167,7 +169,7 @@ TEST(Trace, NamesWhatIsComputed) {
     EXPECT_EQ(span.lane, Lane::compute);
     names.push_back(span.name);
   }
-  // A step that nothing was marked of shows that it computed.
+  // A step without marks is shown as a single span of compute.
   EXPECT_EQ(names, (std::vector<std::string>{
                        "step 0", "step 1", "compute", "forward of the embedding, micro-batch 0",
                        "backward_weights of block 7, micro-batch 1", "update of the head"}));
@@ -175,8 +177,8 @@ TEST(Trace, NamesWhatIsComputed) {
 
 TEST(Trace, CutsWaitsOutWhereverTheyLie) {
   Trace trace(Rank{0}, kOrigin);
-  // Waits before, across the begin, inside (two that overlap: two threads; two back to back), across the end
-  // of a step, and after it.
+  // Waits before a step, across its beginning, inside it (two that overlap on two threads, and two back to
+  // back), across its end, and after it.
   const std::vector<OpSpan> operations = {operation(1, 0, 5, 1, 5),    operation(2, 0, 12, 8, 12),
                                           operation(3, 0, 30, 20, 30), operation(4, 0, 35, 25, 35),
                                           operation(5, 0, 40, 35, 40), operation(6, 0, 55, 45, 55),
@@ -204,7 +206,8 @@ TEST(Trace, UsesTheWaitWhereTheTransportDoesNotKnowTheEnd) {
   EXPECT_DOUBLE_EQ(trace.spans()[0].duration_us, 40);
 }
 
-// Three in flight at once: even if one ends within another, it is no part of it.
+// Of three operations in flight at once none may be drawn inside another, even where one ends within
+// another's time.
 TEST(Trace, OperationsInFlightTogetherTakeRowsOfTheirOwn) {
   Trace trace(Rank{0}, kOrigin);
   const std::vector<OpSpan> operations = {operation(1, 0, 40, 41, 42), operation(2, 10, 60, 61, 62),

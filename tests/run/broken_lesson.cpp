@@ -1,5 +1,5 @@
-// Lesson 01 with one thing wrong: what the checks of run_lesson must see. `--set fault=<what>`;
-// tests/processes drives it.
+// Lesson 01 with one planted fault (`--set fault=<name>`), which the checks of run_lesson() must notice.
+// tests/processes runs the program.
 #include <ATen/ops/empty.h>
 
 #include <optional>
@@ -19,7 +19,8 @@ struct BrokenOptions {
   Wrong fault = Wrong::nothing;
 };
 
-/// Never waits for the all-reduce of four numbers, but keeps quiet until it has ended.
+/// A communicator that waits for all-reduces of four numbers inside issue() and returns no ticket for them,
+/// so that no wait is recorded.
 class DroppingCommunicator : public ForwardingCommunicator {
  public:
   DroppingCommunicator(Communicator& inner, bool drops) : ForwardingCommunicator(inner), drops_(drops) {}

@@ -1,4 +1,4 @@
-// What a run says about itself before it starts.
+// Tests the texts with which a run describes itself before it starts.
 #include "common/run/describe.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ RunShape tiny_shape(int world) {
 const BatchPlan kThree{.global = 12, .micro = 1, .data_parallel = 3, .accumulation = 4, .note = ""};
 const BatchPlan kOne{.global = 12, .micro = 1, .data_parallel = 1, .accumulation = 12, .note = ""};
 
-// Stored: units of 13,312, 12,928 and 128 elements (each tensor a multiple of 64) as multiples of 64 x 3.
-// 34,720 = 257 x 32 + 32 x 32 + 2 (12 x 32^2 + 13 x 32) + 2 x 32
+// Elements stored: units of 13,312, 12,928 and 128 (each tensor rounded up to 64), rounded up to 64 x 3
+// ranks. Parameters: 34,720 = 257 x 32 + 32 x 32 + 2 (12 x 32^2 + 13 x 32) + 2 x 32.
 TEST(Describe, APlan) {
   EXPECT_EQ(
       describe_plan("01_data_parallel", tiny_shape(3), kThree),

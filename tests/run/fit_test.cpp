@@ -1,4 +1,4 @@
-// What --memory-cap says if a plan does not fit.
+// Tests the advice that --memory-cap gives if a plan does not fit.
 #include "common/run/fit.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 namespace sc {
 namespace {
 
-/// A run of that lesson, and the lessons after it.
+/// A run of the lesson in `folder` for which later lessons may be proposed.
 LimitedRun limited(const std::string& folder = "01_data_parallel") {
   LimitedRun run;
   run.shape.workload.batch = {.sequence = 128, .global = 48, .micro = 4};
@@ -60,7 +60,7 @@ std::string fix_of(const LimitedRun& run) {
   return "it fits";
 }
 
-/// The refusal of a run that does not fit.
+/// The refusal of a run that does not fit, as refuse_what_does_not_fit() throws it.
 InputError refusal(const LimitedRun& run) {
   const InputError error = test::refusal_of([&] { refuse_what_does_not_fit(run, run.plans(run.shape)); });
   EXPECT_EQ(error.code(), ExitCode::missing);
@@ -98,7 +98,8 @@ TEST(Fit, BothWhereNeitherIsEnough) {
   for (const Change& change : changes) EXPECT_LE(change.bytes, run.cap) << change.what;
 }
 
-// Replicas do not shrink; slices do.
+// More ranks are advice only for a strategy that divides its states: a replica is as large on any number of
+// ranks.
 TEST(Fit, MoreRanksHelpAStrategyThatDivides) {
   LimitedRun run = limited("02_zero1");
   run.cap = needs(run, 4, Activations::keep, 3);
@@ -122,7 +123,7 @@ TEST(Fit, StrategiesThatDivideMoreEachWithTheFewestRanks) {
     EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
 }
 
-// A strategy that refuses the workload is no advice, and no error.
+// A strategy that refuses the workload is left out of the advice, and its error is not passed on.
 TEST(Fit, AStrategyThatRefusesIsLeftOut) {
   LimitedRun run = limited();
   run.shape.workload.precision = {
@@ -132,7 +133,7 @@ TEST(Fit, AStrategyThatRefusesIsLeftOut) {
     EXPECT_EQ(change.what.find("ZeRO"), std::string::npos) << change.what;
 }
 
-/// A pipeline whose stage s of S holds (s + 1) / (1 + 2 + ... + S) of 1 GB.
+/// A run whose plan is a pipeline: stage s of S holds (s + 1) / (1 + 2 + ... + S) of 1 GB.
 LimitedRun pipeline(std::int64_t world) {
   LimitedRun run = limited();
   run.shape.workload.model.layers = 4;
@@ -151,7 +152,7 @@ LimitedRun pipeline(std::int64_t world) {
   return run;
 }
 
-// The largest stage decides for all ranks alike, and the others wait for nobody who has stopped alone.
+// All ranks must decide by the largest stage: a rank that stopped alone would leave the others waiting.
 TEST(Fit, OfStagesTheLargestHasToFit) {
   LimitedRun run = pipeline(2);
   run.cap = Bytes(600'000'000);
@@ -163,7 +164,7 @@ TEST(Fit, OfStagesTheLargestHasToFit) {
   EXPECT_EQ(fix_of(run), "it fits");
 }
 
-// Settings that fit one number of stages are no advice for another, and no error either.
+// Settings that refuse another number of ranks give no advice for that number, and no error.
 TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
   LimitedRun run = limited();
   run.shape.workload.model.layers = 4;
@@ -183,7 +184,7 @@ TEST(Fit, SettingsThatRefuseAWorldAreLeftOut) {
   }
 }
 
-// Stages that share a machine need their sum, not the largest as often as there are ranks.
+// Stages that share a machine need the sum of their bytes, which is less than the largest for every rank.
 TEST(Fit, StagesOfOneMachineNeedTheirSum) {
   LimitedRun run = pipeline(2);
   run.place = "this machine";
@@ -194,7 +195,7 @@ TEST(Fit, StagesOfOneMachineNeedTheirSum) {
   EXPECT_NE(fix_of(run), "it fits");
 }
 
-// The cheapest change comes first: another place for the same numbers.
+// The strategy's own smaller settings are proposed first, because they compute the same numbers.
 TEST(Fit, ItsOwnSettingsComeFirst) {
   LimitedRun run = limited("05_offload");
   run.shape.workload.model.layers = 24;  // of which the sharded one holds two at a time
@@ -209,7 +210,7 @@ TEST(Fit, ItsOwnSettingsComeFirst) {
   EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded --set prefetch=0");
 }
 
-// Strategies of the list with their settings, and the number of their lesson.
+// Advice names later strategies with their settings and the number of their lesson.
 TEST(Fit, OtherStrategiesComeWithTheirSettings) {
   LimitedRun run = limited();
   run.strategies = {lesson_plans_of("06_infinity", {"parameters=sharded", "params_at=disk"})};
@@ -254,7 +255,7 @@ TEST(Fit, TheMessageHasThePlanWhatIsMissingAndTheExactCap) {
   test::expect_parts(error.fix(), {"--memory-cap " + std::to_string(total.value()), "--set batch.micro=3 "});
 }
 
-// Ranks of one machine share what it has: more of them hold less each only where the strategy divides.
+// Ranks of one machine share its memory, so more of them help only where the strategy divides its states.
 TEST(Fit, RanksOfAMachineShareItsMemory) {
   LimitedRun run = limited();
   run.place = "this machine";
@@ -278,7 +279,7 @@ TEST(Fit, RanksOfAMachineShareItsMemory) {
   EXPECT_EQ(fix_of(run), "a smaller model.*, or more machines");
 }
 
-// A GPU belongs to one rank: more ranks have more GPUs, and as much each.
+// Each rank has a GPU of its own, so more ranks bring more GPUs, with as much free memory each.
 TEST(Fit, AGpuHasWhatIsFreeOnIt) {
   LimitedRun run = limited("02_zero1");
   run.place = "GPU 1";
@@ -295,7 +296,7 @@ TEST(Fit, AGpuHasWhatIsFreeOnIt) {
   EXPECT_EQ(fix_of(run), "a smaller model.*");
 }
 
-// Three ranks of ZeRO-1 hold less each than two, but three times that is more than the machine has.
+// Three ranks of ZeRO-1 hold less each than two, but three together need more than the machine has.
 TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
   LimitedRun run = limited("02_zero1");
   run.cap = needs(run, 4, Activations::keep) * 2 - Bytes(1);
@@ -307,9 +308,9 @@ TEST(Fit, MoreRanksOfAMachineHaveASmallerShare) {
   EXPECT_TRUE(found(changes_that_fit(run), "-n 3"));
 }
 
-/// A rank of a made-up lesson holds 100 bytes a row of its micro-batch and `whole`, and shares `shared` with
-/// all ranks; beside its device 40 pinned and 60 on the host. Recomputed, a row takes 70 or 30. 12 rows a
-/// step, 3 in a micro-batch.
+/// A run of a made-up lesson. A rank holds 100 bytes for each row of its micro-batch (70 or 30 recomputed),
+/// `whole` bytes, and its share of `shared`; beside its device 40 bytes pinned and 60 on the host. A step has
+/// 12 rows, 3 in a micro-batch.
 LimitedRun counted(int world, std::int64_t whole, std::int64_t shared, DeviceKind device = DeviceKind::cpu) {
   LimitedRun run;
   run.shape.workload.batch = {.sequence = 128, .global = 12, .micro = 3};
@@ -352,8 +353,8 @@ std::string excess(LimitedRun run, std::int64_t cap) {
   return "it fits";
 }
 
-// On the CPU, ranks that share a machine share its memory for everything: each has 300 + 50 for its device
-// and 40 + 60 outside it. Disk space is not memory, and a GPU's host is separate.
+// On the CPU, ranks of a machine share its memory for everything: each rank has 300 + 50 bytes for its device
+// and 40 + 60 outside it. Disk space does not count as memory, and a GPU's memory is apart from the host's.
 TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
   for (const int here : {1, 2, 4}) {
     LimitedRun run = counted(4, 50, 0);
@@ -371,8 +372,8 @@ TEST(FitCounts, RanksOfAMachineWithTheirHostsBytes) {
   EXPECT_EQ(excess(capped, 349), "a rank would hold 350 B, 1 B more than that");
 }
 
-// 12 rows are two ranks' in micro-batches of 1, 2, 3, 6 rows; with two virtual ranks on one rank the same;
-// with three on each of two ranks, 1 or 2.
+// Two ranks can share 12 rows in micro-batches of 1, 2, 3 or 6 rows, and so can one rank with two virtual
+// ranks; two ranks with three virtual ranks each need micro-batches of 1 or 2.
 TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
   const auto smaller = [](int world, std::int64_t virtual_ranks, std::int64_t micro, std::int64_t cap) {
     LimitedRun run = counted(world, 0, 0);
@@ -396,7 +397,7 @@ TEST(FitCounts, SmallerMicroBatchesDivideTheRowsOfAllRanksVirtualOnesToo) {
   });
 }
 
-// Four rows at 100, 70, 30 bytes; 120 whole: 420, 330, 210; of 3, 2 and 1 rows 420 - 100 each.
+// Four rows at 100, 70 or 30 bytes and 120 whole make 420, 330 or 210 bytes; each row less at 100 saves 100.
 TEST(FitCounts, WhatCostsLeastComesFirst) {
   const std::map<std::int64_t, Lines> by_cap = {
       {419, {"--set batch.micro=2: 320", "--set activations=recompute_gelu: 330"}},
@@ -408,7 +409,8 @@ TEST(FitCounts, WhatCostsLeastComesFirst) {
   for (const auto& [cap, lines] : by_cap) EXPECT_EQ(found(counted(2, 120, 0), cap), lines) << cap;
 }
 
-// Two ranks of 300 + 600 / 2. Four micro-batches of three rows: on four ranks one each, 300 + 150.
+// Each of two ranks holds 300 + 600 / 2 bytes; of four ranks, each has one of four micro-batches, 300 + 600 /
+// 4.
 TEST(FitCounts, MoreRanksAreAsManyAsShareTheMicroBatches) {
   LimitedRun run = counted(2, 0, 600);
   run.shape.workload.activations = Activations::recompute;  // 90 + 300
@@ -420,8 +422,8 @@ TEST(FitCounts, MoreRanksAreAsManyAsShareTheMicroBatches) {
   EXPECT_EQ(found(run, 189), Lines{}) << "more ranks than micro-batches have nothing to do";
 }
 
-// Two of four ranks are on a machine: of six three, of twelve six. Each has 30 of its row, 100 beside its
-// device, and of 2000 its part: four ranks 630 each, six 463, twelve 296.
+// Two of four ranks are on this machine, so three of six, and six of twelve. A rank holds 30 bytes for its
+// row, 100 beside its device, and its share of 2000: 630 on four ranks, 463 on six, 296 on twelve.
 TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
   LimitedRun run = counted(4, 0, 2000);
   run.shape.workload.batch.micro = 1;
@@ -437,7 +439,8 @@ TEST(FitCounts, MoreRanksHaveTheirPartOfEachMachine) {
   EXPECT_EQ(found(run, 362), (Lines{"-n 12: 196"}));
 }
 
-// Two stages of one machine, on the CPU: 100 + 10 pinned, and 300 + 30 on the host. On one GPU 100 and 300.
+// Two stages of one machine need 100 + 10 (pinned) and 300 + 30 (host) bytes on the CPU, 100 and 300 on a
+// GPU.
 TEST(FitCounts, StagesOfAMachineNeedTheirSumWithTheirHostsBytes) {
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
     LimitedRun run = counted(2, 0, 0, device);

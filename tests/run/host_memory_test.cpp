@@ -1,4 +1,4 @@
-// The memory that a machine and its containers leave.
+// Tests the memory that a machine and its control groups leave to a process.
 #include "common/run/host_memory.h"
 
 #include <gtest/gtest.h>
@@ -29,10 +29,10 @@ TEST(HostMemory, OfAGroupIsWhatIsLeftOfItsLimit) {
   EXPECT_FALSE(left_of_limit("", "", ""));
   test::expect_each<std::optional<Bytes>>({{left_of_limit("7000\n", "5000\n", ""), Bytes(2000)},
                                            {left_of_limit("7000\n", "7001\n", ""), Bytes(0)}});
-  // Pages of files are given back.
+  // The kernel gives pages of files back under pressure, so they count as free.
   EXPECT_EQ(left_of_limit("7000\n", "6000\n", "anon 3000\ninactive_file 1000\nactive_file 500\n"),
             Bytes(2500));
-  // Version 1 counts the groups below apart.
+  // Control groups of version 1 count the pages of groups below them in the total_ fields.
   EXPECT_EQ(
       left_of_limit("7000\n", "6000\n", "inactive_file 1\ntotal_inactive_file 10\ntotal_active_file 20\n"),
       Bytes(1030));
@@ -68,8 +68,8 @@ TEST(HostMemory, KnowsGroupsOfVersion1) {
   EXPECT_EQ(available_host_memory(machine.top()), Bytes(7428800));
 }
 
-// Pages of files are a part of what is used, and no more than that comes back; the least of machine and
-// groups counts, whichever version says it.
+// Pages of files count as free only up to the bytes in use. The smallest limit of the machine and of its
+// control groups counts, of either version.
 TEST(HostMemory, IsTheLeastOfAllThatLimitIt) {
   test::expect_each<std::optional<Bytes>>(
       {{left_of_limit("7000", "100", "inactive_file 500\nactive_file 300\n"), Bytes(7000)},
@@ -94,7 +94,8 @@ TEST(HostMemory, IsTheLeastOfAllThatLimitIt) {
   EXPECT_EQ(available_host_memory(machine.top()), Bytes(4000)) << "with pages of files the older one's again";
 }
 
-// A container without a name space of its own reads the host's name, and sees its own group at the mount.
+// A container that shares the host's control-group name space reads the host's path, but mounts its own
+// group.
 TEST(HostMemory, IsFoundWhereAContainerSeesItsOwnPartOfTheTree) {
   FakeMachine machine;
   machine.file("/proc/self/cgroup", "0::/docker/4711/inner\n");

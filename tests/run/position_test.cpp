@@ -1,5 +1,4 @@
-// The progress of a run that a checkpoint stores besides the strategy's state and restores; and when it is
-// taken.
+// Tests the progress of a run that a checkpoint stores besides the strategy's state, and when it is taken.
 #include <ATen/ops/zeros.h>
 
 #include "common/run/resume.h"
@@ -12,7 +11,7 @@
 namespace sc::detail {
 namespace {
 
-// Every number is another one.
+// Step scalars whose numbers all differ, so that a test notices swapped ones.
 StepScalars scaled() {
   StepScalars scalars = test::step_scalars(1e-3, 19);
   scalars.loss_scale = at::full({}, 4096.0, at::kFloat);
@@ -47,7 +46,7 @@ TEST(Position, ComesBackFromAManifest) {
   EXPECT_FALSE(unscaled.loss_scale.defined());
 }
 
-// A save waits for what an update has left in flight, with --save-async on and off.
+// A save first waits for an update's transfers, with --save-async on and off.
 TEST(Saver, WaitsForWhatIsInFlight) {
   const c10::InferenceMode inference;
   const Workload w = test::odd_workload();

@@ -1,4 +1,4 @@
-// A run's defaults for what the command line does not name, and the mesh of its ranks.
+// Tests a run's defaults for flags that the command line leaves out, and the mesh of its ranks.
 #include "common/run/run_shape.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(Threads, OneOnACpuAndAShareOfTheCoresBesideAGpu) {
                        {detail::default_threads(DeviceKind::cuda, 2, WorldSize{4}), 1}});
 }
 
-// Two stages of three replicas: rank = stage x 3 + replica.
+// Two stages of three replicas each: rank = stage x 3 + replica.
 TEST(Stages, NeighboursAreReplicas) {
   RunShape shape;
   shape.workload.batch = {.sequence = 8, .global = 12, .micro = 2};
@@ -39,8 +39,8 @@ TEST(Stages, NeighboursAreReplicas) {
   test::expect_counts({{shape.at(Axis::data), 4}, {shape.at(Axis::stages), 0}, {micro_batches_of(shape), 1}});
 }
 
-// Every rank's own plan, one by one, is that of its set: 4 sums are not shared evenly by 3 or 8, nor is the
-// tied matrix by replicas.
+// The plan of a set of ranks equals each of its ranks' own plan. Three and eight ranks divide 4 sums
+// unevenly, and so do replicas the tied matrix, so some worlds have two sets.
 TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
   struct Case {
     const char* lesson;
@@ -79,7 +79,7 @@ TEST(ExactPlans, RanksOfASetHoldAndSendTheSame) {
   }
 }
 
-// A note depends on whether the event falls into this run: between its first step and its last one.
+// A note appears only if its event cannot fall between this run's first and last step.
 TEST(Notes, SayWhatNeverComes) {
   CommandLine line;
   Workload workload;
@@ -121,7 +121,7 @@ TEST(Stages, AnInjectedNanReachesTheRankThatHasTheLoss) {
   EXPECT_FALSE(detail::poisons(Fault::parse("hang@3,3", WorldSize{4}), shape, 3));
 }
 
-// The steps that are checked, traced and profiled count from the run's first step.
+// Steps to check, trace and profile are counted from the run's first step, not from step 0.
 TEST(TrainJobs, CountFromTheirFirstStep) {
   CommandLine line;
   line.trace = line.profile = true;
@@ -142,8 +142,8 @@ TEST(TrainJobs, CountFromTheirFirstStep) {
   EXPECT_TRUE(job.profiles(105));
 }
 
-// 12 bytes of each element of a model of two blocks, once in all ranks together: what replicas hold N times
-// they divide, slices are divided already. Each unit is rounded up to 64 elements a rank.
+// A checkpoint of a model of two blocks copies 12 bytes of each element once: replicas divide their copies
+// among them, and sharded states are divided already. A unit is rounded up to 64 elements a rank.
 TEST(RunPlans, RanksTogetherCopyEachStateOnceForACheckpoint) {
   constexpr std::int64_t kRanks = 4;
   CheckpointFlags asked;

@@ -1,4 +1,4 @@
-// Text that a trained model makes.
+// Tests text samples of a trained model.
 #include "common/run/sample.h"
 
 #include <ATen/ops/empty.h>
@@ -30,7 +30,7 @@ RunShape odd_shape(bool tied) {
   return shape;
 }
 
-/// A model that prefers some tokens: initial weights, enlarged.
+/// Initial weights, enlarged, so that the model clearly prefers some tokens.
 std::vector<UnitTensors> weights(const ParamLayout& layout, const at::Tensor& arena) {
   std::vector<UnitTensors> units = unit_views(layout, arena);
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -53,7 +53,8 @@ test::FakeStrategy strategy_of(const ParamLayout& layout, const std::vector<Unit
   return strategy;
 }
 
-/// Ranks that hold a slice each; every rank's sample. spoiled: a unit whose weights are infinite.
+/// Samples of all ranks of a world in which each holds a slice.
+///   spoiled  a unit whose weights become infinite
 std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed, bool tied = true,
                               double temperature = 1, std::optional<int> spoiled = {}) {
   std::vector<Sample> samples(static_cast<std::size_t>(world));
@@ -81,7 +82,7 @@ std::vector<Sample> sample_on(int world, std::int64_t count, std::uint64_t seed,
   return samples;
 }
 
-// The loss of a token is the negative logarithm of the probability that the sample draws it with.
+// The loss of a token is the negative logarithm of the probability with which a sample draws it.
 TEST(Sample, LogitsAreTheModels) {
   const c10::InferenceMode inference;
   for (const bool tied : {true, false}) {
@@ -133,8 +134,8 @@ TEST(Sample, IsAFunctionOfModelAndSeed) {
   }
 }
 
-// No token can be drawn from numbers that are none: the text ends there, on all ranks, with the unit that
-// made them.
+// From logits that are NaN or infinite no token can be drawn: the text ends there on all ranks, and the error
+// names the first unit with such an output.
 TEST(Sample, EndsWhereTheModelIsNotFinite) {
   for (const int world : {1, 3}) {
     for (const int unit : {0, 2, 4}) {

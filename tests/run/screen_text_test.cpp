@@ -1,4 +1,4 @@
-// The lines of the default screen about one run.
+// Tests the lines of the default screen that describe one run.
 #include "common/run/screen_text.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using detail::format_header;
 using detail::format_next;
 using detail::TrainJob;
 
-/// A job of lesson 01 that asked for nothing.
+/// A run of lesson 01 without any flags.
 struct Job {
   StrategyPlans strategy = lesson_plans_of("01_data_parallel", {});
   std::unique_ptr<Plans> plans = strategy.plans->with({});

@@ -7,13 +7,13 @@ source=$(CDPATH='' cd "$here/../.." && pwd -P)
 image=$sandbox/image log=$sandbox/log
 mkdir -p "$image"
 basic_tools
-# A new Debian has no Python and no headers of ours, and the installation ends at apt-get.
+# The sandbox is like a new Debian without Python and headers, and the installation ends at apt-get.
 shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
 shim id <<<'echo 0'
 shim apt-get <<<'echo "apt-get $*" >>"$log"; [[ $1 == update ]]'
 export log
 
-# copied FROM TO: as the engine does, without what .dockerignore names.
+# copied FROM TO: copies a tree as a container engine does, without the files that .dockerignore names.
 copied() {
   local name
   check "COPY $1: it is there" test -e "$source/$1"
@@ -29,7 +29,8 @@ copied() {
   done
 }
 
-# What setup.sh itself names as missing there; the first RUN must ask for the same.
+# setup_asks: the packages that setup.sh names as missing in the sandbox; the image's first RUN must install
+# the same.
 setup_asks() {
   sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
     "$image/common/setup/setup.sh"
@@ -70,7 +71,7 @@ while read -r step words; do
 done < <(grep -v '^#' "$source/Dockerfile")
 check "set up, then build" equal "$runs" 2
 
-# What the image has is what the page and the README type.
+# The image must contain the files and commands that README.md and docs/containers.md name.
 for page in README.md docs/containers.md; do
   while read -r path; do
     check "$page: $path" test -x "$image/$path"

@@ -39,7 +39,7 @@ for name in "${which[@]}"; do
   git clone -q "$root" "$scratch/$name"
   git -C "$scratch/$name" checkout -q --detach "$commit"
   TIMEFORMAT='%R %U %S' status=0
-  # Uses nothing of this folder's setup: neither what it installed nor what it compiled.
+  # The timed command must use nothing of this folder, neither what setup installed nor what it compiled.
   {
     time (CDPATH='' cd "$scratch/$name" &&
       env -u LIBTORCH_ROOT CCACHE_DIR="$scratch/ccache-$name" "$command" >"$logs/$name.log" 2>&1 </dev/null)

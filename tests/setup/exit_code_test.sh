@@ -37,12 +37,12 @@ export PIDS=$sandbox/pids STAGECRAFT_PRESET=cpu
 alive() {
   local pid
   while read -r pid; do
-    # A zombie that nobody has read yet is dead.
+    # A zombie, whose exit code nobody has read yet, counts as dead.
     [[ ! -d /proc/$pid ]] || grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null || return 0
   done <"$PIDS"
   return 1
 }
-# until_true COMMAND...: within 20 s, for a busy machine.
+# until_true COMMAND...: waits until COMMAND succeeds, 20 s at most, since the machine may be busy.
 until_true() {
   local i
   for ((i = 0; i < 200; i++)); do
@@ -54,17 +54,18 @@ until_true() {
 none_alive() { ! alive; }
 started() { [[ -s $PIDS ]]; }
 
-# mpirun's own ends on several hosts.
+# On several hosts mpirun has exit codes of its own.
 for what in "132 could not start the program" "205 mpirun lost a host"; do
   SLURM_JOB_NUM_NODES=2 DO=exit:${what%% *} run "${launch[@]}" -n 2
   check "on several hosts ${what%% *} is a lost rank" equal "$code" 75
   check "and says why: $what" contains "$err" "${what#* }"
 done
 
-# What ends before the ranks have met.
+# Every status with which mpirun may end before the ranks have met.
 for status in 0 1 126 127 134 139 205 213; do
   for signs in '' started; do
-    # Status 0: the program ran; 129 to 199: a rank was killed. Neither is a failed start.
+    # After `started`, status 0 means that the program ran, and 129 to 199 that a rank was killed: neither is
+    # a failed start.
     if [[ $signs == started ]] && ((status == 0 || status > 128 && status < 200)); then continue; fi
     SIGNS=$signs DO=exit:$status run "${launch[@]}" -n 2
     check "mpirun ends with $status, signs '$signs': 69 and one error" equal \
@@ -160,7 +161,7 @@ for ranks in 1 2; do
   check "a killed program is a lost rank, $ranks ranks" equal "$code" 75
   check "bash says nothing of its own, $ranks ranks" equal \
     "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
-  # Stands for a busy machine: the program is dead, and bash knows it, before the script waits.
+  # As on a busy machine, the program dies, and bash knows it, before the script waits.
   DO='kill' run "${late[@]}" -n "$ranks"
   check "nor where it notices before the wait, $ranks ranks" equal \
     "$(grep -vE '^error: 99_fake|^  (fix|killed)' <<<"$err")" ''
@@ -168,7 +169,7 @@ for ranks in 1 2; do
 
   for signal in INT:130 TERM:143 HUP:129; do
     : >"$PIDS"
-    # A script that bash starts in the background ignores SIGINT; a terminal's does not.
+    # Bash starts a background script with SIGINT ignored, unlike a terminal, so the default is restored.
     DO='sleep' env --default-signal=INT "${launch[@]}" -n "$ranks" >/dev/null 2>"$sandbox/err" &
     pid=$!
     until_true started
@@ -187,7 +188,7 @@ for ranks in 1 2; do
   check "nothing is left when launch.sh itself is killed, $ranks ranks" until_true none_alive
 done
 
-# The system counts whom it ends for want of memory.
+# The kernel counts processes that it killed for lack of memory; the scripts read a fake count here.
 sed -i "s/memory_kills ''/memory_kills \"\${MACHINE-}\"/" "$repo/common/setup/"{launch,ending}.sh
 export MACHINE=$sandbox/machine
 mkdir -p "$MACHINE/proc/self" "$MACHINE/sys/fs/cgroup"
@@ -224,7 +225,7 @@ check "with --verbose one line says how ranks are started" contains "$out" "2 ra
 DO=exit:0 run "${launch[@]}" --help
 check "nothing is said for --help" equal "$out" ""
 
-# However a message comes to stderr, it is one write: a pipe of packets would show two.
+# Every message must reach stderr in one write: a pipe of packets would show two.
 if command -v strace >/dev/null; then
   OMP_NUM_THREADS=abc strace -f -qq -e trace=write -s 400 -o "$sandbox/trace" "${launch[@]}" >/dev/null 2>&1 \
     </dev/null || true

@@ -111,7 +111,7 @@ launch --no-build
 check "not built" equal "$code $err" "69 error: build/cpu/bin/99_fake: is not built
   fix: lessons/99_fake/run.sh --build-only"
 
-# Help builds nothing: there is no setup.sh here that could.
+# --help must build nothing, so it still works when setup.sh is gone.
 rm "$repo/common/setup/setup.sh"
 for flag in --help -h; do
   launch "$flag"
@@ -144,11 +144,11 @@ check "how ranks are started goes unsaid" contains "$code $out" "0 flags of 99_f
 launch --no-build --verbose
 check "but with --verbose" contains "$code $out" "0 1 rank on "
 
-# The real lessons, as their run.sh calls it.
+# Every real lesson's run.sh is called with --dry-run.
 cd "$here/../.."
 for lesson in lessons/[0-9]*; do
   run "$lesson/run.sh" --dry-run
-  # The default workload, which the program's messages name.
+  # The workload expected is the lesson's default, which main.cpp names.
   workload=$(sed -n 's/.*\.workload = "\(.*\)",$/\1/p' "$lesson/main.cpp")
   check "$lesson/run.sh --dry-run" contains "$code $out" \
     "bin/$(basename "$lesson") --workload ${workload:-configs/tiny.json} --strategy"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016  # payloads are not expanded here, or anywhere else
-# What comes from outside into the scripts: variables, files of the system, somebody else's checkout.
+# Tests input from outside into the scripts: variables, files of the system, another user's checkout.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 checkout=$(CDPATH='' cd "$here/../.." && pwd -P)
 cd "$sandbox" # a payload that is taken as the name of a folder is made there
 
 # --- numbers ------------------------------------------------------------------------------------------------
-# Bash runs $(...) in an index where it counts. Every variable that a script reads, and every flag, brings
-# one.
+# Bash runs $(...) inside an index in arithmetic. Each variable that a script reads, and each flag, gets such
+# a text, which must not run.
 payload='root[$(touch '$sandbox'/executed)]'
 shim mpirun.openmpi <<<'exit 0'
 shim nproc <<<'echo "$FAKE_NPROC"'
@@ -30,7 +30,7 @@ for name in $names SLURM_JOB_NUM_NODES SLURM_STEP_NUM_TASKS SLURM_PROCID FAKE_NP
 done
 all=()
 for name in $names; do all+=("$name=$payload"); done
-# doctor.sh reports a bad variable and goes on to the next one.
+# doctor.sh reports a bad variable and goes on with its next check.
 PATH=$shims:$was run env "${all[@]}" FAKE_NPROC="$payload" "$repo/common/setup/doctor.sh"
 check "doctor.sh runs none" test ! -e "$sandbox/executed"
 for flag in -n --default-ranks --max-restarts --min-ranks --save-every --world --resume --steps \
@@ -84,8 +84,8 @@ check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" \
   "$sandbox/mpi/mpicc: is not Open MPI's, which Stagecraft is built with fix: apt-get install libopenmpi-dev"
 
 # --- a start that does not come -----------------------------------------------------------------------------
-# mpirun starts nothing, says nothing and does not end; what it started itself ends with it, but for its srun,
-# which has a group of its own.
+# This mpirun starts nothing, prints nothing and does not end. Its own child ends with it, but not its srun,
+# which has a process group of its own.
 shim mpirun.openmpi <<<'setsid sleep 1234.567 & sleep 1234.56 & trap "kill $!; exit 143" TERM; wait'
 began=$SECONDS
 PATH=$shims:$was STAGECRAFT_PRESET=cpu FAKE_NPROC=2 STAGECRAFT_START_SECONDS=1 \
@@ -95,7 +95,7 @@ check "it is ended" equal "$code $(head -n 2 <<<"$err")" \
   fix: common/setup/doctor.sh tries mpirun alone"
 check "soon" test $((SECONDS - began)) -lt 30
 for ((i = 0; i < 20; i++)); do if pgrep -f 'sleep 1234\.56' >/dev/null; then sleep 0.1; fi; done
-# launch.sh asks mpirun once more after a failed start: both calls must be gone.
+# After a failed start launch.sh calls mpirun a second time; the children of both calls must be gone.
 check "nothing is left" equal "$(pgrep -f 'sleep 1234\.56' || true)" ""
 shim mpirun.openmpi <<<'exit 0'
 for limit in "-n 16" "-f 0"; do
@@ -106,7 +106,7 @@ for limit in "-n 16" "-f 0"; do
 done
 
 # --- control groups -----------------------------------------------------------------------------------------
-# in_machine COMMAND...: a function of lib.sh with the files of `machine`.
+# in_machine COMMAND...: calls a function of lib.sh with the files of the fake `machine`.
 machine=$sandbox/machine
 # shellcheck source=common/setup/lib.sh
 in_machine() { (source "$repo/common/setup/lib.sh" && "$@" "$machine"); }
@@ -140,7 +140,7 @@ check "what is no number is no limit" equal "$(in_machine core_quota)$(in_machin
 check "and is not run" test ! -e "$sandbox/executed"
 
 # --- CDPATH -------------------------------------------------------------------------------------------------
-# With it `cd lessons` goes to another folder of that name, and prints where.
+# With CDPATH, `cd lessons` would go to another folder of that name and print its path.
 decoy=$sandbox/decoy
 mkdir -p "$decoy"/{lessons/09_checkpoint_and_faults,common/setup,pipedream,tests} \
   "$repo"/{pipedream,tests,lessons/09_checkpoint_and_faults}
@@ -174,7 +174,7 @@ touch -d "1 day ago" "$repo/build/cpu/bin/pipedream"
 touch -d "1 hour ago" "$repo/pipedream/new.cpp"
 run pipedream/run.sh --help
 check "unless its sources are newer" equal "$code $out$err" "0 pipedream: --help"
-# Where a script goes into a folder that it names, that is said, or lib.sh has done away with CDPATH.
+# A script that changes to a named folder must clear CDPATH first, itself or by sourcing lib.sh.
 cd "$checkout"
 plain=$(git grep -nE '(^|\$?\()cd ("\$\(|")' -- '*.sh' |
   grep -vE 'cd "\$(root|sandbox|repo|deps|build|checkout|here/)' |

@@ -5,8 +5,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
 cd "$sandbox"
 launch() { run "$repo/common/setup/launch.sh" 99_fake --no-build "$@"; }
-# An attempt: `END_i` is how attempt i ends, after it has saved `SAVED_i` and done the steps from `FROM_i` to
-# `DONE_i`. A run takes 3 ranks or 1. The clock of the file server is an hour behind.
+# A fake program: attempt i saves step SAVED_i, does the steps FROM_i to DONE_i, and ends as END_i says. It
+# accepts 3 ranks or 1. The clock of its file server is an hour behind.
 shim mpirun.openmpi <<'EOF'
 while [[ $1 != */99_fake ]]; do
   [[ $1 != -n ]] || export RANKS=$2
@@ -47,7 +47,7 @@ export STAGECRAFT_PRESET=cpu DIR=runs/99_fake/checkpoints
 files="--workload $repo/configs/tiny.json --strategy $repo/lessons/99_fake/config.json"
 saves=(--save-every 10)
 fresh() { rm -rf runs attempts plans mine OUT*; }
-# "N s are lost" is what a clock says.
+# Lost seconds depend on the clock, so they are replaced by T.
 restarts() {
   grep -E '^restart ' <<<"$out" | sed -E 's/, [0-9]{1,2}\.[0-9] s are lost/, T s are lost/' || true
 }
@@ -144,7 +144,7 @@ check "checkpoints of another run are refused" equal "$code $err" \
   fix: --resume latest to go on from them, or another directory: --checkpoints DIR"
 END_1=75 END_2=0 launch "${saves[@]}" --max-restarts 2 --resume latest
 check "going on from them is not" equal "$code $(tail -n 1 attempts)" "0 $files ${saves[*]} --resume latest"
-# The program passes a damaged checkpoint over: from which one it goes on is seen by its first step.
+# The program passes over a damaged checkpoint; its first step shows which one it took.
 damaged() {
   fresh
   mkdir -p runs/99_fake/checkpoints/step-0000{20,40}

@@ -11,7 +11,8 @@ awk -v out="$sandbox/page" \
   '/^#!\/bin\/bash$/ {inside = 1; n++} /^```/ {inside = 0} inside {print > (out n ".sbatch")}' docs/cluster.md
 check "the page has two scripts" equal "$(cd "$sandbox" && echo page*.sbatch)" "page1.sbatch page2.sbatch"
 
-# asked SCRIPT OPTION: its value in the script's #SBATCH lines; sbatch reads none after the first command.
+# asked SCRIPT OPTION: the option's value in the #SBATCH lines, of which sbatch reads none after the first
+# command.
 asked() {
   awk -v option="--$2" '
     !/^#/ {exit}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016  # what stand-ins expand, they expand when they run
-# setup.sh: what it says and does where something is missing; apt-get, sudo and pip are stand-ins.
+# Tests what setup.sh says and does if something is missing; apt-get, sudo and pip are stand-ins.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
-# This machine's own Python and headers are out of sight: all that is there is in the sandbox.
+# The script sees no Python and no headers of this machine, only those of the sandbox.
 sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
   "$repo/common/setup/setup.sh"
 basic_tools
@@ -68,7 +68,7 @@ for tool in ninja mpirun ompi_info; do shim $tool <<<'exit 0'; done
 shim mpicc <<<'echo "mpicc: ${MPI:-Open MPI 4.1.4} (Language: C)"'
 shim g++ <<<'echo 12.2.0'
 shim cmake <<<'echo cmake version 3.25.1'
-# Stands for Python and pip: FAIL names the step in which the "network" or the machine dies.
+# A stand-in for Python and pip; FAIL names the step at which the "network" or machine fails.
 shim python3 <<'EOF'
 case "$1 ${2:-} ${3:-}" in
   "-m venv --clear")                      # an environment whose pyarrow is what lies in its folder `site`

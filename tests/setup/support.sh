@@ -54,7 +54,7 @@ shim() {
   chmod +x "$shims/$1"
 }
 
-# The small tools that the scripts use, without any that setup.sh installs.
+# basic_tools: gives the sandbox the small tools that scripts use, and none that setup.sh installs.
 basic_tools() {
   local tool
   for tool in awk bash cat chmod cp cut df dirname env find flock grep head ln mkdir mktemp mv nproc printf \

@@ -39,7 +39,8 @@ PLANS = [
     "docs/explore/sources.txt",
     "@docs/explore/sources.txt",
 ]  # all that a plan is made of; @: the files that a file names
-# Tests of tools and of records: what they read. In the first two tiers only if it changed.
+# Tests of tools and records, with the files that they read. The first two tiers run one only if such a file
+# changed.
 TOOLS = {
     "benchmarks_(gpu|torch_.*|comm_sweep|padding)": [
         "tests/benchmarks/*.py",
@@ -70,17 +71,18 @@ TOOLS = {
         "docs/pages/*.html",
     ],
 }
-# Only in .ci/run: they draw what changed. Soak tries all, in parts of their own.
+# Tests drawn by what changed run only in .ci/run. Soak runs all of them, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)"
-# Left out of tests/run.sh: what pages tell a reader to type, which other tests have run in other words.
+# tests/run.sh leaves these out: commands that pages tell a reader to type, which other tests run in another
+# form.
 PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
-# Exercises are built by their label; .ci/run does it where one changed.
+# Exercises are built by their ctest label; .ci/run does it if one changed.
 EXERCISE = "exercise_.*|exercises_score"
 READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
-# Only in soak: new inputs under sanitizers (fuzz_replay has the kept ones), and whether what is made of
-# sources was made anew.
+# Only soak runs these: new inputs under sanitizers (fuzz_replay has the kept ones), and a check that
+# generated files are up to date.
 SOAK = "fuzz|explore_built"
-# Parts of soak.sh that are ctest entries; the part `tests` has what is left.
+# Parts of soak.sh that are ctest entries; the part `tests` has all others.
 PARTS = {
     "tools": "|".join([*TOOLS, "explore_built", "docs_.*", "records_.*"]),
     "processes": "processes_[a-m].*",

@@ -1,4 +1,4 @@
-// Memory as BlockIo wants it.
+// Memory with the alignment that BlockIo requires.
 #pragma once
 
 #include <cstdlib>
@@ -9,10 +9,11 @@
 
 namespace sc::test {
 
-/// A block of these tests' files.
+/// The block size, in bytes, of the files in these tests.
 inline constexpr std::int64_t kBlock = 16 * 1024;
 
-/// `size` bytes, a multiple of kBlockAlign; zeros, or a pattern that `seed` chooses.
+/// `size` aligned bytes, a multiple of kBlockAlign: zeros for seed 0, otherwise a pattern that `seed`
+/// chooses.
 class AlignedBytes {
  public:
   explicit AlignedBytes(std::int64_t size, std::uint64_t seed = 0)

@@ -1,4 +1,5 @@
-// Atomic files and directories, stopped at every call they make and under every kind of loss.
+// Tests atomic files and directories, stopped at every system call and with every loss that a crash may
+// cause.
 #include "common/storage/atomic_dir.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ using AtomicFile = test::InTempDir;
 using AtomicDirectory = test::InTempDir;
 using CrashModel = test::InTempDir;
 
-/// Everything at a path: a file as {"": content}, a directory by its files, nothing as {}.
+/// The content at a path: of a file {"": content}, of a directory its files by name, of nothing {}.
 Content content_of(FileOps& ops, const Path& path) {
   Content content;
   if (ops.kind(path) == PathKind::file) content[""] = read_file(ops, path);
@@ -35,9 +36,9 @@ struct Trial {
   Content before, after;
 };
 
-/// Runs `trial` with a crash at every mutating call: the target is old or new, never else, and new once the
-/// attempt has returned; a later attempt succeeds and leaves nothing beside the target. Returns the number of
-/// crash points that left the new content.
+/// Runs `trial` with a crash at each mutating call. The target must be old or new, and new once the attempt
+/// has returned; a later attempt must succeed and leave nothing beside the target. Returns the number of
+/// crash points after which the new content was there.
 int check_every_crash_point(const Trial& trial) {
   const auto disk = posix_file_ops(Syncing::skip);
   int new_content = 0;
@@ -60,7 +61,7 @@ int check_every_crash_point(const Trial& trial) {
       if (returned && !crashing.crashed()) {
         EXPECT_EQ(found, trial.after);
         EXPECT_EQ(crashing.calls(), point);
-        // The very next thing is a crash: what was reported as done must be durable.
+        // The attempt has returned, so its result must survive a crash at the very next call.
         EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
         EXPECT_EQ(content_of(*disk, target), trial.after) << "data " << static_cast<int>(loss.data);
         break;
@@ -89,7 +90,8 @@ void write_new_dir(FileOps& ops, const Path& target) {
   out.commit();
 }
 
-// Nobody knows then whether a file's writer lives; a directory has one, which is gone.
+// Without file locks nobody can tell whether the writer of a leftover file lives, so that file stays; a
+// leftover directory is still removed.
 TEST_F(AtomicFile, WithoutLocksAllIsWritten) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOSYS, .lasting = true});
   ops_->create(dir_ / ".file.tmp-0");
@@ -135,7 +137,7 @@ TEST_F(AtomicDirectory, EveryCrashLeavesTheOldOrTheNewDirectory) {
             0);
 }
 
-// The model must be able to fail: the same attempts without their syncs are torn by some crash.
+// Without syncs, some crash must tear the target; otherwise the crash model could not find a missing sync.
 TEST_F(CrashModel, FindsAMissingFileSync) {
   CrashingFileOps crashing(*ops_, 4, {CrashLoss::Data::lost, CrashLoss::Names::kept});
   crashing.create(dir_ / "tmp")->append(as_bytes("content"));

@@ -42,14 +42,14 @@ class BlockFileTest : public test::InTempDir, public ::testing::WithParamInterfa
     o.wrap = [fault](auto io) { return std::make_unique<FaultyBlockIo>(std::move(io), fault); };
     return o;
   }
-  /// A third of a second for each block, one after the other.
+  /// Options of a disk that takes a third of a second for each block, one after the other.
   [[nodiscard]] BlockFile::Options slow() const {
     BlockFile::Options o = options();
     o.depth = 1;
     o.mbps = 0.05;
     return o;
   }
-  /// input_error() with FREE in place of the free bytes, which vary.
+  /// input_error() with the word FREE in place of the number of free bytes, which varies.
   template <class Call>
   std::string error_of(Call call) {
     std::string text = InTempDir::error_of(call);
@@ -165,7 +165,7 @@ TEST_P(BlockFileTest, ClosingEndsWhatIsNotComplete) {
   }
 }
 
-// --- what a disk may do ------------------------------------------------------------------------------------
+// --- faults of a disk --------------------------------------------------------------------------------------
 
 TEST_P(BlockFileTest, InterruptedAndBusyRequestsAreRepeated) {
   for (const Kind kind : {Kind::read, Kind::write}) {
@@ -181,7 +181,7 @@ TEST_P(BlockFileTest, InterruptedAndBusyRequestsAreRepeated) {
 }
 
 TEST_P(BlockFileTest, ShortTransfersAreContinued) {
-  // 100 bytes: nothing that an aligned request could build on, so the whole block moves again.
+  // After 100 bytes no aligned request can continue, so the whole block moves again.
   for (const std::int64_t moved : {std::int64_t{100}, kBlockAlign, kBlockAlign + 100}) {
     for (const Kind kind : {Kind::read, Kind::write}) {
       BlockFile::Options one_by_one = with({.kind = kind, .what = What::cuts, .value = moved, .times = 2});
@@ -226,8 +226,8 @@ struct Refusal {
   Fault fault;
   const char* error;
 };
-// The third block of the file is the last of extent 0, 8192 bytes at byte 32768. In the second round of
-// writes the run has begun.
+// Request 2 of a round of 7 is the last block of extent 0, 8192 bytes at byte 32768. A run has begun after
+// its first round of writes, so the second round's errors have another exit code.
 const Refusal kRefusals[] = {
     {"a full disk before the start",
      {.kind = Kind::write, .what = What::answers, .value = -ENOSPC, .nth = 2},
@@ -325,7 +325,7 @@ TEST_P(BlockFileTest, WithoutSumsNobodySeesIt) {
   EXPECT_FALSE(read == AlignedBytes(40'960, 10));
 }
 
-/// Keeps a handle of its own on the file.
+/// File operations that keep a second handle on the file, so that a test can look into it.
 class SpyingFileOps final : public HookedFileOps {
  public:
   using HookedFileOps::HookedFileOps;
@@ -347,9 +347,9 @@ TEST_P(BlockFileTest, SomebodyElseWritesIntoTheFile) {
                error_of([&] { expect_all(file, 1); }));
 }
 
-// --- what the machine refuses ------------------------------------------------------------------------------
+// --- refusals of the machine -------------------------------------------------------------------------------
 
-/// Does what the user's file system does not.
+/// File operations of a file system that lacks what the real one offers.
 class PoorFileOps final : public HookedFileOps {
  public:
   PoorFileOps(FileOps& inner, bool names_all, bool lies)
@@ -424,7 +424,7 @@ TEST_P(BlockFileTest, ARefusedEngineIsOneLine) {
   EXPECT_EQ(notes.size(), GetParam() == IoEngine::io_uring ? 1U : 0U);
 }
 
-/// Runs `test` in a thread that sees a tmpfs of `bytes` at `path`. False where this user may not do that.
+/// Runs `test` in a thread that sees a tmpfs of `bytes` at `path`. False if this user may not mount one.
 template <class Test>
 bool on_tmpfs(const Path& path, std::int64_t bytes, Test test) {
   bool mounted = false;

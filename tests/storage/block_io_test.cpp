@@ -31,7 +31,7 @@ class OneFile : public test::InTempDir {
 
 class BlockIoTest : public OneFile, public ::testing::WithParamInterface<IoEngine> {
  protected:
-  /// The engine of this test; none where the machine refuses it.
+  /// The engine under test; null, and the test is skipped, where the machine refuses it.
   std::unique_ptr<BlockIo> open(int depth) {
     OpenedIo opened = open_block_io(GetParam(), *file_, depth);
     if (opened.engine != GetParam()) return nullptr;
@@ -94,7 +94,7 @@ TEST_P(BlockIoTest, ALimitedEngineIsNoFasterThanItsLimit) {
   EXPECT_GE(took.count(), 4 * kBlock / 2e6);
 }
 
-/// The kernel's workers of this process (liburing's requests that would block run there).
+/// The number of this process's io_uring workers: kernel threads that run requests which would block.
 std::int64_t kernel_workers() {
   const auto is_one = [](const auto& task) {
     std::string name;
@@ -111,8 +111,8 @@ TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
     open_ones = kernel_workers();
   }
   if (open_ones == 0) GTEST_SKIP() << "no io_uring here, or its writes need no worker";
-  // A worker that ends with its queue does so in a millisecond, and may take the next queue's first transfer
-  // along.
+  // A worker that ended together with its queue would be gone within a millisecond, and might take the first
+  // transfer of the next queue with it.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(kernel_workers(), open_ones);
 }
@@ -120,10 +120,10 @@ TEST_F(OneFile, TheKernelsWorkersStayWhenAQueueCloses) {
 INSTANTIATE_TEST_SUITE_P(Engines, BlockIoTest, ::testing::Values(IoEngine::threads, IoEngine::io_uring),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-/// Each test runs in a thread of its own, because a refused system call stays refused for the thread.
+/// Runs each test in a thread of its own, because a refused system call stays refused for its thread.
 class RefusedEngineTest : public OneFile {
  protected:
-  /// "engine|refusal", or the InputError, of a machine that refuses `calls`.
+  /// "<engine>|<refusal>" of open_block_io(), or its InputError, on a machine that refuses `calls`.
   std::string opened(IoEngine wanted, const std::vector<long>& calls, int error) {
     std::string text;
     std::thread([&] {
@@ -154,7 +154,8 @@ TEST_F(RefusedEngineTest, TheOtherOneTakesItsPlace) {
 TEST_F(RefusedEngineTest, WithoutAnyTheRunDoesNotBegin) {
   const std::string text = opened(IoEngine::io_uring, {SYS_io_uring_setup, SYS_clone, SYS_clone3}, EAGAIN);
   if (text.empty()) GTEST_SKIP() << "no seccomp here";
-  // The first reason is another one in a build without liburing.
+  // The reason given for io_uring differs in a build without liburing, so only the message's two ends are
+  // compared.
   const std::string start = "69|DIR/blocks: io_uring is refused here: ";
   const std::string end =
       "; threads is refused here: Resource temporarily unavailable|use a local file system (ext4, xfs, "

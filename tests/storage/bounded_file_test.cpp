@@ -1,4 +1,4 @@
-// Files from elsewhere: mapped ones that are shortened, large ones, and long lines.
+// Tests reading files of unknown origin: files cut off while mapped, large files, long lines.
 #include "common/storage/bounded_file.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@ namespace {
 
 using FromElsewhere = test::InTempDir;
 
-// Reading pages that are gone would be SIGBUS.
+// Reading a mapped page that the file no longer has raises SIGBUS; it must become an error that names the
+// file.
 TEST_F(FromElsewhere, AMappedFileThatIsCutOffIsNamed) {
   put("a", std::string(100000, 'x'));
   put("b", std::string(100000, 'x'));
@@ -31,7 +32,7 @@ TEST_F(FromElsewhere, AMappedFileThatIsCutOffIsNamed) {
   EXPECT_EXIT(read_after_cut("b", "b"), ::testing::ExitedWithCode(65), "^error: .*/b: was cut off");
 #if !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)  // they have a handler of their own, which exits
-  // Any other SIGBUS stays one, also where a file was mapped before.
+  // A SIGBUS with another cause still kills the process, even after a file was mapped.
   EXPECT_EXIT((MappedFile(dir_ / "a"), ::raise(SIGBUS)), ::testing::KilledBySignal(SIGBUS), "");
 #endif
 }

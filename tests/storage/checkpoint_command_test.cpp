@@ -1,4 +1,4 @@
-// The program `checkpoint` as a process: exit codes, messages, files.
+// Tests the program `checkpoint` as a process: exit codes, messages, files.
 #include <stdlib.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ class CheckpointProcess : public InTempDir {
     EXPECT_EQ(run.code, code) << arguments;
     EXPECT_EQ(run.text, output) << arguments;
   }
-  /// Turns one bit of a file's last byte.
+  /// Flips one bit of the last byte of the file `name`.
   void damage(const std::string& name) {
     const auto file = ops_->open_write(dir_ / name);
     const Bytes last = file->size() - Bytes(1);
@@ -43,7 +43,7 @@ class CheckpointProcess : public InTempDir {
   }
 };
 
-// Weights that are none are not passed on, and neither is what the asked type makes none of.
+// An export refuses weights that are NaN or infinite, and weights that become infinite in the requested type.
 TEST_F(CheckpointProcess, ExportsNothingThatIsNotFinite) {
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF, 70000.0F}) {
     for (const std::size_t tensor : {std::size_t{0}, std::size_t{1}}) {  // as it stands, and transposed
@@ -157,7 +157,7 @@ TEST_F(CheckpointProcess, OtherCutsAreNoDifference) {
          "master: 3 tensors equal\nmomentum: 3 tensors equal\nvariance: 3 tensors equal\n");
 }
 
-/// A checkpoint of one tensor with these values of each purpose.
+/// Saves a checkpoint of one tensor with the given values of each purpose.
 template <class T>
 void save_values(FileOps& ops, const Path& dir, DType dtype,
                  const std::map<std::string, std::vector<T>>& purposes) {
@@ -242,7 +242,7 @@ TEST_F(CheckpointProcess, PendingWorkOfOneIsNamed) {
          "  a@gradients            only in A\n");
 }
 
-/// The export written by hand: what value_at() says, Conv1D transposed, padding rows cut.
+/// Writes the expected export without the program: values of value_at(), Conv1D transposed, padding rows cut.
 void write_directly(FileOps& ops, const Path& path, DType dtype) {
   std::vector<SafeTensorSpec> specs = {{"transformer.wte.weight", dtype, {11, 6}},
                                        {"transformer.h.0.ln_1.weight", dtype, {6}},
@@ -278,8 +278,8 @@ TEST_F(CheckpointProcess, AnExportEqualsAFileWrittenDirectly) {
   }
 }
 
-// ulimit -d bounds private memory: the largest tensor is 48 MB, and 1.5 of it 72 MB, the program's own
-// included.
+// ulimit -d bounds private memory. The largest tensor is 48 MB, and the program may take 1.5 times as much,
+// 72 MB, with everything of its own.
 TEST_F(CheckpointProcess, AnExportHoldsOneTensor) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is private as well";
@@ -365,7 +365,7 @@ TEST_F(CheckpointProcess, ABadCommandLineIsRefusedOnce) {
 }
 
 TEST(CheckpointNumbers, RoundAsTheFormatsDo) {
-  // Every half and every brain float is itself, and what lies between two goes to the even one.
+  // All 16-bit floats convert to themselves, and a number halfway between two of them becomes the even one.
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
     const float value = float_of_f16(half);

@@ -1,4 +1,4 @@
-// Saves and removals that are stopped at every call they make, or for which the disk is full.
+// Tests saves and removals of checkpoints that crash at each system call, or run out of disk space.
 #include <algorithm>
 #include <cerrno>
 
@@ -17,7 +17,7 @@ using CheckpointFullDisk = InTempDir;
 
 const std::vector<TensorShape> kTiny = {{"a", {7}}, {"b", {2}}};
 
-/// Steps of all generations, each of which must be whole.
+/// The steps of all checkpoints in `dir`, each of which must be whole.
 Steps whole_steps(FileOps& ops, const Path& dir) {
   Steps steps;
   for (const Generation& generation : generations(ops, dir)) {
@@ -53,7 +53,7 @@ TEST_F(CheckpointCrash, EveryOneLeavesTheOldGenerationsOrTheNew) {
       ++seen[static_cast<std::size_t>(at - allowed.begin())];
       const bool returned = !crashing.crashed();
       if (returned) {
-        // The very next thing is a crash: what was reported as done must be durable.
+        // The save has returned, so its checkpoint must survive a crash at the very next call.
         EXPECT_THROW(crashing.make_dir(dir / "next"), Crash);
         EXPECT_EQ(newest_whole(*ops_, dir.path()).found->step, 30);
       }
@@ -90,7 +90,7 @@ TEST_F(CheckpointCrash, ASaveThatReplacesAGeneration) {
   EXPECT_GT(points, 60);
 }
 
-/// Notes renames, flushed directories and removals, in their order.
+/// File operations that note renames, directory syncs and removals in their order.
 class NotingFileOps final : public HookedFileOps {
  public:
   using HookedFileOps::HookedFileOps;
@@ -103,7 +103,8 @@ class NotingFileOps final : public HookedFileOps {
   }
 };
 
-// The crash model takes names back in the order in which they were given; a real disk need not.
+// A removal must sync the rename before it deletes a file: a real disk may lose names in another order than
+// the crash model does.
 TEST_F(CheckpointRemoval, TheNameIsGoneForGoodBeforeAnythingElseGoes) {
   for (std::int64_t step : {10, 20}) {
     save(*ops_, dir_.path(), manifest_of(step, 1, kTiny), cut(1, kTiny, {"master"}));

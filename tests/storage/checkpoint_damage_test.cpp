@@ -1,4 +1,5 @@
-// Checkpoints that are incomplete, damaged or mixed up: refused by file, and by tensor where it lies in one.
+// Tests that incomplete, damaged and mixed-up checkpoints are refused, with the file and, within it, the
+// tensor.
 #include <algorithm>
 
 #include "common/base/counter_random.h"
@@ -12,7 +13,7 @@ using namespace sc::checkpoint::test;  // NOLINT
 
 class Damaged : public InTempDir {
  protected:
-  /// A checkpoint of these entries, coverage unchecked, and what a reader says to it.
+  /// The error of reading a checkpoint of these entries, which need not cover all tensors.
   std::string refusal_of(const Entries& entries, const Manifest& wanted = manifest_of(1, 2, kSmallModel)) {
     const Path path = dir_ / "x";
     remove_tree(*ops_, path);
@@ -127,7 +128,8 @@ TEST_F(Damaged, FilesOfOthersAreRefused) {
   EXPECT_EQ(replaced(b / kManifestName, kManifestName),
             "65|DIR/step-000001: its manifest is of step 2: another checkpoint was given this name");
   EXPECT_NE(replaced(a / one, zero).find("65|DIR/step-000001/" + zero + ": has "), std::string::npos);
-  // A foreign checkpoint has the same step and cuts with other values: the damage must be found in its place.
+  // Another run's checkpoint has the same step and cuts but other values, so the refusal must name the
+  // damaged place.
   Manifest other = manifest_of(1, 3);
   Entries entries = cut(3);
   const Path foreign = dir_ / "foreign";
@@ -165,7 +167,8 @@ TEST_F(Damaged, TwoFilesThatAreSwapped) {
             "checkpoint's or rank's");
 }
 
-// The sums of another step's file in the manifest, as a save that mixes up two would leave it.
+// The manifest holds valid sums, but of another step's file, as a save that mixes up two steps would leave
+// them.
 TEST_F(Damaged, AFileOfAnotherStepWithValidSums) {
   const Entries entries = cut(1, kSmallModel);
   Manifest manifest = manifest_of(2, 1, kSmallModel);
@@ -173,7 +176,7 @@ TEST_F(Damaged, AFileOfAnotherStepWithValidSums) {
             "65|DIR/x/rank-0000.safetensors: belongs to step 1 of rank 0, not to step 2 of rank 0");
 }
 
-/// The error of a reader after one byte of a file was changed, and whether other errors are allowed.
+/// A byte of a file; a test changes it and looks at the reader's error.
 struct Place {
   std::string file;
   std::int64_t byte;
@@ -188,7 +191,7 @@ class Flips : public Damaged {
       readers_.emplace(name, path_ / name);
     }
   }
-  /// The entry whose bytes hold `byte`; null: the header does.
+  /// The entry that holds byte `byte` of its file; null if the byte belongs to the header.
   const SafeTensor* tensor_at(const Place& place) const {
     if (place.file == kManifestName) return nullptr;
     const SafetensorsReader& reader = readers_.at(place.file);

@@ -1,5 +1,6 @@
-// Checkpoints that somebody made to do harm: their sums are right (a sum is no secret), and nothing else is.
-// Each is refused with 65 by its file, in little memory, and an older one is taken.
+// Tests checkpoints forged to do harm: their checksums are right (anybody can compute them), their content is
+// not. Each is refused with exit code 65 by its file's name, in little memory, and an older checkpoint is
+// taken.
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 
@@ -22,7 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kHeadBytes = 29;  // of the line with the sum, from "{" on
 
-/// `text` begins as a manifest does: with the sum of what it holds.
+/// `text` with its first kHeadBytes, a blank place, replaced by the checksum line with which a manifest
+/// begins.
 std::string summed(const std::string& text) {
   const std::string rest = text.substr(kHeadBytes);
   return "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest;
@@ -44,18 +46,19 @@ class Forged : public InTempDir {
   void put(const std::string& name, const std::string& content) {
     ops_->create(newest_ / name)->append(as_bytes(content));
   }
-  /// The manifest after `change`, with its sum.
+  /// Overwrites the manifest with a changed copy whose checksum is valid again.
   void forge(const std::function<void(Json&)>& change) {
     Json json = Json::parse(good_);
     change(json);
     json.erase("xxh3");
     put(kManifestName, summed(std::string(kHeadBytes, ' ') + json.dump(1).substr(2) + "\n"));
   }
-  /// The manifest with another value at a place.
+  /// Overwrites the manifest with `value` at the JSON pointer `at`, and a valid checksum.
   void forge(const std::string& at, const Json& value) {
     forge([&](Json& json) { json[Json::json_pointer(at)] = value; });
   }
-  /// The error of reading the newest checkpoint, without the fix; the checkpoint is passed over.
+  /// The error, without its fix, of reading the newest checkpoint, which a search for a whole one passes
+  /// over.
   std::string refusal() {
     const std::string said = input_error([&] { Reader(*ops_, newest_).verify(); }, newest_.string());
     const Newest found = newest_whole(*ops_, dir_.path());
@@ -106,7 +109,7 @@ TEST_F(Forged, AFileWithoutAHeader) {
   }
 }
 
-// Lengths whose sum with 8 is another number.
+// A header length is read as 64 bits without a sign; adding its own 8 bytes overflows for these lengths.
 TEST_F(Forged, ALengthThatOverflows) {
   for (const std::uint64_t length :
        {0x7fffffffffffffffU, 0x7ffffffffffffff8U, 0xfffffffffffffff8U, 0xffffffffffffffffU}) {
@@ -166,7 +169,7 @@ TEST_F(Forged, EscapeCodesAreShown) {
             "\"\\u001b[2J\\u001b]0;title\\u0007\"");
 }
 
-/// A whole checkpoint in place of the newest, its entries changed.
+/// Replaces the newest checkpoint by a whole one with changed entries.
 class ForgedEntries : public Forged {
  protected:
   std::string refusal_of(const std::function<void(std::vector<Entry>&)>& change) {
@@ -207,7 +210,7 @@ TEST_F(ForgedEntries, WhatIsInFlightIsNoTensorOfTheModel) {
   EXPECT_EQ(with("other", {2, 5}), "65|DIR/rank-0000.safetensors: other@in_flight[2:5]" + rest);
 }
 
-// Another process shortens a file that is being read: an error, not a signal.
+// Another process that cuts off a file while it is being read causes an error, and no signal.
 TEST_F(Forged, AFileThatIsCutOffWhileItIsRead) {
   const Path file = newest_ / "rank-0001.safetensors";
   Reader reader(*ops_, newest_);
@@ -222,7 +225,7 @@ TEST_F(Forged, AFileThatIsCutOffWhileItIsRead) {
             cut_off);
 }
 
-/// Changes a few places of a text, drawn from a fixed seed.
+/// `text` with a few places changed, the same ones for the same `turn`.
 std::string mutated(std::string text, std::uint64_t turn) {
   static const std::vector<std::string> kWords = {"{",
                                                   "}",

@@ -1,4 +1,4 @@
-// A small model's checkpoints, written by as many ranks as a test wants.
+// Checkpoints of a small model, written by any number of ranks, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ using sc::test::InTempDir;
 using sc::test::TempDir;
 using sc::test::without_fix;
 
-/// Names and orientation as GPT-2's; `big` needs more than one block. 5 rows of wte are padding.
+/// Tensors named and oriented as GPT-2's. 5 rows of wte are padding; the matrix of 700 x 900 takes several
+/// blocks.
 inline const std::vector<TensorShape> kModel = {{"wte.weight", {16, 6}},
                                                 {"h.0.ln_1.weight", {6}},
                                                 {"h.0.attn.c_attn.weight", {18, 6}},
@@ -29,7 +30,7 @@ inline const std::vector<TensorShape> kSmallModel = {
     {"wte.weight", {16, 6}}, {"h.0.attn.c_attn.weight", {18, 6}}, {"ln_f.bias", {1}}};
 inline const std::vector<std::string> kPurposes = {"master", "momentum", "variance"};
 
-/// The value of element i of a tensor; checkpoint_python_test.py uses the same formula.
+/// The value of element i of a tensor, by a formula that checkpoint_python_test.py repeats.
 inline float value_at(std::int64_t seed, std::int64_t i) {
   return static_cast<float>((i * 7919 + seed * 104729) % 65521) / 64 - 500;
 }
@@ -70,7 +71,7 @@ inline Manifest manifest_of(std::int64_t step, std::int64_t world,
 
 using Entries = std::vector<std::vector<Entry>>;  // of each rank
 
-/// Every (tensor, purpose), cut unevenly among the ranks; some get nothing of the small ones.
+/// Entries of every (tensor, purpose), cut unevenly among the ranks; of small tensors some ranks get none.
 inline Entries cut(std::int64_t world, const std::vector<TensorShape>& model = kModel,
                    const std::vector<std::string>& purposes = kPurposes) {
   Entries entries(static_cast<std::size_t>(world));
@@ -89,7 +90,7 @@ inline Entries cut(std::int64_t world, const std::vector<TensorShape>& model = k
   return entries;
 }
 
-/// An entry's values: of the whole tensor's elements that it holds.
+/// An entry's values, in order: those elements of the whole tensor that the entry holds.
 inline std::vector<float> values_of(const Entry& entry) {
   const Columns& c = entry.columns;
   const std::vector<float> whole = values_of(entry.key, {0, ceil_div(entry.range.end, c.size()) * c.of});
@@ -99,7 +100,7 @@ inline std::vector<float> values_of(const Entry& entry) {
   return values;
 }
 
-/// Writes the files and completes the manifest; pieces of odd sizes.
+/// Writes all ranks' files, in pieces of odd sizes, and adds their sums to the manifest.
 inline void write_files(FileOps& ops, const Path& dir, const Entries& entries, Manifest& manifest) {
   for (std::size_t rank = 0; rank < entries.size(); ++rank) {
     FileWriter out(ops, dir, {manifest.step, static_cast<std::int64_t>(rank)}, entries[rank]);
@@ -116,7 +117,7 @@ inline void write_files(FileOps& ops, const Path& dir, const Entries& entries, M
   }
 }
 
-/// A whole save: DIR/step-NNNNNN.
+/// Saves a whole checkpoint as DIR/step-NNNNNN and returns its path.
 inline Path save(FileOps& ops, const Path& dir, Manifest manifest, const Entries& entries) {
   const Path target = dir / generation_name(manifest.step);
   AtomicDir out(ops, target, AtomicDir::Existing::replace);

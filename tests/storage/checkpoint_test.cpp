@@ -1,4 +1,4 @@
-// Checkpoints that nothing happened to: names, sums, manifests, files, and any range from any cuts.
+// Tests undamaged checkpoints: names, sums, manifests, files, and any range read from any cuts.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -92,7 +92,7 @@ TEST(CheckpointManifest, GoesToTextAndBack) {
   EXPECT_THROW((void)text_of(manifest), std::logic_error);
 }
 
-/// The manifest of one rank, without its checksum.
+/// The manifest of a checkpoint of one rank, without its checksum.
 Json one_ranks_manifest() {
   Manifest manifest = manifest_of(400, 1);
   manifest.files = {{"rank-0000.safetensors", 8, 8, 1, {3}}};
@@ -101,7 +101,7 @@ Json one_ranks_manifest() {
   return json;
 }
 
-/// The manifest's text with a valid checksum.
+/// The text of a manifest, with a valid checksum.
 std::string text_with_sum(const Json& json) {
   const std::string rest = json.dump(1).substr(2) + "\n";
   return "{\"xxh3\": \"" + hex_of(sum_of(as_bytes(rest))) + "\",\n" + rest;
@@ -111,7 +111,7 @@ std::string refusal_of_manifest(const Json& json) {
   return without_fix(input_error([&] { (void)manifest_of_text(text_with_sum(json), "M"); }));
 }
 
-/// With another value at a place.
+/// `json` with `value` at the JSON pointer `at`.
 Json with_value(Json json, const char* at, const Json& value) {
   json[Json::json_pointer(at)] = value;
   return json;
@@ -141,7 +141,7 @@ TEST(CheckpointManifest, EveryKeyIsNeededInItsType) {
   EXPECT_EQ(keys, 17 + 3 + 2 + 5 + 2);
 }
 
-// A checkpoint of before rows and tokens were counted was made in steps of its workload's batch.
+// A manifest from before rows and tokens were counted implies them: steps times the workload's batch.
 TEST(CheckpointManifest, WithoutRowsStepsSayHowMany) {
   Json older = with_value(one_ranks_manifest(), "/workload/batch.global", "12");
   for (const char* key : {"rows", "tokens", "arithmetic"}) older.erase(key);
@@ -217,7 +217,7 @@ TEST_F(Checkpoints, SumsCoverEveryByteAndNeedNoWholeEntry) {
   }
   EXPECT_TRUE(rest.empty());
   EXPECT_EQ(sums.block_sums, expected);
-  // A write is a block, however small the pieces are: the header and each block once.
+  // However small the pieces, the writer issues one write for the header and one for each block.
   EXPECT_EQ(counting.of(FileOp::write).calls, static_cast<std::int64_t>(expected.size()) + 1);
   EXPECT_EQ(counting.of(FileOp::sync).calls, 1);
   EXPECT_EQ(counting.of(FileOp::write).bytes, Bytes(sums.bytes));
@@ -255,7 +255,7 @@ TEST_F(Checkpoints, TheRoomIsKnownBefore) {
       << no_inodes;
 }
 
-// Three ranks with columns of a matrix each, of which two share theirs.
+// Four ranks hold three ranges of a matrix's columns; ranks 0 and 3 divide the middle range.
 Entries in_columns() {
   Entries entries = cut(4, kSmallModel);
   for (std::vector<Entry>& of_rank : entries)
@@ -408,7 +408,7 @@ TEST_F(Checkpoints, PartsOfAVerificationTogetherReadAll) {
   }
 }
 
-/// Private memory of this process, kB.
+/// Private memory of this process in kB.
 std::int64_t anonymous_kb() {
   std::ifstream status("/proc/self/status");
   std::string word;

@@ -21,7 +21,7 @@ class FileOpsTest : public test::InTempDir {
   FileOpsTest() : InTempDir(Syncing::device) {}
 };
 
-/// Nobody, as long as it lives: root may look everywhere.
+/// Acts as the user nobody while it lives, because root may read every directory.
 class AsNobody {
  public:
   [[nodiscard]] bool is_somebody_else() const { return ::geteuid() != 0; }
@@ -204,7 +204,7 @@ TEST_F(FileOpsTest, ANameThatIsTooLongIsNobodysAndCannotBeWritten) {
   EXPECT_NE(error.find("File name too long (ENAMETOOLONG)|give a shorter name"), std::string::npos) << error;
 }
 
-// The directory's names can be listed, but nothing about what they name can be found out.
+// In a directory without the x permission names can be listed, but the files behind them cannot be looked at.
 TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   ops_->make_dir(dir_ / "locked");
   put("locked/x", "text");
@@ -235,7 +235,8 @@ TEST_F(FileOpsTest, WhatIsToBeWrittenInAFolderThatMayNotBeSearchedCannotBe) {
   EXPECT_EQ(error_of([&] { (void)read_file(*ops_, path); }).substr(0, 3), "65|");
 }
 
-// In such a directory a crashed writer's leftovers could not be found.
+// In a directory that cannot be listed, a crashed writer's leftovers could not be found, so writing is
+// refused.
 TEST_F(FileOpsTest, AFolderThatMayNotBeListedCannotBeWritten) {
   ops_->make_dir(dir_ / "drop");
   ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);

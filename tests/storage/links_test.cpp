@@ -1,5 +1,5 @@
-// Things in the places where this program writes that are not its own: links, pipes, other users' files. A
-// canary behind every link keeps its content, whatever is removed or replaced next to it.
+// Tests foreign things where this program writes: links, pipes, other users' files. A canary file behind each
+// link must keep its content, whatever is removed or replaced beside it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ TEST_F(LinksTest, NothingIsWrittenOrEmptiedThroughALink) {
       "73|");
 }
 
-// No test can wait here: whoever opens a pipe waits for its other end.
+// Opening a pipe blocks until its other end is opened, so a program that opened one would hang this test.
 TEST_F(LinksTest, NoPipeIsWaitedFor) {
   pipe("here/pipe");
   const Path path = dir_ / "here/pipe";
@@ -148,7 +148,8 @@ TEST_F(LinksTest, LeftoversOfCheckpointsHoldTheirFilesAndNothingElse) {
                    ".step-000008.tmp-0", ".step-000009.tmp-0", ".step-000010.tmp-0"}));
 }
 
-// A generation may be kept elsewhere and linked: then only the link belongs to this directory.
+// A checkpoint may be kept elsewhere and linked; only the link belongs to the directory, and only it is
+// removed.
 TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
   link("../precious", "here/step-000001");
   ops_->make_dir(dir_ / "here/step-000002");
@@ -161,8 +162,8 @@ TEST_F(LinksTest, AGenerationThatIsALinkIsUnlinked) {
   EXPECT_EQ(here(), Names{"step-000003"});
 }
 
-// Somebody's notes are no run's: an old generation that holds them stays whole, and a new one of its name
-// takes them over.
+// Files that no run wrote, such as notes, keep an old checkpoint from being removed; a new checkpoint of the
+// same name takes them over.
 TEST_F(LinksTest, WhatNoRunHasWrittenInAGenerationStays) {
   const auto generation = [&](const std::string& name) {
     ops_->make_dir(dir_ / "here" / name);
@@ -206,7 +207,7 @@ TEST_F(LinksTest, ANameThatIsTakenIsNotWaitedFor) {
   EXPECT_EQ(read_file(*ops_, dir_ / "here/.step-000001.tmp-removed/keep"), "kept");
 }
 
-// Directories that a user names may be links: to a larger disk, for one.
+// A directory that a user names may be a link, for example to a larger disk.
 TEST_F(LinksTest, DirectoriesAreFollowed) {
   ops_->make_dir(dir_ / "large");
   link("large", "runs");

@@ -1,5 +1,5 @@
-// Who may lock a directory: one writer, several readers, dead and living processes, with and without kernel
-// locks.
+// Tests who may lock a directory: one writer or several readers, against dead and living processes, with
+// kernel locks and without.
 #include "common/storage/run_lock.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// A process that does nothing, until it is killed.
+/// A process that sleeps until it is killed.
 class Sleeper {
  public:
   Sleeper() : pid_(::fork()) {
@@ -41,7 +41,7 @@ class Sleeper {
   pid_t pid_;
 };
 
-/// The start time as launch.sh computes it, from /proc/<pid>/stat.
+/// The start time of a process as launch.sh computes it, from /proc/<pid>/stat.
 std::int64_t start_of(std::int64_t pid) {
   const std::string stat = [&] {
     std::string text(4096, '\0');
@@ -90,7 +90,7 @@ class RunLockTest : public test::InTempDir {
   std::vector<std::string> warned_;
 };
 
-/// A file system whose locks hold within each host, seen from another host.
+/// File operations of a file system whose locks hold within each host, as seen from another host.
 class OtherHost final : public HookedFileOps {
  public:
   using HookedFileOps::HookedFileOps;
@@ -164,7 +164,7 @@ TEST_F(RunLockTest, WhatTheDeadLeftIsFree) {
   EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
 }
 
-// Between two attempts of --max-restarts no program runs, and launch.sh, which is named, does.
+// Between two attempts of --max-restarts only launch.sh runs; it is named in the lock and still holds it.
 TEST_F(RunLockTest, WhoStartsRunsInTurnHoldsBetweenThem) {
   std::unique_ptr<RunLock> hold;
   Sleeper launcher;
@@ -239,7 +239,8 @@ TEST_F(RunLockTest, WithoutLocksTheFileIsTheLock) {
   EXPECT_EQ(ops_->kind(dir_ / "ck"), PathKind::absent);
 }
 
-// Neither the lock nor the process of another host can be seen, only whether the file changes.
+// A process on another host cannot be seen, nor its lock; only a lock file that stands still shows that it is
+// gone.
 TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
   FaultyFileOps no_locks(*ops_, {.op = FileOp::lock, .error = ENOLCK, .lasting = true});
   OtherHost locks(*ops_);
@@ -259,8 +260,8 @@ TEST_F(RunLockTest, AHolderOnAnotherHostIsGoneIfItStandsStill) {
     ops_->open_write(dir_ / "ck/.lock")->append(as_bytes("17\n"));
     EXPECT_EQ(asks(*ops, LockMode::exclusive, me_, here), "no InputError") << "it was killed";
     EXPECT_EQ(lock_owner_of_text(read_file(*ops_, dir_ / "ck/.lock")), me_);
-    // The other process had only paused, and took this one for dead in turn. It may do so just as this one
-    // beats, so the test tries once more.
+    // A process that had only paused takes the lock back, and this process must notice. Both may write at the
+    // same moment, so the test tries again.
     bool stays = false;
     for (int i = 0; i < 3 && !stays; ++i) {
       sign(elsewhere);

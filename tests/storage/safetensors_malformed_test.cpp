@@ -1,4 +1,4 @@
-// Every way in which a header can be wrong, with the exact message.
+// Tests each way in which a safetensors header can be wrong, with the exact message.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,8 +12,8 @@ namespace {
 
 using Accepted = test::InTempDir;
 
-/// A file of `header` and `data` zeros; `length`, if not negative, is what the file claims the header's
-/// length to be.
+/// A file of `header` and `data` zero bytes.
+///   length  the header length that the file claims; negative: the true one
 std::string file_of(const std::string& header, std::size_t data = 0, std::int64_t length = -1) {
   const std::uint64_t claimed = length < 0 ? header.size() : static_cast<std::uint64_t>(length);
   std::string file(sizeof(claimed), '\0');

@@ -1,4 +1,4 @@
-// Reading and writing safetensors, against files of the Python package (golden/make_golden.py).
+// Tests reading and writing safetensors against files of the Python package (golden/make_golden.py).
 #include "common/storage/safetensors.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A directory that lives as long as a test, and what a caught InputError says.
+// A directory that lives as long as a test, and the text of a caught InputError.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,8 +33,7 @@ class TempDir {
   Path path_;
 };
 
-/// "<exit code>|<message>|<fix>" of the InputError that `call` throws; with `dir` given, its path reads
-/// "DIR".
+/// "<exit code>|<message>|<fix>" of the InputError that `call` throws; the path `dir`, if given, reads "DIR".
 template <class Call>
 std::string input_error(Call call, const std::string& dir = "") {
   try {
@@ -50,10 +49,10 @@ std::string input_error(Call call, const std::string& dir = "") {
   return "no InputError";
 }
 
-/// The error without its fix.
+/// The text of input_error() without its fix.
 inline std::string without_fix(const std::string& error) { return error.substr(0, error.rfind('|')); }
 
-/// A test with a directory of its own.
+/// A test fixture with a temporary directory.
 class InTempDir : public ::testing::Test {
  protected:
   explicit InTempDir(Syncing syncing = Syncing::skip) : ops_(posix_file_ops(syncing)) {}

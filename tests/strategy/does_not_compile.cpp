@@ -1,5 +1,5 @@
-// Compiled once per case by tests/strategy/CMakeLists.txt: without a case it must compile, with one it must
-// not.
+// tests/strategy/CMakeLists.txt compiles this file once without a case, which must succeed, and once with
+// each case, which must fail.
 #include "common/strategy/strategy.h"
 
 namespace sc {

@@ -1,4 +1,4 @@
-// Which step, rank and unit made a gradient that is not finite, in the same words on every rank.
+// Tests the message that names step, rank and unit of a gradient that is not finite, equal on every rank.
 #include "common/strategy/nonfinite.h"
 
 #include <ATen/ops/ones.h>
@@ -16,7 +16,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const std::string kFix =
     "\n  fix: a smaller optim.lr, a longer optim.warmup_steps, or optim.clip=1 where it is 0";
 
-/// One rank's state: units whose summed gradient is spoiled, and whether its last local gradient is.
+/// One rank's state: units with a spoiled summed gradient, and whether the last local gradient is spoiled.
 struct Held {
   std::vector<int> units;
   bool own = false;
@@ -50,7 +50,7 @@ test::FakeStrategy strategy_of(const Held& held) {
   return strategy;
 }
 
-/// The message, which must be the same on all ranks.
+/// The message about a step, which must be the same on all ranks.
 std::string message_of(const std::vector<Held>& ranks, double loss, std::int64_t stages = 1,
                        std::int64_t tensor = 1) {
   const auto thrown = test::on_ranks(static_cast<int>(ranks.size()), [&](Communicator& comm) {
@@ -83,8 +83,8 @@ TEST(Nonfinite, NamesTheRankThatMadeIt) {
           kFix);
 }
 
-// All ranks that compute a micro-batch together show the number, whichever of them made it: the group is
-// named, and no other group.
+// Ranks that compute a micro-batch together all show a NaN, whichever of them made it, so the message names
+// their group.
 TEST(Nonfinite, NamesTheGroupThatComputesTogether) {
   const auto stage = [](int unit, std::vector<int> units) {
     Held held{std::move(units), true};

@@ -1,5 +1,4 @@
-// The replicas' hash on a GPU: the CPU's, whatever the size and the dtype, and another one where a bit
-// differs.
+// Tests that a GPU's replica hash equals the CPU's for any size and dtype, and changes with every bit.
 #include <set>
 #include <string>
 
@@ -21,7 +20,8 @@ TEST_F(ReplicaHashCudaTest, EqualsTheCpus) {
   }
 }
 
-// 1024 blocks of 256 threads take a word each: more words than that, and a last one of three bytes.
+// In one turn, 1024 blocks of 256 threads hash a word of 8 bytes each; these sizes need up to four turns, and
+// some end inside a word.
 TEST_F(ReplicaHashCudaTest, EqualsTheCpusWhereThreadsTakeSeveralWords) {
   constexpr std::int64_t kOneTurn = std::int64_t{8} * 1024 * 256;
   for (const std::int64_t n : {kOneTurn - 1, kOneTurn, 3 * kOneTurn + 8 * 77 + 3}) {
@@ -30,7 +30,7 @@ TEST_F(ReplicaHashCudaTest, EqualsTheCpusWhereThreadsTakeSeveralWords) {
   }
 }
 
-// A part that begins at a word: what lies before and behind it does not count.
+// A hash of a part that begins at a word ignores the bytes before and after the part.
 TEST_F(ReplicaHashCudaTest, OfAPart) {
   const at::Tensor host = test::any_bytes(1000, at::kByte), device = host.to(at::kCUDA);
   const std::int64_t hash = replica_hash(device.narrow(0, 16, 501));

@@ -15,7 +15,7 @@
 namespace sc {
 namespace {
 
-// The definition, byte by byte.
+// The hash by its definition, byte by byte.
 std::int64_t by_definition(const at::Tensor& t) {
   const auto* bytes = static_cast<const unsigned char*>(t.const_data_ptr());
   std::vector<std::uint64_t> words((t.nbytes() + 7) / 8);

@@ -1,5 +1,5 @@
-// State of one type on one world, saved by a strategy and loaded by another type on another world, is equal
-// to the bit; each element is saved once, padding never.
+// Tests that state saved by one strategy on one world and loaded by another on another world is equal to the
+// bit, and that each element is saved once and padding never.
 #include "common/strategy/saved_state.h"
 
 #include <ATen/ops/arange.h>
@@ -29,13 +29,14 @@ namespace {
 using checkpoint::Reader;
 constexpr std::int64_t kSteps = 3;
 
-// --- who saves what ----------------------------------------------------------------------------------------
+// --- which rank saves --------------------------------------------------------------------------------------
 
 StateSlice slice_of(Range range) {
   return {Purpose::momentum, 2, Segment::sharded, range, in_tensor(at::empty({range.size()}, at::kFloat))};
 }
 
-/// held: by rank, of one vector. Which rank saves an element; rank -1: nobody does.
+/// The rank that saves each element of one vector; -1 where nobody does.
+///   held  ranges of the vector by the rank that holds them
 std::vector<int> savers_of(const std::vector<std::vector<Range>>& held, std::int64_t size) {
   const ParamLayout layout(test::odd_workload().model, WorldSize{1});
   std::vector<int> saver(static_cast<std::size_t>(size), -1);
@@ -109,8 +110,8 @@ TEST(SavedState, EntriesAreAlignedWhateverTheirSizes) {
 
 // --- rounded weights, older ones among them ----------------------------------------------------------------
 
-/// Weights in 16 bits, their master, both moments and two older versions of the weights; every number is
-/// another one.
+/// A strategy with 16-bit weights, their master, both moments and two older versions of the weights, all
+/// different.
 test::FakeStrategy with_older_versions(const ParamLayout& layout, float first) {
   test::FakeStrategy strategy;
   strategy.of_layout = &layout;
@@ -132,7 +133,7 @@ test::FakeStrategy with_older_versions(const ParamLayout& layout, float first) {
   return strategy;
 }
 
-// An older version is what it was, and not the master.
+// A loaded older version equals the saved one and is not rounded anew from the master.
 TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
   const ParamLayout layout(test::odd_workload().model, WorldSize{1});
   const test::TempDir dir;
@@ -165,7 +166,7 @@ TEST(SavedState, OlderVersionsComeBackBesideTheirMaster) {
   }
 }
 
-// If a rank has some columns of a matrix, a slice may begin and end in the middle of a row.
+// A slice of a rank that holds some columns of a matrix may begin and end in the middle of a row.
 TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
   const GptConfig model = test::odd_workload().model;
   const ParamLayout layout(model, WorldSize{1});
@@ -210,7 +211,7 @@ TEST(SavedState, ColumnsComeBackWhereverASliceEnds) {
 
 // --- from one strategy to another --------------------------------------------------------------------------
 
-/// A whole state: (tensor, purpose) -> its bytes.
+/// A whole state: the bytes of each (tensor, purpose).
 using Whole = std::map<checkpoint::Key, std::vector<std::byte>>;
 
 Whole whole_of(const Path& dir) {
@@ -227,14 +228,14 @@ Whole whole_of(const Path& dir) {
   return whole;
 }
 
-/// A world of S, for as long as a test looks at it.
+/// A world of ranks that run strategy S.
 template <Lesson S>
 class WorldOf {
  public:
   WorldOf(int world, Workload w, typename S::Options options = {})
       : world_(world), w_(std::move(w)), options_(std::move(options)) {}
 
-  /// f(strategy, comm, scalars, shape) on every rank.
+  /// Runs f(strategy, comm, scalars, shape) on every rank.
   template <class F>
   void on_ranks(const F& f) const {
     for (const auto& error : test::on_ranks(world_, [&](Communicator& comm) {
@@ -248,7 +249,7 @@ class WorldOf {
     }
   }
 
-  /// Trains, and saves to `dir`.
+  /// Trains kSteps steps and saves a checkpoint to `dir`.
   void train_and_save(const Path& dir) const {
     test::Saving saving(dir, world_, kSteps, true);
     on_ranks([&](Strategy& strategy, Communicator& comm, const StepScalars& scalars, const RunShape& shape) {
@@ -258,7 +259,7 @@ class WorldOf {
     saving.commit();
   }
 
-  /// Loads `from` into a strategy whose every number is nonsense, and saves it to `to`.
+  /// Loads `from` into a strategy filled with wrong values, and saves it to `to`.
   void take_over(const Path& from, const Path& to) const {
     test::Saving saving(to, world_, kSteps, true);
     on_ranks(
@@ -346,7 +347,7 @@ TEST_P(BetweenStrategies, StateIsTakenOverToTheBit) {
   EXPECT_GT(first.size(), 0U);
 }
 
-// One of the tensor ranks saves what all of them have, and columns of a matrix are saved as columns.
+// A tensor that all tensor ranks hold is saved by one of them, and columns of a matrix are saved as columns.
 TEST_P(BetweenStrategies, TensorRanksSaveEachElementOnce) {
   Workload w = workload();
   w.model.heads = 5;
@@ -383,7 +384,7 @@ TEST_P(BetweenStrategies, WeightsAndBothMomentsAreSavedOnceAndPaddingNever) {
     }
   }
   EXPECT_EQ(static_cast<std::int64_t>(whole.size()), 3 * tensors) << "and nothing else";
-  // None of the three ranks saves what another one saves, and the files together are as long as the state.
+  // Three ranks save disjoint parts, so their files together are as long as the state.
   const std::unique_ptr<FileOps> ops = posix_file_ops();
   const Reader reader(*ops, dir / "04");
   std::int64_t elements = 0;

@@ -1,4 +1,4 @@
-// State by ranges: pieces, other dtypes, values that are no tensor.
+// Tests access to state by ranges: pieces, other dtypes, values outside of tensors.
 #include "common/strategy/state_slice.h"
 
 #include <ATen/ops/arange.h>

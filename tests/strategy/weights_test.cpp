@@ -1,5 +1,5 @@
-// Weights in and out of strategies that hold everything, or a slice, or one segment in full and one in
-// slices.
+// Tests weights loaded into and saved from strategies that hold everything, a slice, or one segment whole and
+// one sliced.
 #include "common/strategy/weights.h"
 
 #include <ATen/ops/equal.h>
@@ -23,7 +23,7 @@ namespace {
 
 using test::TempDir;
 
-/// Shapes that divide by nothing convenient.
+/// A model whose sizes no usual number of ranks divides.
 GptConfig odd_model(bool tied) {
   return {.layers = 2, .heads = 2, .width = 12, .context = 7, .vocab = 37, .tied = tied};
 }
@@ -36,8 +36,8 @@ at::Tensor whole_vector(const ParamLayout& layout, int unit, Segment segment) {
   return values.segment(segment).clone();
 }
 
-/// The state of rank `rank` of a sharded strategy: its slice of the sharded segment and of the master, all of
-/// the whole segment. `filled`: with the initial values of seed 11, otherwise with -1.
+/// The state of a rank of a sharded strategy: its slices of the sharded segment and of the master, and the
+/// whole segment `whole`. `filled`: with the initial values of seed 11, otherwise with -1.
 test::FakeStrategy sharded_strategy(const ParamLayout& layout, Rank rank, bool filled, bool master) {
   test::FakeStrategy strategy;
   for (int unit = 0; unit < layout.num_units(); ++unit) {
@@ -95,7 +95,7 @@ TEST_P(Weights, SlicesOfAllRanksBecomeOneFile) {
     test::FakeStrategy strategy = sharded_strategy(layout, comm.rank(), true, true);
     detail::save_weights(strategy, layout, comm, *posix_file_ops(), (dir / "w.safetensors").string(), [] {});
   }));
-  // Read back unit by unit, in another layout: one rank, one segment.
+  // The saved weights are read unit by unit through the layout of one rank.
   const ParamLayout plain(layout.config(), WorldSize{1});
   const HfWeights file(dir / "w.safetensors", layout.config());
   for (int unit = 0; unit < plain.num_units(); ++unit) {
@@ -122,7 +122,7 @@ TEST_P(Weights, AFileFillsEverySliceAndTheMaster) {
   }
 }
 
-/// The strategy's value of `purpose` in element `at` of a tensor becomes `value`, where this rank holds it.
+/// Sets the last element of a tensor's values of `purpose` to `value`, where this rank holds it.
 void spoil(test::FakeStrategy& strategy, const ParamLayout& layout, Purpose purpose, int unit,
            const std::string& tensor, float value) {
   const ParamTensor& t = *layout.find(unit, tensor);
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Weights,
                          ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool(),
                                             ::testing::Values(0, 100)));
 
-/// Values that lie in no tensor: how often they were asked, and never for more than a piece.
+/// Values outside of tensors that count reads, none of which may exceed kStatePiece elements.
 class Distant final : public StateValues {
  public:
   explicit Distant(at::Tensor values) : values_(std::move(values)) {}
@@ -213,8 +213,8 @@ class Distant final : public StateValues {
   at::Tensor values_;
 };
 
-/// Rank `rank` of two stages of two replicas each, of a tied model: the first stage has units 0 and 1, the
-/// second units 2 and 3 and a copy of wte, which is the beginning of unit 0.
+/// Rank `rank` of two stages with two replicas each of a tied model. The first stage has units 0 and 1; the
+/// second has units 2 and 3 and a copy of wte, the beginning of unit 0.
 test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool filled) {
   test::FakeStrategy strategy;
   const auto hold = [&](int unit, Range range) {
@@ -231,8 +231,8 @@ test::FakeStrategy stage_strategy(const ParamLayout& layout, int rank, bool fill
   return strategy;
 }
 
-// A unit is not on every rank, so all must take part in gathering it; two ranks hold each unit, and four hold
-// wte, and it is not added up.
+// All ranks take part in gathering a unit, which two ranks hold (four ranks hold wte); only one of them
+// provides its values, so that nothing is added twice.
 TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
   const TempDir dir;
   const ParamLayout layout(odd_model(true), WorldSize{1});
@@ -252,7 +252,7 @@ TEST(WeightsOfStages, WithReplicasAndATiedCopyAreProvidedOnce) {
   }
 }
 
-// An older version is not what is saved.
+// Saved weights are the newest version, not an older one.
 TEST(WeightsOfVersions, AreTheNewest) {
   const ParamLayout layout(odd_model(true), WorldSize{1});
   rethrow_first(test::on_ranks(1, [&](Communicator& comm) {

@@ -1,4 +1,4 @@
-// Texts that no reader of JSON may take, made from one that it does. The standard library alone.
+// Texts that every JSON reader must refuse, made from a text that it accepts. Standard library only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ inline std::string repeated(const std::string& part, std::size_t times) {
   return all;
 }
 
-/// `good`: an object with at least one key, the first of which takes no list.
+/// Broken variants of `good`, an object with at least one key, whose first key takes no list.
 inline std::vector<BadJson> bad_json(const std::string& good) {
   const std::size_t begin = good.find('{') + 1, key = good.find('"', begin), colon = good.find(':', key);
   const auto with = [&](const std::string& entry) {
@@ -50,7 +50,8 @@ inline std::vector<BadJson> bad_json(const std::string& good) {
   return all;
 }
 
-/// The message that a reader has for it begins so, is short, and has nothing that steers a terminal.
+/// Expects that a reader's message `said` begins with `begin`, is short, and contains no terminal control
+/// codes.
 inline void expect_refused(const BadJson& bad, const std::string& begin, const std::string& said) {
   EXPECT_EQ(said.substr(0, begin.size()), begin) << bad.name << ": " << said.substr(0, 400);
   EXPECT_LT(said.size(), 600U) << bad.name;

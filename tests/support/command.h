@@ -1,4 +1,4 @@
-// A command of the shell, and how it ended. The standard library alone.
+// Runs a shell command and tells how it ended. Standard library only.
 #pragma once
 
 #include <sys/wait.h>

@@ -24,7 +24,7 @@ The step's arithmetic: accumulation = `batch.global` / (`batch.micro` x data-par
 ranks = ranks / pipeline stages. With `--plan` it is rounded up, and the output says that a real run would refuse.
 )";
 
-// A bar would end the table's cell.
+// Escapes bars, which would end a cell of a Markdown table.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -13,13 +13,13 @@ struct CrashingFileOps::Undo {
   PathKind replaced = PathKind::absent;             // remove, rename: what went away
   std::string replaced_content = {};
 
-  /// write: the file's content without it.
+  /// The file's content without this write, the state in which a crash with `data` leaves it.
   [[nodiscard]] std::string taken_out_of(std::string content, CrashLoss::Data data) const;
 };
 
 namespace {
 
-/// `path` if its beginning `from` were called `to`.
+/// `path` with its leading part `from` replaced by `to`.
 Path renamed(const Path& path, const Path& from, const Path& to) {
   const std::string text = path.string(), head = from.string();
   if (text == head) return to;
@@ -157,7 +157,7 @@ void CrashingFileOps::undo_names() {
       inner().exchange(undo->path, undo->other);
       settle_rename({.op = FileOp::exchange, .path = undo->path, .other = undo->other});
     }
-    // The directory is gone for good, with everything in it.
+    // Nothing can be restored in a directory that this crash has removed with everything in it.
     if (inner().kind(parent_of(restored)) == PathKind::absent) continue;
     if (undo->replaced == PathKind::file) inner().create(restored)->append(as_bytes(undo->replaced_content));
     if (undo->replaced == PathKind::directory) inner().make_dir(restored);

@@ -1,4 +1,4 @@
-// A machine that stops in the middle: for tests of everything that must survive that. No torch.
+// A simulated machine crash in the middle of file operations, for tests of what must survive one. No torch.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace sc {
 
-/// Thrown by CrashingFileOps in place of the program's end.
+/// CrashingFileOps throws this where a real crash would end the program.
 class Crash : public std::runtime_error {
  public:
   Crash() : std::runtime_error("simulated crash") {}
 };
 
-/// What becomes of writes and names that were not synced.
+/// What a crash does to writes and names that were not synced.
 struct CrashLoss {
   enum class Data {
     kept,
@@ -34,14 +34,14 @@ inline constexpr CrashLoss kCrashLosses[] = {
     {CrashLoss::Data::zeroed, CrashLoss::Names::kept}, {CrashLoss::Data::zeroed, CrashLoss::Names::lost},
 };
 
-/// Performs mutating calls number 0 .. n-1 on real files, then crashes: what the device had not been told to
-/// keep is lost as `loss` says, and this and every later call that a hook sees throws Crash and does nothing.
+/// Performs mutating calls number 0 .. n-1 on real files, then crashes: data and names that were not synced
+/// are lost as `loss` says, and this and every later call that a hook sees throws Crash and does nothing.
 ///   Model   Data is durable after File::sync, names (created, renamed, swapped, removed) after sync_dir of
-///           their directory. Every mutating call is recorded with what undoes it until then; the crash
-///           undoes the rest, newest first. If the crash falls on a write whose data is kept, its first half
-///           arrives. `inner` may be posix_file_ops(Syncing::skip): the model stands for the device.
-///   Limits  One thread. A File is not used after its file was renamed. Cost: overwritten bytes are copied;
-///           meant for small files.
+///           their directory. Every mutating call is recorded with its undo until then; the crash undoes what
+///           is left, newest first. If the crash falls on a write whose data is kept, the first half of the
+///           data arrives. `inner` may be posix_file_ops(Syncing::skip): the model stands for the device.
+///   Limits  One thread. A File is not used after its file was renamed. Overwritten bytes are copied, so
+///           files should be small.
 class CrashingFileOps final : public HookedFileOps {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -49,7 +49,7 @@ class CrashingFileOps final : public HookedFileOps {
   explicit CrashingFileOps(FileOps& inner, std::int64_t crash_at = kNever, CrashLoss loss = {});
   ~CrashingFileOps() override;
 
-  /// Mutating calls so far: the crash points that a run of the same calls has.
+  /// Mutating calls so far, which is the number of crash points of a run with the same calls.
   [[nodiscard]] std::int64_t calls() const { return calls_; }
   [[nodiscard]] bool crashed() const { return crashed_; }
 

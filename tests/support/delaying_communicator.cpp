@@ -55,8 +55,8 @@ std::unique_ptr<Communicator> DelayingCommunicator::split(int color) {
       std::move(part), seed_ * 31 + 1, longest_, std::make_shared<DropCounter>(worker_->drops())));
 }
 
-// The operation works on copies of its input and output; a slice of the other tensor remains a slice of its
-// copy.
+// The operation works on copies of its input and output. An output that is a slice of the input, or the
+// reverse, must stay a slice in the copies.
 Ticket DelayingCommunicator::issue(const Operation& op, const at::Tensor& from, const at::Tensor& to,
                                    std::optional<Rank> peer) {
   SetApart apart;

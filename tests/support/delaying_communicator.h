@@ -1,4 +1,4 @@
-// Random delays before an operation starts and before it is seen to end: a missing wait stops being lucky.
+// A communicator with random delays before operations begin and end, so that a missing wait always shows.
 #pragma once
 
 #include <chrono>
@@ -12,16 +12,15 @@ namespace sc {
 class DelayingWorker;
 class DropCounter;
 
-/// Decorator for tests. Operations go to a thread of this communicator, which hands them to `inner` in issue
-/// order, each after a random pause; wait() pauses again. An operation therefore really happens late. It
-/// works on copies (SetApart): its result is in the caller's tensor after wait() and not before, however long
-/// ago it happened, and 0xff bytes (NaN) are there until then; what it reads must not have changed by then.
-/// So a missing wait is seen whatever the clock says. In place, the own slice stays as it was. Tensors must
-/// be in host memory.
-///   Seeds   pauses are a function of the seed and the order of the operations, between 0 and `longest`. Give
-///           ranks different seeds.
-///   Errors  wrong arguments are refused when issued; everything else comes from wait(): logic_error, too, if
-///           what was being sent has been overwritten.
+/// Delays the operations of `inner` at random, so that tests notice a missing wait whatever the timing. A
+/// thread hands operations to `inner` in issue order, each after a random pause; wait() pauses again.
+/// Operations work on copies (SetApart): a result reaches the caller's tensor in wait() and not before, and
+/// the tensor holds 0xff bytes (NaN) until then; inputs must not change in the meantime. In place, the rank's
+/// own slice stays readable. Tensors must be in host memory.
+///   Seeds   pauses, between 0 and `longest`, depend on the seed and the order of operations. Give ranks
+///           different seeds.
+///   Errors  wrong arguments are refused when issued. All other errors come from wait(), among them
+///           logic_error if an input was overwritten.
 class DelayingCommunicator : public ForwardingCommunicator {
  public:
   DelayingCommunicator(std::unique_ptr<Communicator> inner, std::uint64_t seed,
@@ -43,7 +42,7 @@ class DelayingCommunicator : public ForwardingCommunicator {
   std::unique_ptr<DelayingWorker> worker_;
 };
 
-/// Random delays, other ones on every rank and every time.
+/// `comm` with random delays, different ones for each rank and each call.
 std::unique_ptr<Communicator> delayed(std::unique_ptr<Communicator> comm);
 
 }  // namespace sc

@@ -1,4 +1,4 @@
-// Copies that begin late and are seen to end later: a missing wait stops being lucky.
+// Copies between host and device with random delays, so that a missing wait always shows.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace sc {
 
-/// Decorator for tests, as DelayingCommunicator: what a copy writes is NaN until its wait, or that of its
-/// end.
+/// Delays copies as DelayingCommunicator delays operations: a copy's target is NaN until somebody waits for
+/// the copy's ticket or end.
 class DelayingCopies final : public Copies {
  public:
   DelayingCopies(std::unique_ptr<Copies> inner, std::uint64_t seed,

@@ -73,7 +73,7 @@ void SetApart::land() {
   for (const Pair& landing : std::exchange(landings_, {})) copy_bytes(landing.copy, landing.callers);
 }
 
-/// An operation on its way.
+/// An operation between post() and its landing.
 struct DelayingWorker::Job {
   std::function<Ticket()> issue;
   Completion issued;
@@ -82,7 +82,7 @@ struct DelayingWorker::Job {
   std::mutex landing;
   SetApart apart;
 
-  /// The operation has ended without an error.
+  /// Called when the operation has ended without an error: copies results to the caller's tensors, once.
   void land() {
     const std::lock_guard lock(landing);
     apart.land();

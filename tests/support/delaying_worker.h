@@ -1,4 +1,4 @@
-// Delays operations: a thread issues them late, and tickets pause once more.
+// A thread that issues operations late; their tickets pause once more.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,26 +32,26 @@ class Pause {
   const std::chrono::microseconds longest_;
 };
 
-/// Fills what an operation will overwrite with 0xff bytes (NaN): who reads it before the wait sees them.
+/// Fills a tensor that an operation will overwrite with 0xff bytes (NaN), so that a read before the wait
+/// shows.
 void poison(const at::Tensor& t);
 
-/// The tensors of one operation, which works on copies of them. So nothing depends on when it really happens:
-/// what it writes comes to the caller's tensor with the wait and not before, and what it reads must be the
-/// same then as now.
-/// The copies are no memory of LibTorch's.
+/// Copies of one operation's tensors, on which it works, so that results do not depend on when it runs:
+/// outputs reach the caller's tensors in the wait and not before, and inputs must be the same then as when it
+/// was issued. The copies are not allocated by LibTorch.
 class SetApart {
  public:
-  /// The copy that an operation reads.
+  /// Returns a copy of `t` for an operation that reads it.
   at::Tensor read(const at::Tensor& t);
-  /// The copy that an operation writes; the original is NaN until the wait.
+  /// Returns the copy that an operation writes, and fills `t` itself with NaN until the wait.
   at::Tensor written(const at::Tensor& t);
-  /// The copy that an operation sums in place.
+  /// Returns a copy of `t` for an operation that sums in place.
   at::Tensor changed(const at::Tensor& t);
-  /// A copy of a tensor that is not used again.
+  /// A plain copy of a tensor, which no wait copies back.
   static at::Tensor copied(const at::Tensor& t);
-  /// `copy`, or a part of one, goes to `t` with the wait. Until then t stays as it is.
+  /// Copies `copy`, or a part of a copy, to `t` in the wait; until then `t` stays as it is.
   void lands(const at::Tensor& copy, const at::Tensor& t) { landings_.push_back({copy, t}); }
-  /// With the wait.  Errors: logic_error: the caller has written to what was being read.
+  /// Called in the wait. Errors: logic_error if the caller has overwritten an input.
   void land();
 
  private:
@@ -65,8 +65,8 @@ class DelayingWorker {
  public:
   DelayingWorker(std::uint64_t seed, std::chrono::microseconds longest, std::shared_ptr<DropCounter> drops);
   ~DelayingWorker();
-  /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when somebody waits
-  /// for the ticket or its end, or is told that the end has passed.
+  /// Calls `issue` on the worker's thread, in order, each after a pause. `apart` lands when a caller waits
+  /// for the ticket or for its end, or learns that the end has passed.
   Ticket post(SetApart apart, std::function<Ticket()> issue);
   /// Blocks until every operation so far has been issued.
   void flush();

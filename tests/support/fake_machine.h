@@ -1,4 +1,4 @@
-// A folder that stands for the files of a machine (/proc, /sys), for functions that take the folder `top`.
+// A folder with fake files of a machine (/proc, /sys), for functions that take the root folder `top`.
 #pragma once
 
 #include <gtest/gtest.h>

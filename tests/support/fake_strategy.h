@@ -1,4 +1,4 @@
-// A strategy that holds what a test gives it, and a world of threads that each have one.
+// A strategy that holds state given by a test, and a world of threads with one such strategy each.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class FakeStrategy final : public Strategy {
   }
 };
 
-/// Runs `rank_main` on `world` ranks at once; what it threw, rank by rank (null: nothing).
+/// Runs `rank_main` on `world` ranks at once, and returns what each rank threw (null: nothing).
 inline std::vector<std::exception_ptr> on_ranks(int world,
                                                 const std::function<void(Communicator&)>& rank_main) {
   LocalWorld ranks(world);

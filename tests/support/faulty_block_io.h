@@ -1,4 +1,4 @@
-// A disk that misbehaves on purpose, below a BlockFile. No torch.
+// A disk with planted faults, below a BlockFile. No torch.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,8 @@
 
 namespace sc {
 
-/// Passes requests on, but for some of one kind.
+/// Passes requests on to `inner`, except for requests number nth, nth + 1, ... of one kind, which get a
+/// fault.
 class FaultyBlockIo final : public BlockIo {
  public:
   enum class What : std::uint8_t {

@@ -1,4 +1,4 @@
-// FileOps that count the calls of another FileOps, or let one fail. No torch.
+// FileOps that count the calls of other FileOps, or let chosen calls fail. No torch.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace sc {
 
-/// Counts calls that succeeded, and their bytes.
+/// Counts successful calls of each kind, and their bytes.
 class CountingFileOps final : public HookedFileOps {
  public:
   struct Count {
@@ -29,8 +29,8 @@ class CountingFileOps final : public HookedFileOps {
   std::array<Count, kFileOps> counts_{};
 };
 
-/// Lets one call fail as a real device would: InputError with errno's text. A failing write leaves its first
-/// half in the file.
+/// Lets chosen calls fail as a real device would, by an InputError with errno's text. A failing write leaves
+/// the first half of its data in the file.
 class FaultyFileOps final : public HookedFileOps {
  public:
   struct Fault {

@@ -1,4 +1,4 @@
-// Shared by tests on a GPU, which skip, with the reason, if there is none.
+// Tools for tests on a GPU, which are skipped, with a reason, on machines without one.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -39,8 +39,8 @@ class GpuTest : public ::testing::Test {
   const c10::InferenceMode inference_;
 };
 
-/// Keeps the current stream from going on until the end of the scope, and then waits for it. Inside nothing
-/// may be used for the first time: CUDA loads a kernel then, and may wait for all streams.
+/// Holds the current stream back until the end of the scope, and then waits for the stream. Inside the scope
+/// no kernel may run for the first time: CUDA would load it, and may wait for all streams to do so.
 class HeldStream {
  public:
   HeldStream() {
@@ -58,8 +58,8 @@ class HeldStream {
   std::binary_semaphore gate_{0};
 };
 
-/// Something that keeps the current stream busy for a while, and when it began and ended last, by a clock
-/// that all processes of a host share. Can be captured; outlives its graph.
+/// Keeps the current stream busy for a while and notes when it last began and ended, by the host's steady
+/// clock, which all processes share. Can be captured in a graph, and must outlive it.
 class BusyWork {
  public:
   using Clock = std::chrono::steady_clock;
@@ -80,7 +80,7 @@ class BusyWork {
   std::atomic<Clock::time_point> began_{}, ended_{};
 };
 
-/// A GPU's times are exact to this.
+/// Tests allow this error in times measured on a GPU.
 inline constexpr std::chrono::microseconds kGpuResolution(10);
 
 inline at::TensorOptions on_gpu(at::ScalarType type) {
@@ -89,36 +89,36 @@ inline at::TensorOptions on_gpu(at::ScalarType type) {
 inline at::Tensor random(at::IntArrayRef shape, at::ScalarType type) {
   return at::randn(shape, on_gpu(at::kFloat)).to(type);
 }
-/// Poison shows elements that a function does not write.
+/// A tensor of NaN, in which elements that a function fails to write stand out.
 inline at::Tensor poison(at::IntArrayRef shape, at::ScalarType type) {
   return at::full(shape, std::numeric_limits<double>::quiet_NaN(), on_gpu(type));
 }
 inline at::Tensor f32(const at::Tensor& t) { return t.to(at::kFloat); }
 
-/// max |a - b| / max |b|, or max |a| where b is all zeros; NaN where either has one.
+/// max |a - b| / max |b|; max |a| if b is all zeros; NaN if a or b contains one.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   if (y.count_nonzero().item<std::int64_t>() == 0) return x.abs().max().item<double>();
   return ((x - y).abs().max() / y.abs().max()).item<double>();
 }
-/// sqrt(sum (a - b)^2 / sum b^2).
+/// The relative error in the L2 norm, sqrt(sum (a - b)^2 / sum b^2).
 inline double relative_l2(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   return ((x - y).norm() / y.norm()).item<double>();
 }
 
-/// Half a unit in the last place of the largest number: what rounding the result once may cost; twice that
-/// where the operation reads a rounded value again. fp32: a few roundings of sums over a row.
+/// The relative error that one rounding of a result to `type` may cause; an operation that reads a rounded
+/// value again may have twice as much. For fp32: a few roundings of sums over a row.
 inline double rounding(at::ScalarType type) {
   return type == at::kBFloat16 ? 1.0 / 256 : type == at::kHalf ? 1.0 / 2048 : 4e-6;
 }
 
-/// Tensors that LibTorch's allocator has handed out since the process began.
+/// The number of tensors that LibTorch's CUDA allocator has allocated since the process began.
 inline std::int64_t allocations() {
   return c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device()).allocation[0].allocated;
 }
 
-/// Runs `work` in a captured graph, after two eager runs on the same stream, `replays` times.
+/// Runs `work` twice eagerly on a stream, then captures it in a graph and replays the graph `replays` times.
 inline void replay(const std::function<void()>& work, int replays) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // what the caller's stream still reads

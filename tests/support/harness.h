@@ -1,5 +1,5 @@
-// Runs a strategy for a few steps on made-up tokens and keeps what a test wants to compare. Header-only:
-// linked with the lesson under test.
+// Runs a strategy for a few steps on made-up tokens and keeps all that tests compare. Header-only; programs
+// link it with the lesson under test.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -31,7 +31,7 @@
 
 namespace sc::test {
 
-/// A model small enough for a hundred runs, with shapes that divide by nothing convenient.
+/// A model small enough for a hundred runs, with sizes that no usual number of ranks divides.
 inline Workload odd_workload() {
   Workload w;
   w.model = {.layers = 3, .heads = 2, .width = 20, .context = 12, .vocab = 37, .tied = true};
@@ -43,7 +43,7 @@ inline Workload odd_workload() {
   return w;
 }
 
-/// f(workload): every activations setting with tied and untied heads, one and two rows a micro-batch.
+/// Calls f(workload) for every activations setting, tied and untied heads, one and two rows a micro-batch.
 template <class F>
 void for_each_model(const F& f) {
   for (const Activations activations :
@@ -59,8 +59,8 @@ void for_each_model(const F& f) {
     }
 }
 
-/// Target i of micro-batch j has no loss: every seventh, others in every micro-batch, so that their numbers
-/// differ.
+/// True for every seventh target, which has no loss. Which ones depends on the micro-batch `j`, so that
+/// micro-batches count different numbers of targets.
 inline bool without_loss(std::int64_t j, std::int64_t i) { return (i + 2 * j) % 7 == 3; }
 inline std::int64_t targets_of(const Workload& w, std::int64_t j) {
   std::int64_t with_loss = 0;
@@ -68,7 +68,7 @@ inline std::int64_t targets_of(const Workload& w, std::int64_t j) {
   return with_loss;
 }
 
-/// Micro-batch `j` of step `step` over the whole world.
+/// Micro-batch `j` of a step, numbered over all ranks, of made-up tokens.
 inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j) {
   const std::int64_t B = w.batch.micro, T = w.batch.sequence;
   Batch batch{at::empty({B, T}, at::kLong), at::empty({B, T}, at::kLong), {}};
@@ -88,7 +88,7 @@ inline Batch made_up_batch(const Workload& w, std::int64_t step, std::int64_t j)
   return batch;
 }
 
-/// The micro-batches of a rank in a step.
+/// One rank's micro-batches of a step.
 inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step) {
   const std::int64_t mine = micro_batches_of(shape), first = shape.at(Axis::data) * mine;
   std::vector<Batch> batches;
@@ -97,7 +97,7 @@ inline std::vector<Batch> made_up_step(const RunShape& shape, std::int64_t step)
   return batches;
 }
 
-/// The step scalars as they lie on the host; `updates` is the number before this step.
+/// Host bytes of one rank's step scalars: three floats and the step number as int64.
 inline constexpr Bytes kScalarBytes{3 * 4 + 8};
 inline StepScalars step_scalars(double lr, std::int64_t updates, bool scales_loss = false) {
   StepScalars scalars{at::full({}, lr, at::kFloat), at::full({}, updates, at::kLong),
@@ -108,13 +108,13 @@ inline StepScalars step_scalars(double lr, std::int64_t updates, bool scales_los
   return scalars;
 }
 
-/// The rest of a RunContext, for tests that neither copy nor mark.
+/// The parts of a RunContext that tests without copies and marks leave at their defaults.
 struct Beside {
   std::unique_ptr<Copies> copies = make_host_copies();
   Timeline timeline;
 };
 
-/// One rank's lesson on a communicator of the caller's, and all that it refers to.
+/// One rank's lesson on a communicator given by the test, with everything that the lesson refers to.
 template <Lesson S>
 struct Alone {
   Alone(Communicator& comm, const RunShape& of, const typename S::Options& options, double lr = 0,
@@ -134,8 +134,8 @@ struct Alone {
   S lesson;
 };
 
-/// The bytes that LibTorch's allocator hands out in one step of all ranks of this process. Every rank calls
-/// begin() and end() around its step; all are quiet at both.
+/// Measures the bytes of LibTorch's allocator in one step of all ranks of this process. Every rank calls
+/// begin() before the step and end() after it, with no operation in flight.
 class StepWitness {
  public:
   explicit StepWitness(int ranks) : gate_(ranks) {}
@@ -159,7 +159,7 @@ class StepWitness {
   AllocatorWitness witness_;
   std::barrier<> gate_;
 };
-/// The step that it looks at: the first one has allocated whatever a first use allocates.
+/// StepWitness watches step 1, because step 0 includes allocations of first uses.
 constexpr std::int64_t kWitnessedStep = 1;
 
 struct RankResult {
@@ -182,7 +182,7 @@ struct RankResult {
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
 
-/// A step's result, whenever it comes.
+/// Adds a step's result to `rank`; a strategy may give it some steps late, or not at all.
 inline void note(const StepResult& result, RankResult& rank) {
   if (!result.sums.defined()) return;
   if (rank.first_result > 0 && rank.losses.empty())
@@ -194,24 +194,24 @@ inline void note(const StepResult& result, RankResult& rank) {
   if (result.lr) rank.rates.push_back(*result.lr);
 }
 
-/// What a rank does besides training from the first step on and evaluating at the end.
+/// Where a rank begins and what it does between steps, besides training and the evaluation at the end.
 struct Around {
   std::int64_t first_step = 0, evaluate_every = 0;
-  /// Before the first step: goes on from another run.
+  /// Called before the first step, for a run that goes on from another.
   std::function<void(const RunShape& shape, Strategy& strategy, const StepScalars& scalars)> begins =
       [](auto&&...) {};
-  /// When so many steps are done.
+  /// Called after each step with the number of steps done.
   std::function<void(Strategy& strategy, Communicator& comm, const StepScalars& scalars, std::int64_t done)>
       between = [](auto&&...) {};
 };
 
-/// The validation batches of every rank.
+/// Made-up validation batches, the same on every rank.
 inline std::vector<Batch> made_up_validation(const Workload& w) {
   std::vector<Batch> batches;
   for (std::int64_t j = 0; j < 4; ++j) batches.push_back(made_up_batch(w, 1'000'000, j));
   return batches;
 }
-/// The loss over all of this rank's `batches`, in one round.
+/// The mean loss of all of this rank's `batches`, evaluated in a single round.
 inline double evaluate(Strategy& strategy, Communicator& comm, std::span<const Batch> batches) {
   return evaluate_rounds(strategy, comm,
                          [&](std::int64_t round) { return batches.first(round == 0 ? batches.size() : 0); });
@@ -292,8 +292,8 @@ inline RunShape shape_for(const Workload& w, int world, int rank, CommBackend ba
           .threads = 1};
 }
 
-/// The ledgers' bytes, and this test's own tensors, are all that LibTorch handed out; inside the step only
-/// what an operation may take for itself came on top.
+/// Expects that LibTorch allocated only the ledgers' bytes and the test's own tensors, and inside the step
+/// only what operations may use as scratch on top.
 inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
                                              const std::vector<RankResult>& ranks) {
   Bytes ledgers, tests, scratch;
@@ -308,7 +308,7 @@ inline void expect_nothing_beside_the_ledger(const StepWitness& witness,
       << "bytes beside the ledger in the step";
 }
 
-/// A world of threads. `wrap` may put a decorator round a rank's communicator (delays, faults).
+/// Wraps a rank's communicator in a decorator, e.g. one with delays or faults.
 using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
 using sc::delayed;  // a Wrap
 template <Lesson S>
@@ -349,7 +349,8 @@ std::vector<RankResult> run_local(int world, const Workload& w, const typename S
   return results;
 }
 
-/// The values of a slice if the whole unit's vector is `whole`, laid out without a tensor cut.
+/// The values that a slice must have, from the whole vector of its unit as a run without a tensor cut holds
+/// it.
 inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout, const StateSlice& whole) {
   const at::ScalarType type = to_aten(slice.values->dtype());
   if (layout.cut().ranks == 1) {
@@ -369,7 +370,7 @@ inline at::Tensor expected_of(const StateSlice& slice, const ParamLayout& layout
   return segment.narrow(0, slice.range.begin, slice.range.size());
 }
 
-/// Every slice that a rank holds equals, bit for bit, that range of the reference's whole vector.
+/// Whether every slice of a rank equals, bit for bit, its range of the reference's whole vector.
 inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankResult& reference) {
   std::size_t compared = 0;
   const bool cut = rank.layout->cut().ranks > 1;
@@ -397,7 +398,7 @@ inline ::testing::AssertionResult bit_equal(const RankResult& rank, const RankRe
   return ::testing::AssertionSuccess();
 }
 
-/// Every buffer has the name and the bytes that the plan gives it.
+/// Whether every buffer has the name and the bytes of the plan.
 inline ::testing::AssertionResult named_as_planned(const ByName& found, const ByName& planned) {
   const auto unlike = differences(planned, found);
   if (unlike.empty()) return ::testing::AssertionSuccess();
@@ -408,7 +409,8 @@ inline ::testing::AssertionResult named_as_planned(const ByName& found, const By
   return failure;
 }
 
-/// Bytes by purpose and by name, their sum, and the operations of every step equal the plans.
+/// Expects that peak bytes by purpose and name, their total, and the operations of every step equal the
+/// plans.
 inline void expect_as_planned(const RankResult& rank) {
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
@@ -423,8 +425,8 @@ inline void expect_as_planned(const RankResult& rank) {
   EXPECT_EQ(rank.dropped, 0) << "tickets dropped without a wait";
 }
 
-/// Every rank ends where the run does that it is compared with (its rank's, or the only one there is), to the
-/// bit and from its own first step on, having held and sent what its plans say.
+/// Expects that every rank ends bit for bit like the run in `expected` (its own rank's, or the only one),
+/// from its own first step on, with the bytes and operations of its plans.
 inline void expect_goes_on(const std::vector<RankResult>& found, const std::vector<RankResult>& expected) {
   for (std::size_t r = 0; r < found.size(); ++r) {
     const RankResult &rank = found[r], &whole = expected[r % expected.size()];
@@ -438,16 +440,17 @@ inline void expect_goes_on(const std::vector<RankResult>& found, const std::vect
   }
 }
 
-/// expect_goes_on(), and equal evaluations.
+/// Expects what expect_goes_on() does, and equal evaluations on all ranks.
 inline void expect_equals_reference(const std::vector<RankResult>& ranks, const RankResult& expected) {
   expect_goes_on(ranks, {expected});
-  // Every rank evaluates all batches here, so that sum and count are N times the reference's.
+  // Every rank evaluates all batches, so sum and count are both N times the reference's and the loss is the
+  // same.
   EXPECT_DOUBLE_EQ(ranks[0].evaluation, expected.evaluation);
   for (const RankResult& rank : ranks) EXPECT_EQ(rank.evaluation, ranks[0].evaluation);
 }
 
-/// The answer of a lesson's plans to a workload on that many ranks: "<exit code> <where>: <message>", or
-/// "taken".
+/// How a lesson's plans refuse a workload on `world` ranks: "<exit code> <where>: <message>"; "taken" if they
+/// accept.
 template <class Plans>
 std::string refusal(const typename Plans::Options& options, const Workload& w, int world,
                     DeviceKind device = DeviceKind::cpu) {

@@ -1,4 +1,4 @@
-// The values at some places of a JSON document.
+// Expected values at chosen places of a JSON document.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace sc::test {
 
-/// A place, as "/ranks/1/cores", and what must be there.
+/// A place as a JSON pointer, e.g. "/ranks/1/cores", and the value expected there.
 struct JsonValue {
   std::string at;
   nlohmann::json expected;

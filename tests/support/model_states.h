@@ -1,5 +1,5 @@
-// The model states that ZeRO's stages leave on one rank, before padding, activations and gathered units. No
-// torch.
+// Bytes of model states that ZeRO's stages keep on one rank, without padding, activations and gathered units.
+// No torch.
 #pragma once
 
 #include "common/base/types.h"
@@ -7,7 +7,7 @@
 
 namespace sc {
 
-/// What is divided among the data-parallel ranks.
+/// The model states that are divided among the data-parallel ranks.
 enum class ZeroStage {
   none,       // everything on every rank
   optimizer,  // ZeRO-1: master, momentum, variance
@@ -15,7 +15,7 @@ enum class ZeroStage {
   parameters  // ZeRO-3: parameters too
 };
 
-/// Bytes of one of `world` ranks for `parameters` elements that `world` divides.
+/// Bytes of model states on one of `world` ranks, for `parameters` elements that `world` divides.
 ///   Source  Rajbhandari et al., ZeRO, arXiv:1910.02054, figure 1: 7.5 billion parameters on 64 ranks in fp16
 ///           with K = 12 bytes of optimizer state are 120, 31.4, 16.6 and 1.9 GB.
 inline Bytes model_states(Elements parameters, WorldSize world, ZeroStage stage,

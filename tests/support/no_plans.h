@@ -1,4 +1,4 @@
-// For strategies that exist in tests alone, so that nothing is planned.
+// Plans that say nothing, for strategies that exist only in tests.
 #pragma once
 
 #include "common/strategy/plans.h"

@@ -1,5 +1,5 @@
-// Tables of settings in which every value of every option meets every value of every other one: as many runs
-// as the two longest options have pairs, and a few more, instead of their whole product.
+// Tables of settings in which every value of an option meets every value of every other option. They need
+// about as many rows as the two longest options have pairs, instead of the product of all options.
 #pragma once
 
 #include <array>
@@ -16,16 +16,16 @@
 
 namespace sc::test {
 
-/// One setting: by option, the index of its value.
+/// One setting: for each option, the index of its value.
 using PairwiseRow = std::vector<int>;
 
-/// Pairs that rows hold already, each in both orders: an option and its value, another option and its value.
+/// Pairs of values that some row has, each in both orders: (option, value, other option, other value).
 using PairsHeld = std::set<std::array<std::size_t, 4>>;
 inline std::array<std::size_t, 4> pair_of(std::size_t a, int value_a, std::size_t b, int value_b) {
   return {a, static_cast<std::size_t>(value_a), b, static_cast<std::size_t>(value_b)};
 }
 
-/// The first pair that is in no row yet, and -1 for all other options; empty: there is none.
+/// A row with the first pair that no row has yet, and -1 for all other options; empty if no pair is missing.
 inline PairwiseRow first_missing_pair(const std::vector<int>& counts, const PairsHeld& held) {
   for (std::size_t a = 0; a < counts.size(); ++a)
     for (std::size_t b = a + 1; b < counts.size(); ++b)
@@ -40,7 +40,7 @@ inline PairwiseRow first_missing_pair(const std::vector<int>& counts, const Pair
   return {};
 }
 
-/// How many pairs with the options of `row` that are chosen already would be new.
+/// The number of new pairs that `value` of `option` would make with the options already chosen in `row`.
 inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, const PairsHeld& held) {
   int pairs = 0;
   for (std::size_t other = 0; other < row.size(); ++other)
@@ -48,9 +48,9 @@ inline int new_pairs(const PairwiseRow& row, std::size_t option, int value, cons
   return pairs;
 }
 
-/// Rows that together hold every pair of values of every two options. The same counts give the same rows.
-/// Each row begins with a pair that is missing; every other option then takes the value with most new pairs.
-///   counts  of values, by option; at least two options.
+/// Rows that together have every pair of values of every two options; equal counts give equal rows. Each row
+/// begins with a missing pair; every other option then takes the value with most new pairs.
+///   counts  number of values of each option; at least two options
 inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
   PairsHeld held;
   std::vector<PairwiseRow> rows;
@@ -73,10 +73,10 @@ inline std::vector<PairwiseRow> every_pair(const std::vector<int>& counts) {
   return rows;
 }
 
-/// A setting's description asks this for its options, in the same order every time.
+/// A description of settings asks this object for the value of each option, always in the same order.
 class Choose {
  public:
-  /// One of `values`: the row's, or the first one while options are counted.
+  /// One of `values`: the current row's, or the first value while options are still being counted.
   template <class T>
   T operator()(const char* option, std::initializer_list<T> values) {
     const std::size_t at = counts_.size();
@@ -92,7 +92,7 @@ class Choose {
   }
   [[nodiscard]] std::string text() const { return text_.str(); }
 
-  /// make(choose) of every row of the table of the options for which it asks.
+  /// make(choose) for every row of a table of the options that make() asks for.
   template <class Make>
   static auto every_pair_of(const Make& make) {
     Choose counting({});
@@ -112,19 +112,19 @@ class Choose {
   std::ostringstream text_;
 };
 
-/// Whether tests try all that they can, as tests/soak.sh asks them to by STAGECRAFT_SETTINGS=all.
+/// Whether tests try every setting: tests/soak.sh requests it with STAGECRAFT_SETTINGS=all.
 inline bool all_settings() {
   const char* settings = std::getenv("STAGECRAFT_SETTINGS");
   return settings != nullptr && std::string_view(settings) == "all";
 }
 
-/// Chooses one of several worlds (or numbers of buffers) for each setting of a test, at random but the same
-/// every time; with all_settings() each setting meets all of them.
+/// Draws one of several worlds (or numbers of buffers) for each setting of a test, by a fixed seed; with
+/// all_settings() each setting is tried in every world.
 class Lot {
  public:
-  /// which  of `of`, from 0
+  ///   which  the number, from 0, of this world among `of`
   Lot(unsigned which, unsigned of) : which_(which), of_(of) {}
-  /// Whether the next setting is tried here.
+  /// Whether the next setting is tried in this world.
   [[nodiscard]] bool draws() {
     const bool here = random_() % of_ == which_;
     return here || all_settings();

@@ -1,5 +1,5 @@
-// Checkpoints of a world of threads, written and read as a run does it; and runs in parts, each of which goes
-// on from the checkpoint of another. Header-only, for tests that link `run` and `checkpoint`.
+// Checkpoints of a world of threads, written and read as a run does, and runs that go on from another run's
+// checkpoint. Header-only, for tests that link `run` and `checkpoint`.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -15,10 +15,11 @@
 
 namespace sc::test {
 
-/// One checkpoint.
+/// Writes one checkpoint of a world of threads.
 class Saving {
  public:
-  /// dir: not there before. copies_too: what --save-async copies is looked at as well.
+  ///   dir         must not exist yet
+  ///   copies_too  also expects that the copy which --save-async makes equals the bytes written
   Saving(const Path& dir, int world, std::int64_t step, bool copies_too = false)
       : ops_(posix_file_ops(Syncing::skip)),
         copies_too_(copies_too),
@@ -28,7 +29,7 @@ class Saving {
     manifest_.lesson = "a test";
     manifest_.files.resize(static_cast<std::size_t>(world));
   }
-  /// Called on every rank between steps.
+  /// Writes one rank's file. Every rank calls it between steps.
   void write(Strategy& strategy, Communicator& comm, const StepScalars& scalars) {
     strategy.quiet();
     const detail::SavedState state(strategy, strategy.layout(), comm);
@@ -48,7 +49,7 @@ class Saving {
     manifest_.extra = pending;
     manifest_.tensors = detail::tensors_of(strategy.layout());
   }
-  /// When all ranks have written.
+  /// Completes the checkpoint after all ranks have called write().
   void commit() { checkpoint::commit_generation(*ops_, out_, manifest_); }
 
  private:
@@ -66,7 +67,7 @@ class Saving {
   checkpoint::Manifest manifest_;
 };
 
-/// Steps of a run, and what comes between them.
+/// The steps of one part of a run, and the saves and evaluations between them.
 struct Part {
   std::int64_t first = 0, last = 0;  // steps done before it, and after it
   Path from = {};                    // the checkpoint; of first > 0
@@ -76,7 +77,7 @@ struct Part {
 };
 inline Path saved_after(std::int64_t steps, const Path& dir) { return dir / std::to_string(steps); }
 
-/// Runs on a world of threads.
+/// Runs one part of a run on a world of threads and returns each rank's results.
 template <Lesson S>
 std::vector<RankResult> run_part(int world, const Workload& w, const typename S::Options& options,
                                  const Part& part, const Wrap& wrap = {}) {

@@ -1,4 +1,4 @@
-// A disk that takes its time and answers in another order than it was asked in. No torch.
+// A slow disk that answers requests in another order than it received them. No torch.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,9 @@
 
 namespace sc {
 
-/// Holds all that it is asked for, and does one thing at a time: the newest, any, or one kind of request only
-/// when there is no other. What will be read is
-/// 0xff bytes (NaN) from the request on, and what is written is what is in memory when its turn has come: who
-/// reads before the end, or writes, is seen.
+/// Holds all requests and performs one at a time: the newest, any, or one kind only when there is no other. A
+/// read's target holds 0xff bytes (NaN) from the request on, and a write takes the bytes that are in memory
+/// at its turn, so that a use of memory before its request has ended shows.
 class ShufflingBlockIo final : public BlockIo {
  public:
   enum class Order : std::uint8_t { newest_first, any, reads_last, writes_last };

@@ -1,6 +1,5 @@
 // The reference for lesson 08, computed in one process: every version of every stage's weights is kept, and a
-// formula says which one a micro-batch reads. It knows nothing of lists, slots, tickets or rings.
-// Header-only, for tests.
+// formula gives the version that a micro-batch reads. No action lists, slots, tickets or rings. Header-only.
 #pragma once
 
 #include <ATen/ops/full.h>
@@ -99,7 +98,7 @@ class StaleReference final : public Strategy {
       if (unit <= (last += options_.blocks[static_cast<std::size_t>(s)])) return s;
     return stages() - 1;
   }
-  // The formulas: which version micro-batch k's forward and backward read on stage s.
+  // The weight version that micro-batch k's forward (backward below) reads on stage s, by the rule's formula.
   [[nodiscard]] std::int64_t forward_version(std::int64_t k, std::int64_t s) const {
     const std::int64_t in_flight = options_.rule == Stale::vertical_sync ? stages() - 1 : stages() - 1 - s;
     if (options_.rule == Stale::two_buffers) return std::max<std::int64_t>(0, k / options_.update_every - 1);
@@ -127,7 +126,7 @@ class StaleReference final : public Strategy {
     passes_.embed_backward_alone(batch, grads_[0], write);
   }
 
-  // Squares are added as the stages do: each its own units, then stage after stage.
+  // Squares are added in the stages' order: each stage its own units, then stage after stage.
   void update(std::int64_t u) {
     const Workload& w = context_.shape.workload;
     at::Tensor all = at::zeros({4}, at::kDouble);

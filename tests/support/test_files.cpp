@@ -29,7 +29,7 @@ std::vector<NamedFile> named(std::string_view list) {
   return files;
 }
 
-/// How a test is written in a filter, from the files named or from all others.
+/// GoogleTest filters of tests inside the files named by --files, and of all other tests.
 struct Filters {
   std::string inside, outside;
 };
@@ -50,7 +50,7 @@ Filters filters_of(std::vector<NamedFile>& files) {
       append(file != files.end() ? tests.inside : tests.outside,
              std::string(suite.name()) + "." + test.name());
     }
-    // Short where it can be: GoogleTest prints its filter.
+    // A suite that lies on one side is written as "Suite.*", because GoogleTest prints its filter.
     const std::string whole = std::string(suite.name()) + ".*";
     if (!tests.inside.empty()) append(filters.inside, tests.outside.empty() ? whole : tests.inside);
     if (!tests.outside.empty()) append(filters.outside, tests.inside.empty() ? whole : tests.outside);

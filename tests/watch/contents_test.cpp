@@ -11,7 +11,7 @@ using At = OpSpan::Clock::time_point;
 
 At at(int us) { return At(std::chrono::microseconds(us)); }
 
-// The events of one step that begins at 0.
+// The events of one step that begins at time 0, in microseconds.
 struct Step {
   std::vector<Timeline::Span> spans;
   std::vector<Timeline::Change> changes;
@@ -37,7 +37,7 @@ struct Step {
   }
 };
 
-// "0 free, 5 arriving, 9 whole": of one unit's contents.
+// The changes of one unit's contents as a text, "<us> <extent>" each: "0 free, 5 arriving, 9 whole".
 std::string story(const std::vector<ContentChange>& rows, Content what, int unit) {
   std::string text;
   for (const ContentChange& row : rows) {

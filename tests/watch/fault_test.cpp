@@ -1,4 +1,5 @@
-// Injected faults: what is accepted, what is refused and how, and that nothing happens where nothing is due.
+// Tests --inject: accepted faults, refused ones with their messages, and that a fault acts only when it is
+// due.
 #include "common/watch/fault.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Real processes that a test starts and watches.
+// Starts and watches jobs of real processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 namespace sc::test {
 
-/// For a job whose ranks have printed "pid 123": mpirun may return a moment before its last child is gone,
-/// which may take up to `limit`.
+/// Expects that all ranks of a job, which have printed "pid 123", are gone within `limit`: mpirun may return
+/// a moment before its last child.
 inline void expect_no_orphans(const Outcome& outcome, int ranks, std::chrono::seconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   const std::regex line("pid ([0-9]+)");

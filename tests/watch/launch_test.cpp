@@ -1,4 +1,4 @@
-// Launcher detection: what each launcher sets, and what cannot be.
+// Tests which launcher is detected from its variables, and the refusal of impossible ones.
 #include "common/watch/launch.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ const Variables kSrun = {{"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "7"},
                          {"SLURM_NODEID", "2"},         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
 const Variables kSrunPmix = with(kSrun, {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}});
 
-// "Open MPI, 3 of 4, here 1 of 2".
+// A launch as a text: "Open MPI, 3 of 4, here 1 of 2".
 std::string text_of(const Launch& launch) {
   const auto part = [](Rank rank, WorldSize world) {
     return std::to_string(to_int(rank)) + " of " + std::to_string(to_int(world));
@@ -79,7 +79,7 @@ TEST(Launch, OpenMpi) {
   expect_launch(kMpirun, {"Open MPI", Rank{3}, WorldSize{4}, Rank{1}, WorldSize{2}});
   expect_launch({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
                 {"Open MPI", Rank{0}, WorldSize{1}, Rank{0}, WorldSize{1}});
-  // mpirun inside a Slurm job: the job's own variables speak of something else
+  // Under mpirun inside a Slurm job, mpirun's variables count; Slurm's describe the whole job.
   expect_launch(with(kMpirun, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "2"}}),
                 {"Open MPI", Rank{3}, WorldSize{4}, Rank{1}, WorldSize{2}});
 }

@@ -1,4 +1,4 @@
-// The error with which a call refuses.
+// Catches the InputError with which a call refuses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 namespace sc::test {
 
-/// The InputError that `call` throws. One that throws none fails the test.
+/// The InputError that `call` throws; the test fails if it throws none.
 template <class Call>
 InputError refusal_of(const Call& call) {
   try {

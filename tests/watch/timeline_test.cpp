@@ -109,7 +109,7 @@ TEST(Timeline, SaysWhatComesNext) {
   EXPECT_EQ(heard, "action 7: SA1");
 }
 
-/// A GPU that comes past a point when it is told to.
+/// A GPU time that the test sets, in place of an event on a GPU.
 class Passed : public GpuMoment {
  public:
   explicit Passed(std::chrono::nanoseconds at) : at_(at) {}

@@ -1,5 +1,5 @@
-// Real ranks under mpirun: a rank that hangs, dies or is stopped ends the job with one message that names it,
-// and no process is left.
+// Tests real ranks under mpirun: a rank that hangs, dies or is stopped ends the job with one message that
+// names the rank, and no process is left.
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ Outcome run_job(int ranks, const std::string& fault) {
   return outcome;
 }
 
-/// The jobs wait more than they compute, so three run at a time, and each test looks at its own.
+/// The outcome of a job, of which all run on the first call. Jobs wait more than they compute, so three run
+/// at a time.
 const Outcome& outcome_of(int ranks, const std::string& fault) {
   using Job = std::pair<int, std::string>;
   static const std::vector<Job> jobs = {{3, "hang@1,4"}, {3, "kill@2,4"}, {2, "stop@0,4"}, {3, "throw@1,4"},
@@ -90,8 +91,8 @@ TEST(WatchdogProcess, ARankThatIsLostIsNamedOnce) {
       {3, "hang@1,4", {75}, "lost rank 1: rank ", "is alive, but does not come to the next operation", last},
       {0, "hang@0,4", {75}, stuck, "last operation 5", "train step 4"},
       {1, "hang@0,4", {75}, stuck, "last operation 5", "train step 4"},
-      // mpirun sees the death itself, ends the others and reports 137; launch.sh makes 75 of that. The
-      // message is ours.
+      // mpirun sees a rank's death, ends the other ranks and reports 137, which launch.sh turns into 75. The
+      // message comes from this project's watchdog.
       {3, "kill@2,4", {75, 137}, "lost rank 2: noticed by rank ", "is gone", last},
       {2,
        "stop@0,4",

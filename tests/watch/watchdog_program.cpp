@@ -1,5 +1,5 @@
-// The job that watchdog_process_test.cpp breaks: steps of one all_reduce under a watchdog, over MPI if there
-// is a launcher.
+// The program that watchdog_process_test.cpp breaks: steps of one all_reduce each under a watchdog, over MPI
+// if a launcher started it.
 //   watchdog_program <board file> <limit in ms> <fault as in --inject, or stop@rank,step, or none>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

@@ -1,5 +1,5 @@
-// Board and watchdog with ranks as threads: who is named, that it is said once, that a job that moves is left
-// alone.
+// Tests board and watchdog with ranks as threads: the rank named, one message only, no message while a job
+// moves.
 #include "common/watch/watchdog.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 const Operation kSum{CommKind::all_reduce, DType::f32, Elements(1000)};
 const OutstandingOp kWait{9, kSum, {}, true, Phase::train, 4};
 
-/// A rank that beats its heart and has issued `operations`.
+/// Makes a rank join the board with a heartbeat and `operations` issued.
 void alive(ProgressBoard& board, Rank rank, std::int64_t operations, bool waiting) {
   board.join(rank);
   board.set_position(rank, Phase::train, operations / 2);
@@ -30,7 +30,7 @@ void alive(ProgressBoard& board, Rank rank, std::int64_t operations, bool waitin
   if (waiting) board.add_waiting(rank, 1);
 }
 
-/// A board of such ranks, all of which have joined.
+/// A board whose ranks have all joined, with the given operations and waits.
 struct BoardOf : ProgressBoard {
   struct Row {
     std::int64_t operations;
@@ -50,7 +50,7 @@ std::string report(const ProgressBoard& board, const std::optional<OutstandingOp
   return describe_hang(board, Rank{0}, op, 30s, 5s);
 }
 
-/// The beginning of a report, e.g. "lost rank 1".
+/// The beginning of a report up to the colon, e.g. "lost rank 1".
 std::string head_of(const std::string& text) { return text.substr(0, text.find(':')); }
 
 std::string pid() { return std::to_string(::getpid()); }
@@ -102,8 +102,8 @@ TEST(HangReport, NamesWhatIsMissing) {
                       "last operation 8 (all_reduce of sums (1,000 f32)), train step 4"});
 }
 
-// Two stages of two data ranks of two tensor ranks; axes of one rank are none, and one axis says no more than
-// the number.
+// Two stages of two data ranks of two tensor ranks. A place omits axes of a single rank, and a mesh of one
+// axis adds nothing to the rank's number.
 TEST(HangReport, NamesARanksPlaceInAMesh) {
   ProgressBoard board(WorldSize{8});
   board.set_mesh(Mesh(WorldSize{8}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
@@ -127,7 +127,7 @@ TEST(HangReport, NamesARanksPlaceInAMesh) {
                       {ProgressBoard(WorldSize{4}).name_of(Rank{3}), "3"}});
 }
 
-// Ranks that all wait are described where they are listed.
+// If all ranks wait, the report lists each rank with its place in the mesh.
 TEST(HangReport, PlacesOfRanksThatAllWait) {
   BoardOf board({{9, true}, {9, true}, {9, true}, {9, true}});
   board.set_mesh(Mesh(WorldSize{4}, {{Axis::stages, 2}, {Axis::tensor, 2}}));
@@ -161,7 +161,7 @@ TEST(HangReport, ADeadProcessComesFirst) {
       << report(board, std::nullopt);
 }
 
-// A graph is one operation to whoever looks; a rank that is gone explains more than that.
+// Operations inside a graph cannot be told apart, so the report names the graph, unless a rank is gone.
 TEST(HangReport, AllWaitInAGraph) {
   const OutstandingOp graph{.number = 9,
                             .op = {CommKind::all_reduce, DType::f64, Elements(4)},
@@ -179,7 +179,7 @@ TEST(HangReport, AllWaitInAGraph) {
   EXPECT_EQ(report(board, graph).substr(0, 11), "lost rank 1");
 }
 
-// Nobody else is missing, whatever the others do.
+// A rank that waits for its own disk waits for no other rank, whatever the others do.
 TEST(HangReport, ADiskIsTheRanksOwn) {
   const OutstandingOp read{9, {CommKind::disk_read, DType::f32, Elements(1024)}, {}, true, Phase::train, 4};
   for (const bool waiting : {false, true}) {
@@ -266,7 +266,7 @@ TEST(HangReport, NamesWhoIsMissing) {
   }
 }
 
-// A rank's own words for what it is doing are repeated, and cut where the board has no room.
+// The report repeats each rank's text about its current action, cut to the room that the board has.
 TEST(HangReport, NamesTheActionsOfARing) {
   BoardOf board({{3, true, message(Rank{1})}, {17, true, message(Rank{2})}, {18, true, message(Rank{1})}});
   for (const int r : {1, 2}) board.set_position(Rank{r}, Phase::train, 4);
@@ -316,7 +316,7 @@ TEST(HangReport, NoHeartbeat) {
   EXPECT_NE(text.find("has stopped (no heartbeat for 0."), std::string::npos) << text;
 }
 
-/// What a watchdog did.
+/// Counts a watchdog's messages, aborts and exits instead of ending the process.
 struct Ending {
   std::atomic<int> messages = 0, aborts = 0, exits = 0, code = -1;
   std::mutex mutex;
@@ -374,7 +374,7 @@ TEST(Watchdog, OperationsThatChangeAreProgress) {
   EXPECT_EQ(ending.exits, 0);
 }
 
-// Ten transfers issued at once, one of which ends every 100 ms: together they take two and a half times the
+// Ten transfers are issued at once and one ends every 100 ms: together they take two and a half times the
 // limit.
 TEST(Watchdog, TransfersThatWaitTheirTurnAreNoHang) {
   ProgressBoard board(WorldSize{1});
@@ -409,7 +409,8 @@ TEST(Watchdog, AStepOfAWorldOfOneThatStandsStill) {
             "  fix: see what it does there; a rank that is only slow needs a longer --watchdog (now 0.2 s)");
 }
 
-// Ten moves in twice the limit: neither the rank itself nor who waits for it calls that a hang.
+// Ten moves within twice the limit are slow and no hang, for the moving rank and for a rank that waits for
+// it.
 TEST(Watchdog, WhoMovesIsSlow) {
   ProgressBoard board(WorldSize{2});
   Ending ending;

@@ -18,7 +18,7 @@ namespace {
                    "contiguous tensors of one dtype and size, one on the device and one in host memory");
 }
 
-// The operation that the arguments describe, or an InputError if they cannot be copied.
+// Checks a copy's arguments and describes the copy; throws InputError if it cannot be done.
 Operation check_copy(CommKind kind, const at::Tensor& from, const at::Tensor& to, const What& what) {
   if (!from.defined() || !to.defined()) refuse(kind, "a tensor is not defined");
   if (!from.is_contiguous() || !to.is_contiguous()) refuse(kind, "a tensor is not contiguous");
@@ -37,7 +37,7 @@ class HostCopies final : public Copies {
   explicit HostCopies(double mbps) : mbps_(mbps) {}
   [[nodiscard]] std::int64_t dropped_tickets() const override { return drops_->count(); }
 
-  /// On the CPU, work that has been issued has also ended.
+  /// The mark of the work issued so far: on the CPU that work has ended already, so there is nothing to mark.
   [[nodiscard]] After issued() override { return {}; }
   Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep /*of_step*/,
                const After& /*after*/) override {

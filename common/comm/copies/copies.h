@@ -15,11 +15,10 @@ namespace sc {
 /// issue order. The two lanes and the device work at the same time.
 ///   Order    a copy starts after the work already issued on the caller's stream, and returns at once; with
 ///            `after` it starts after the work that was issued when issued() was called.
-///   Tensors  contiguous, of one dtype and element count; with a GPU, the host tensor lies in pinned memory
-///            (Place::pinned).
+///   Tensors  contiguous, of one dtype and count; with a GPU, the host tensor is pinned (Place::pinned).
 ///   Ticket   wait() makes the caller's stream wait, wait_on_host() blocks the caller. Before that nobody may
 ///            read the target or write the source.
-///   what     is copied; shown in plan, record and messages.
+///   what     names the data; shown in plan, record and messages.
 ///   of_step  the training step that a copy counts for, whenever it is issued; empty: the current step.
 ///   Errors   InputError (exit 64) on tensors that do not match or lie elsewhere; DeviceError from the wait.
 class Copies {
@@ -36,11 +35,11 @@ class Copies {
                    const After& after = {}) {
     return checked(CommKind::to_device, host, device, what, of_step, after);
   }
-  /// Carries out either copy after its arguments were checked. `op` has the copy's kind and what is copied;
+  /// Carries out to_host() or to_device() after their arguments were checked. `op` describes the copy;
   /// `after` is null or was returned by issued().
   virtual Ticket issue(const Operation& op, const at::Tensor& from, const at::Tensor& to, OfStep of_step,
                        const After& after) = 0;
-  /// Tickets that were destroyed without a wait.
+  /// How many tickets of copies were destroyed without a wait.
   [[nodiscard]] virtual std::int64_t dropped_tickets() const = 0;
 
   Copies(const Copies&) = delete;
@@ -54,10 +53,10 @@ class Copies {
                  OfStep of_step, const After& after = {});
 };
 
-/// Copies for a rank whose device is the CPU; one thread per lane. `mbps` limits each direction to that many
-/// 10^6 bytes per second; 0 means no limit.
+/// Copies for a rank whose device is the CPU, with one thread per lane. `mbps` limits each direction to that
+/// many 10^6 bytes per second; 0 means no limit.
 std::unique_ptr<Copies> make_host_copies(double mbps = 0);
-/// Copies for the current GPU; one stream per lane. A build without GPU code refuses.
+/// Copies for the current GPU, with one stream per lane. Throws in a build without GPU code.
 std::unique_ptr<Copies> make_gpu_copies();
 
 }  // namespace sc

@@ -20,7 +20,7 @@ class GpuCopyTicket final : public TicketState {
         from_(std::move(from)),
         to_(std::move(to)),
         times_(std::move(times)) {}
-  /// A captured copy counts as ended, since the graph runs it later.
+  /// Whether the copy has ended. One captured into a graph counts as ended, since the graph runs it later.
   bool ready() override { return times_.captured || event_passed(device_, end_.get()); }
   void wait() override {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
@@ -57,7 +57,7 @@ class GpuCopyTicket final : public TicketState {
 class GpuCopies final : public Copies {
  public:
   GpuCopies() : device_(c10::cuda::current_device()) {}
-  // Waits for copies in flight, which still read and write their tensors.
+  // Waits for copies in flight, which still use the caller's tensors.
   ~GpuCopies() override {
     for (const CudaStream* stream : {&down_, &up_})
       if (*stream) (void)cudaStreamSynchronize(stream->get());
@@ -86,7 +86,7 @@ class GpuCopies final : public Copies {
   [[nodiscard]] cudaStream_t callers_stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_));
   }
-  /// Marks the work that the caller's stream has been given so far.
+  /// An event recorded after the work that the caller's stream has been given so far.
   [[nodiscard]] EventLease here() {
     EventLease event = order_->lease();
     SC_CHECK(cudaEventRecord(event.get(), callers_stream()));

@@ -1,4 +1,4 @@
-// Copies that are recorded.
+// A decorator of Copies that records them.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace sc {
 
-/// Decorator of any Copies: enters every copy in the rank's record, which its communicators share, so that
-/// plan, trace and watchdog see copies like messages.
+/// Enters every copy in the rank's record, next to its communicators' operations, so that plan, trace and
+/// watchdog see copies like messages.
 class RecordingCopies final : public Copies {
  public:
   /// `record` comes from RecordingCommunicator::shared_record().

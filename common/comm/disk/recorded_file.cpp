@@ -10,7 +10,7 @@ class DiskTicket final : public TicketState {
   explicit DiskTicket(DiskTransfer transfer) : transfer_(std::move(transfer)) {}
   bool ready() override { return transfer_.done(); }
   void wait() override { transfer_.wait(); }
-  // BlockFile finishes the transfer, and nothing else depends on the wait
+  // A dropped ticket is no error here: BlockFile finishes the transfer, and nothing else depends on the wait.
   void dropped() noexcept override {}
   OpEnd end() override {
     return {[t = transfer_] { return t.done(); }, [t = transfer_]() mutable { t.wait(); }};

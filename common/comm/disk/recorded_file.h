@@ -14,16 +14,16 @@
 
 namespace sc {
 
-/// Transfers whole extents, counted as fp32 elements. BlockFile describes the caller's obligations.
+/// Reads and writesextents of a BlockFile, counted as fp32 elements. BlockFile tells what the caller must do.
 ///   Ticket   wait() and wait_on_host() do the same; another thread may wait for end().
-///   what     is transferred; shown in plan, record and messages.
+///   what     names the data; shown in plan, record and messages.
 ///   of_step  the training step that the transfer counts for, whenever it is issued; empty: the current step.
 class RecordedFile {
  public:
-  /// Called by the issuing thread for each transfer: what was issued, and when.
+  /// A function that the issuing thread calls for each transfer, with the time at which it was issued.
   using Watch =
       std::function<void(CommKind kind, DiskTransfer::Clock::time_point issued, DiskTransfer transfer)>;
-  /// `record` is null if transfers are not recorded.
+  /// Records transfers in `record`, or nowhere if it is null.
   RecordedFile(BlockFile& file, std::shared_ptr<CommRecord> record, Watch watch = {})
       : file_(file), record_(std::move(record)), watch_(std::move(watch)) {}
   Ticket read(std::size_t extent, std::span<std::byte> into, const What& what = {},

@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// Use: SC_CHECK(MpiStatus{MPI_Isend(...)}).
+/// Wraps what an MPI function returned: SC_CHECK(MpiStatus{MPI_Isend(...)}).
 struct MpiStatus {
   int code;
 };

@@ -11,8 +11,8 @@
 namespace sc {
 namespace {
 
-/// Makes the two MPI communicators of a group out of `comm`. MPI thread only. They live until MPI ends:
-/// freeing one is a collective, and a rank that drops its group must not have to wait for the others.
+/// Makes a group's two MPI communicators out of `comm`. MPI thread only. They live until MPI ends: freeing
+/// one is a collective, and a rank that drops its group must not have to wait for the others.
 void form_group(MpiGroup& group, MPI_Comm comm) {
   int rank = 0, size = 0;
   for (MPI_Comm* own : {&group.collectives, &group.messages}) {
@@ -77,7 +77,7 @@ Ticket MpiCommunicator::issue(const Operation& op, const at::Tensor& from, const
 }
 
 // MPI_Comm_split blocks the MPI thread. After a barrier the threads of all members enter it at about the same
-// time, so that none of them delays other operations for a rank that comes late.
+// time, so none delays its other operations for long.
 std::unique_ptr<Communicator> MpiCommunicator::split(int color) {
   meet("split");
   auto part = std::make_shared<MpiGroup>();

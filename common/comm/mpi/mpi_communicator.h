@@ -15,8 +15,7 @@ struct MpiGroup;
 struct MpiOperation;
 class DropCounter;
 
-/// Allocates a u8 tensor of that many bytes in host memory; a run takes it from the ledger
-/// (Purpose::communication).
+/// Allocates a u8 tensor of that many bytes in host memory; a run counts it as Purpose::communication.
 using ScratchAllocator = std::function<at::Tensor(Bytes)>;
 
 /// CPU tensors over MPI. All groups of a process share one thread, the only one that calls MPI.
@@ -28,8 +27,7 @@ using ScratchAllocator = std::function<at::Tensor(Bytes)>;
 ///   Wire bytes  exactly wire_bytes(). A broadcast is a chain.
 ///   Scratch     allocated once per group, at construction or split.
 ///   Errors      a message of unexpected length is a DeviceError, and so is every later operation of that
-///               group. Otherwise ranks that issue different operations wait for each other until the
-///               watchdog ends the run.
+///               group. Ranks that otherwise issue different operations wait until the watchdog ends the run.
 class MpiCommunicator : public Communicator {
  public:
   [[nodiscard]] Rank rank() const override;
@@ -45,10 +43,9 @@ class MpiCommunicator : public Communicator {
   friend class MpiWorld;
   MpiCommunicator(std::shared_ptr<MpiEngine> engine, std::shared_ptr<MpiGroup> group,
                   ScratchAllocator scratch, std::shared_ptr<DropCounter> drops);
-  /// Makes a new operation of this group.
   [[nodiscard]] std::shared_ptr<MpiOperation> operation(const std::string& text, const Operation& op,
                                                         const ExchangeOn& on) const;
-  /// Waits until all ranks have called it.
+  /// Blocks until all ranks of the group have called it; `what` is for error messages.
   void meet(const char* what);
 
   std::shared_ptr<MpiEngine> engine_;
@@ -57,25 +54,25 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<DropCounter> drops_;
 };
 
-/// MPI from its start to its end. Make one per process, if a launcher was found (watch/launch.h).
+/// MPI from its start to its end. A process makes at most one, and only under a launcher (watch/launch.h).
 class MpiWorld {
  public:
-  /// Starts the MPI thread and MPI.
-  ///   Errors  DeviceError.
+  /// Starts the thread that calls MPI, and in it MPI.
+  ///   Errors  DeviceError if MPI does not start.
   explicit MpiWorld(ScratchAllocator scratch);
-  /// Ends MPI, which waits for all ranks. While an exception passes, or after the world's abort(), the
-  /// process leaves without ending MPI, and mpirun ends the other ranks. Communicators must be destroyed
-  /// first; an operation issued afterwards throws AbortedError.
+  /// Ends MPI, which waits for all ranks. While an exception passes, or after abort() of the world's
+  /// communicator, the process leaves without ending MPI, and mpirun ends the other ranks. Communicators must
+  /// be destroyed first; an operation issued afterwards throws AbortedError.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 
   [[nodiscard]] Rank rank() const;
   [[nodiscard]] WorldSize size() const;
-  /// A handle on the group of all ranks. The group's scratch is allocated by the first call.
+  /// A handle on the group of all ranks. The first call allocates the group's scratch.
   [[nodiscard]] std::unique_ptr<Communicator> world();
-  /// Ends all ranks of the job with that exit code within 1 s (under mpirun, with mpirun's code). Callable
-  /// from any thread.
+  /// Ends all ranks of the job within 1 s, with `exit_code` (under mpirun with mpirun's code). Any thread may
+  /// call it.
   [[noreturn]] void abort_job(int exit_code) noexcept;
 
  private:

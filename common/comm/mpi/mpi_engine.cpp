@@ -21,14 +21,14 @@ constexpr auto kDrainLimit = 5s;
 constexpr auto kAbortLimit = 1s;
 constexpr int kTags = 32768;  // MPI guarantees tags up to 32767
 
-/// Posts the messages of an exchange into MPI, for one slot of one operation.
+/// Hands the messages of one slot of an operation to MPI.
 class MpiPoster : public Poster {
  public:
   MpiPoster(MpiRequests& requests, MpiOperation& operation, std::size_t slot)
       : requests_(requests), operation_(operation), slot_(slot) {}
   void send(const void* data, Bytes bytes, Rank to, std::int64_t piece) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    // Issend, so that a message counts as sent only when its receive has begun, however small it is.
+    // MPI_Issend: a message counts as sent only when its receive has begun, however small it is.
     const auto isend = operation_.collective ? MPI_Isend : MPI_Issend;
     SC_CHECK(MpiStatus{isend(data, static_cast<int>(bytes.value()), MPI_BYTE, static_cast<int>(to),
                              tag(piece), comm(), &request)});
@@ -178,7 +178,7 @@ void MpiEngine::abort_job(int exit_code) noexcept {
 }
 
 void MpiEngine::run(Completion& started) {
-  // Naps of 20 us need a timer slack below Linux's default of 50 us for this thread.
+  // This thread naps for 20 us, which needs a timer slack below Linux's default of 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   try {
     int provided = 0;
@@ -247,7 +247,8 @@ bool MpiEngine::take_ended_requests() {
     --operation.pending;
     if (end.error) fail(operation, {OpFailure::Kind::device, operation.text, *end.error});
   }
-  // Only after the loop: an operation that ends is destroyed, and another of its requests may be in the list.
+  // Operations are moved on only after this loop: one that ends is destroyed, and another of its requests may
+  // still be in the list.
   std::vector<MpiOperation*> moved;
   for (const MpiRequests::Ended& end : ended) {
     if (std::find(moved.begin(), moved.end(), end.owner.operation) == moved.end())
@@ -303,7 +304,7 @@ void MpiEngine::proceed(MpiOperation& operation) {
   }
 }
 
-// Returns true when all exchanges have ended.
+// Advances the exchanges of an operation as far as possible. True when all have ended.
 bool MpiEngine::proceed_pieces(MpiOperation& op) {
   while (op.exchange < op.exchanges.size()) {
     const Exchange& exchange = op.exchanges[op.exchange];
@@ -332,8 +333,7 @@ void MpiEngine::tell(MpiOperation& operation, const OpFailure& failure) {
   operation.end->fail(failure);
 }
 
-// A failed collective leaves its group out of step, so the queued collectives and all later ones fail with
-// it.
+// Fails an operation. A failed collective leaves its group out of step: all its later collectives fail.
 void MpiEngine::fail(MpiOperation& operation, const OpFailure& failure) {
   if (operation.failed) return;
   tell(operation, failure);
@@ -350,7 +350,7 @@ void MpiEngine::fail_aborted() {
   }
 }
 
-// Finishes what is still in flight when the program ends: other ranks may depend on it, but not for ever.
+// Finishes for up to 5 s what is in flight when the program ends, because other ranks may depend on it.
 // Operations of an aborted group never end; their memory stays until MPI has ended.
 void MpiEngine::drain() {
   requests_.cancel_receives_of_messages();

@@ -24,7 +24,7 @@ namespace sc {
 
 struct MpiOperation;
 
-/// Set once. A group that was split from an aborted group counts as aborted too.
+/// Whether a group was aborted, itself or a group that it was split from. Never cleared.
 struct AbortFlag {
   explicit AbortFlag(std::shared_ptr<AbortFlag> of_parent = nullptr) : parent(std::move(of_parent)) {}
   [[nodiscard]] bool is_set() const { return set || (parent && parent->is_set()); }
@@ -32,8 +32,7 @@ struct AbortFlag {
   const std::shared_ptr<AbortFlag> parent;
 };
 
-/// One group of ranks. Collectives and messages use separate MPI communicators, so that they never match each
-/// other.
+/// One group of ranks. Collectives and messages use separate MPI communicators: they never match.
 struct MpiGroup {
   Rank rank{0};
   WorldSize world{1};
@@ -41,12 +40,12 @@ struct MpiGroup {
   MPI_Comm messages = MPI_COMM_NULL;
   at::Tensor scratch;                                                  // u8; undefined for a world of one
   std::shared_ptr<AbortFlag> aborted = std::make_shared<AbortFlag>();  // no more operations are accepted
-  // The members below are used by the MPI thread alone.
+  // Only the MPI thread uses `queue` and `broken`.
   std::deque<MpiOperation*> queue;  // collectives in issue order; the first one is in progress
   std::optional<OpFailure> broken;  // a collective failed, so the ranks are out of step
 };
 
-/// One operation: a list of exchanges that run one after another, each with its pieces in slots.
+/// One operation: exchanges that run one after another, each cut into pieces that pass through slots.
 struct MpiOperation {
   std::string text;  // e.g. "rank 1: all_reduce of 10 f32"
   std::shared_ptr<MpiGroup> group;
@@ -54,7 +53,7 @@ struct MpiOperation {
   std::vector<Exchange> exchanges;
   at::Tensor first, second;  // keep the memory alive
   std::shared_ptr<Completion> end = std::make_shared<Completion>();
-  // The members below are used by the MPI thread alone.
+  // Only the MPI thread uses `slots` and what follows.
   struct Slot {
     std::int64_t piece = 0;
     int stage = 0;
@@ -67,7 +66,7 @@ struct MpiOperation {
   bool failed = false;       // reported to its waiters; kept until MPI no longer uses its memory
 };
 
-/// The requests in flight, with the operation and slot of each.
+/// The MPI requests in flight, each with its operation and slot.
 class MpiRequests {
  public:
   struct Owner {
@@ -80,10 +79,10 @@ class MpiRequests {
     std::optional<std::string> error;
   };
   void add(MPI_Request request, Owner owner);
-  /// The requests that have ended since the last call. Never blocks.
+  /// Removes and returns the requests that have ended since the last call. Never blocks.
   std::vector<Ended> test();
   [[nodiscard]] bool empty() const { return requests_.empty(); }
-  /// Cancels pending receives of messages, which nobody will answer any more.
+  /// Cancels receives of messages that nobody will send any more.
   void cancel_receives_of_messages();
 
  private:
@@ -93,31 +92,30 @@ class MpiRequests {
   std::vector<MPI_Status> statuses_;
 };
 
-/// Starts MPI in a thread of its own, runs operations, ends MPI. While nothing moves the thread sleeps, at
-/// first 20 us, then up to 200 us; with nothing in flight it sleeps until a new operation wakes it.
+/// Starts MPI in a thread of its own, runs operations, ends MPI. While no request ends the thread naps, at
+/// first 20 us, later up to 200 us; with nothing in flight it sleeps until a new operation wakes it.
 class MpiEngine {
  public:
-  /// Starts MPI.
+  /// Returns when MPI has started.
   ///   Errors  DeviceError if MPI does not start.
   MpiEngine();
-  /// Lets operations in flight end (for 5 s at most; receives without a sender are cancelled), then finalizes
-  /// MPI. After leave_badly() or a failed drain MPI is not finalized; mpirun then treats this process as
-  /// failed, and no rank waits for it.
+  /// Lets operations in flight end (for up to 5 s; receives without a sender are cancelled), then finalizes
+  /// MPI. After leave_badly() or if operations did not end, MPI is not finalized: mpirun then treats this
+  /// process as failed, and no rank waits for it.
   void stop();
   ~MpiEngine();
 
   void post(const std::shared_ptr<MpiOperation>& operation);
-  /// Runs `work` on the MPI thread and waits for it; rethrows its exception. For the few MPI calls that
-  /// block.
+  /// Runs `work` on the MPI thread and waits for it; rethrows its exception.For MPI calls that block.
   void call(const std::function<void()>& work);
-  /// Fails every operation of `group` and of the groups split from it.
+  /// Makes every operation of `group`, and of the groups split from it, fail.
   void abort_group(MpiGroup& group) noexcept;
   void leave_badly() noexcept { leave_badly_ = true; }
   /// Calls MPI_Abort on the MPI thread, or _exit if that thread is stuck.
   [[noreturn]] void abort_job(int exit_code) noexcept;
 
  private:
-  /// Hands a command to the MPI thread. False: MPI has ended.
+  /// Hands a command to the MPI thread. False if MPI has ended already.
   [[nodiscard]] bool enqueue(std::function<void()> command);
   void run(Completion& started);
   void work_until_stopped();
@@ -141,7 +139,7 @@ class MpiEngine {
   std::atomic<bool> leave_badly_ = false;
   std::atomic<int> abort_code_ = 0;
 
-  // The members below are used by the MPI thread alone.
+  // Only the MPI thread uses `requests_` and what follows.
   MpiRequests requests_;
   std::list<std::shared_ptr<MpiOperation>> operations_;
   std::chrono::microseconds nap_{0};

@@ -16,22 +16,21 @@ char* at_byte(void* base, std::int64_t offset) { return static_cast<char*>(base)
 
 Rank rank_of(std::int64_t rank) { return Rank{static_cast<int>(rank)}; }
 
-/// A tensor cut into one slice per rank, and each slice into pieces, from the view of rank `me`. In bytes.
+/// A tensor cut into one slice per rank, and each slice into pieces, as rank `me` sees it; in bytes.
 class Slices {
  public:
   Slices(const Operation& op, Rank me, std::int64_t piece) : op_(op), me_(to_int(me)), piece_(piece) {}
   [[nodiscard]] std::int64_t me() const { return me_; }
   [[nodiscard]] std::int64_t world() const { return to_int(op_.ranks); }
   [[nodiscard]] std::int64_t pieces() const { return ceil_div(size(0), piece_); }  // slice 0 is the longest
-  /// The k-th peer, k = 1 .. N-1. Each rank begins with its right neighbour, so that not all send to the same
-  /// rank.
+  /// The peer of turn k = 1 .. N-1: each rank begins with its right neighbour, not all with one rank.
   [[nodiscard]] std::int64_t peer(std::int64_t k) const { return (me() + k) % world(); }
   [[nodiscard]] std::int64_t begin(std::int64_t rank) const { return slice(rank).begin * size_of(op_.dtype); }
-  /// The byte in the full tensor at which a piece of a rank's slice begins.
+  /// Where a piece of a rank's slice begins in the full tensor, in bytes.
   [[nodiscard]] std::int64_t begin(std::int64_t rank, std::int64_t piece) const {
     return begin(rank) + piece * piece_;
   }
-  /// The length of a piece; 0 if a shorter slice has no such piece.
+  /// The length of a piece in bytes; 0 if a shorter slice has no such piece.
   [[nodiscard]] Bytes bytes(std::int64_t rank, std::int64_t piece) const {
     return Bytes(std::clamp<std::int64_t>(size(rank) - piece * piece_, 0, piece_));
   }
@@ -45,9 +44,9 @@ class Slices {
   std::int64_t me_, piece_;
 };
 
-/// Exchanges pieces of the slices of `full` between all pairs, and sums this rank's slice into `shard`.
+/// Exchanges pieces of `full` between all pairs of ranks, and sums this rank's slice into `shard`.
 Exchange sum_slices(const Slices& slices, DType dtype, const void* full, void* shard, void* scratch) {
-  // Where a piece of another rank's contribution arrives.
+  // The place in the scratch at which rank `from`'s contribution to a piece arrives.
   const auto received = [=](std::int64_t piece, std::int64_t from) -> char* {
     const std::int64_t place = from < slices.me() ? from : from - 1;
     return at_byte(scratch, (piece % kSumPiecesInFlight * (slices.world() - 1) + place) * kSumPiece);
@@ -81,7 +80,6 @@ Exchange sum_slices(const Slices& slices, DType dtype, const void* full, void* s
   return {slices.pieces(), kSumPiecesInFlight, post};
 }
 
-/// Copies every rank's `shard` to its slice of `full`.
 Exchange gather_slices(const Slices& slices, const void* shard, void* full) {
   const auto post = [=](std::int64_t piece, int stage, Poster& poster) {
     if (stage == 1) return false;
@@ -116,15 +114,13 @@ Exchange pass_along(std::int64_t bytes, void* data, Rank me, Rank root, WorldSiz
   return {first && last ? 0 : ceil_div(bytes, kCopyPiece), 2, post};
 }
 
-/// One direction of a message. All its pieces are posted at once, so that a later message to the same rank
-/// cannot overtake it.
+/// Sends or receives one message. All pieces are posted at once, so that no later message overtakes it.
 Exchange message(bool sending, std::int64_t bytes, const ExchangeOn& on) {
   const auto post = [=](std::int64_t piece, int stage, Poster& poster) {
     if (stage == 1) return false;
     const std::int64_t begin = piece * kMessagePiece;
     const Bytes length(std::min(kMessagePiece, bytes - begin));
-    // All messages share one tag: within a directed pair MPI matches them in the order in which they were
-    // posted.
+    // All messages have one tag: within a directed pair MPI matches them in the order of posting.
     sending ? poster.send(at_byte(on.in, begin), length, *on.peer, 0)
             : poster.receive(at_byte(on.out, begin), length, *on.peer, 0);
     return true;

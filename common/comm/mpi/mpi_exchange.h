@@ -1,5 +1,5 @@
-// The MPI operations as lists of messages: what each rank sends and receives, piece by piece. Requests,
-// progress and threads are the business of mpi_engine.h, which runs these lists. Internal to comm.
+// The MPI operations as lists of messages: what each rank sends and receives, piece by piece. mpi_engine.h
+// runs these lists. Internal to comm.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace sc {
 
-/// Receives the messages that an exchange posts.
+/// The functions by which an exchange sends and receives.
 class Poster {
  public:
   virtual ~Poster() = default;
@@ -21,15 +21,16 @@ class Poster {
   virtual void barrier() = 0;
 };
 
-/// Pieces 0 .. pieces - 1 pass through `in_flight` slots; piece p uses slot p % in_flight. A piece has
-/// stages: all messages of one stage must have ended before the next stage is posted.
+/// One round of messages, cut into pieces 0 .. pieces - 1 of which `in_flight` run at a time: piece p uses
+/// slot p % in_flight. A piece has stages; all messages of one stage must have ended before the next stage is
+/// posted.
 struct Exchange {
   std::int64_t pieces, in_flight;
-  /// Posts the messages of a stage, if it has any. False: the piece has ended.
+  /// Posts the messages of one stage of a piece. False if the piece has no such stage: it has ended.
   std::function<bool(std::int64_t piece, int stage, Poster& poster)> post;
 };
 
-/// The memory that an operation works on, and who takes part.
+/// The tensors, scratch and ranks of an operation.
 struct ExchangeOn {
   Rank me;
   const void* in;
@@ -38,12 +39,10 @@ struct ExchangeOn {
   void* scratch;             // the group's scratch, mpi_scratch_bytes() long
 };
 /// The exchanges that carry out an operation, one after another.
-///   reduce_scatter  every rank sends slice p of the full tensor to rank p, and sums what it receives in rank
-///                   order
+///   reduce_scatter  every rank sends slice p of the full tensor to rank p; each adds in rank order
 ///   all_gather      every rank sends its slice to every other rank, and copies its own unless it is in place
 ///   all_reduce      reduce_scatter, then all_gather, with the slices of slice_of, in place
-///   broadcast       a chain from the root through ascending ranks: each passes a piece on as soon as it has
-///                   it
+///   broadcast       a chain from the root through ascending ranks: each passes pieces on at once
 std::vector<Exchange> exchanges_of(const Operation& op, const ExchangeOn& on);
 
 }  // namespace sc

@@ -9,8 +9,8 @@
 
 namespace sc {
 
-/// ncclInProgress counts as success: a non-blocking communicator accepted the call, and is polled for its
-/// end.
+/// ncclInProgress counts as success: the non-blocking communicator has accepted the call, and its end is
+/// polled for.
 template <>
 struct StatusTraits<ncclResult_t> {
   static bool ok(ncclResult_t status) { return status == ncclSuccess || status == ncclInProgress; }

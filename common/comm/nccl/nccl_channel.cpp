@@ -14,16 +14,16 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kFinishLimit = 5s;
-// Multiprocessors that an operation may take from a computation at the same time, out of an H200's 132.
-// NCCL_MAX_CTAS in the environment overrides it.
+// The most multiprocessors, of an H200's 132, that an operation may take from a computation running at the
+// same time. NCCL_MAX_CTAS in the environment overrides it.
 constexpr int kMostBlocks = 16;
 constexpr auto kSpin = 200us;  // a connected NCCL accepts in tens of us, which is less than a nap
 
-/// Waits between two polls: briefly at first, later by naps.
+/// Spaces out the polls of NCCL: for kSpin without a pause, later with naps.
 class Patience {
  public:
   explicit Patience(Clock::duration limit) : limit_(limit) {}
-  /// False when the limit has passed.
+  /// Waits before the next poll. False once the time limit has passed.
   bool wait() {
     const auto waited = Clock::now() - began_;
     if (waited > limit_) return false;
@@ -73,8 +73,7 @@ GpuMomentPtr NcclGroup::begin(cudaStream_t stream, const EventLease& start) {
   return traces() ? mark(stream, *moments) : nullptr;
 }
 
-// Marks the moment before the event: in a capture, everything on this stream must lead to the event that is
-// waited for.
+// Marks the moment first: in a capture, all work on this stream must precede the event waited for.
 NcclEnd NcclGroup::end(cudaStream_t stream, GpuMomentPtr began) {
   NcclEnd end{events->lease(), std::move(began), {}};
   if (traces()) end.ended = mark(stream, *moments);
@@ -97,7 +96,7 @@ void NcclChannel::require(ncclResult_t result) {
   throw DeviceError(name_ + ": NCCL: " + StatusTraits<ncclResult_t>::text(result) + more);
 }
 
-// Calls NCCL under the lock. An aborted channel has no communicator any more, and throws.
+// Calls NCCL under the lock. Throws if the channel was aborted, because it has no communicator any more.
 void NcclChannel::call_nccl(const std::function<ncclResult_t()>& call) {
   const std::lock_guard lock(mutex_);
   if (group_->aborted) throw AbortedError(name_ + ": the group was aborted");
@@ -108,7 +107,7 @@ void NcclChannel::begin_join(const ncclUniqueId& id, int rank, int ranks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = kMostBlocks;
-  // With this policy NCCL uses no multiprocessors for what copy engines can do between windows.
+  // With this policy NCCL leaves to copy engines whatever they can do between windows.
   if (nccl_may_use_copy_engines()) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   SC_CHECK(cudaSetDevice(group_->device));
   call_nccl([&] { return ncclCommInitRankConfig(&comm_, ranks, id, rank, &config); });
@@ -119,7 +118,7 @@ void NcclChannel::begin(const EventLease& start, const Call& call) {
   call_nccl([&] { return call(comm_, stream()); });
 }
 
-// NCCL's state, or nothing while an aborting thread holds the communicator.
+// NCCL's state, or nullopt while an aborting thread holds the communicator.
 std::optional<ncclResult_t> NcclChannel::state() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (group_->aborted) throw AbortedError(name_ + ": the group was aborted");
@@ -160,7 +159,7 @@ NcclEnd NcclChannel::issue(const EventLease& start, const Call& call,
   return end();
 }
 
-// NCCL registers windows in a thread of its own. If registration does not end well, that thread may still
+// NCCL registers windows in a thread of its own. If registration fails or times out, that thread may still
 // write the handle and use the memory, so both are leaked.
 std::shared_ptr<void> NcclChannel::window(const std::shared_ptr<NcclChannel>& channel, Bytes bytes) {
   const auto size = static_cast<std::size_t>(bytes.value());
@@ -187,8 +186,8 @@ std::shared_ptr<void> NcclChannel::window(const std::shared_ptr<NcclChannel>& ch
   return {memory, [channel, window = *handle](void* of) { channel->close(window, of); }};
 }
 
-// Other streams may still read the memory, so it is freed only when they are idle. It is leaked if operations
-// do not end, or if NCCL still works on another window.
+// Frees a window's memory when all streams are idle, because they may still read it. It is leaked if
+// operations do not end, or if NCCL still works on another window.
 void NcclChannel::close(ncclWindow_t window, void* memory) noexcept {
   (void)cudaSetDevice(group_->device);
   if (group_->aborted || stuck_) return;
@@ -205,7 +204,7 @@ void NcclChannel::check() {
   if (const auto now = state()) require(*now);
 }
 
-// Waiting for the lock is short: its holder is in an NCCL call that returns at once.
+// abort() waits for the lock only briefly: its holder is in an NCCL call that returns at once.
 void NcclChannel::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
@@ -234,7 +233,7 @@ void NcclChannel::finish() noexcept try {
     if (ncclCommGetAsyncError(comm_, &now) != ncclSuccess) return;
   }
   if (now == ncclInProgress) {
-    // Even ncclCommAbort waits for captured graphs that hold NCCL's operations; here it would wait for ever.
+    // Even ncclCommAbort waits for captured graphs that hold NCCL's operations, and would wait here for ever.
     std::fprintf(
         stderr, "warning: %s: NCCL's memory is not given back: a captured graph still holds its operations\n",
         name_.c_str());

@@ -22,8 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The most numbers that are summed in rank order by a gather. A step's loss, tokens, squares and flag are
-/// four.
+/// The most numbers that are gathered to be summed in rank order; a step has four.
 constexpr std::int64_t kSmallSum = 32;
 
 struct FreeMemory {
@@ -36,7 +35,7 @@ ncclDataType_t type_of(DType dtype) {
   return kTypes[static_cast<int>(dtype)];
 }
 
-// The NCCL call for an operation. In the communicator of a pair the sender is rank 0, the receiver rank 1.
+// The NCCL call for an operation. In a pair's communicator the sender is rank 0, the receiver rank 1.
 NcclChannel::Call call_of(const Operation& op, const void* in, void* out, std::optional<Rank> root) {
   const auto n = static_cast<std::size_t>(op.elements.value()),
              slice = n / static_cast<std::size_t>(to_int(op.ranks));
@@ -103,8 +102,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, const Ncc
 
 NcclCommunicator::~NcclCommunicator() = default;
 
-// Frees gathered_ only if nothing that might never end still runs, because cudaFree waits for all work on the
-// GPU.
+// Allocates gathered_.It is freed only if no GPU work might run for ever: cudaFree waits for all.
 void NcclCommunicator::make_gathered() {
   double* memory = nullptr;
   SC_CHECK(cudaMalloc(&memory, static_cast<std::size_t>(to_int(size()) * kSmallSum) * sizeof(double)));
@@ -148,8 +146,8 @@ void NcclCommunicator::connect() {
   collectives_->join(id, static_cast<int>(to_int(rank())), static_cast<int>(to_int(size())));
 }
 
-// NCCL connects the ranks in the first operation of each kind, and waits there for all of them. All ranks are
-// here now, so later operations wait for no rank while they are issued.
+// Runs every kind of operation once: NCCL connects the ranks in the first of each kind and waits there for
+// all of them. All are here now, so later operations wait for no rank while they are issued.
 void NcclCommunicator::warm_up() {
   const auto world = static_cast<std::size_t>(to_int(size())), me = static_cast<std::size_t>(to_int(rank()));
   float* memory = nullptr;
@@ -170,8 +168,8 @@ void NcclCommunicator::warm_up() {
   wait_for(end);
 }
 
-// The first gather between windows waits for all ranks too. The first two gathers differ from later ones in
-// how ranks signal that they are ready, so a replayed graph must not hold the second one.
+// Runs two gathers between windows. NCCL waits for all ranks in the first, and ranks signal readiness
+// differently in the first two, so a replayed graph must hold neither.
 void NcclCommunicator::warm_up_copies(char* window) {
   NcclEnd end{group_->events->lease(), {}, {}};
   SC_CHECK(cudaEventRecord(end.event.get(), collectives_->stream()));
@@ -240,8 +238,8 @@ Ticket NcclCommunicator::issue(const Operation& op, const at::Tensor& from, cons
   check_on_gpu(text, options_.device, from);
   if (group_->aborted) throw AbortedError(text + ": the group was aborted");
   if (op.elements.value() == 0) return Ticket();
-  // The edge from the caller's stream to the operation's stream: without it NCCL would read data before they
-  // are written.
+  // The event is the edge from the caller's stream to the operation's stream: without it NCCL would read data
+  // before they are written.
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(options_.device);
   const EventLease start = group_->events->lease();
   SC_CHECK(cudaEventRecord(start.get(), stream));

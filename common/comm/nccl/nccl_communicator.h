@@ -21,24 +21,22 @@ class DropCounter;
 
 struct NcclOptions {
   int device = 0;  // this rank's GPU (gpu_of in nccl_devices.h)
-  /// How long NCCL may take to accept an operation or to connect. For programs without a watchdog; the
+  /// How long NCCL may take to accept an operation or to connect, for programs without a watchdog; the
   /// watchdog's limit is shorter and its message better.
   std::chrono::milliseconds limit{120'000};
-  /// While true, the GPU also measures when operations run (gpu_moment.h); waits are always measured. Null:
-  /// never.
+  /// Whether the GPU also measures when operations run (gpu_moment.h); waits always. Null: never.
   std::shared_ptr<const std::atomic<bool>> trace = {};
-  /// Send messages between GPUs of one host by copy engine, if the receiver can open the sender's memory. All
-  /// ranks must agree.
-  bool messages_by_copy = true;
-  /// Do sums and gathers in windows by copy engine (PeerSums), if every rank can open every other rank's
+  /// Whether messages between GPUs of one host go by copy engine, if the receiver can open the sender's
   /// memory. All ranks must agree.
+  bool messages_by_copy = true;
+  /// Whether sums and gathers in windows go by copy engine (PeerSums), if every rank can open every other
+  /// rank's memory. All ranks must agree.
   bool sums_by_copy = true;
 };
 
 /// GPU tensors over NCCL.
-///   Host      `host` is a communicator of the same ranks for CPU tensors (MpiCommunicator; Local for one
-///             rank). NCCL's ids travel over it, barrier() is its barrier, and operations on CPU tensors are
-///             handed to it.
+///   Host      `host` is a communicator of the same ranks for CPU tensors (Mpi, or Local for one). NCCL's ids
+///             travel over it, barrier() is its barrier, and operations on CPU tensors are handed to it.
 ///   Streams   collectives have one NCCL communicator with a high-priority stream. Each directed pair of
 ///             ranks has another one, which both sides make at its first use. A message that comes before the
 ///             other side is there waits in a queue, so that it blocks neither the caller nor another
@@ -96,15 +94,15 @@ class NcclCommunicator : public ForwardingCommunicator {
   std::shared_ptr<DropCounter> drops_;
   std::shared_ptr<NcclGroup> group_;
   std::shared_ptr<NcclChannel> collectives_;
-  // small sums of all ranks; null for up to two ranks, which have only one order
+  // Where small sums of all ranks are gathered; null for up to two ranks, which have only one order.
   std::shared_ptr<double> gathered_;
   std::shared_ptr<PeerSums> sums_;  // null if copy engines do no sums
   bool has_windows_ = false;
   std::unique_ptr<NcclPairs> pairs_;  // declared last, so that its thread ends first
 };
 
-/// Marks the work issued so far on the current stream of the current GPU. The returned function says, on any
-/// thread, whether that work has ended. For CommRecord::replayed(), after a graph was launched.
+/// A function that says, on any thread, whether the work issued until now on the current GPU's current stream
+/// has ended. CommRecord::replayed() takes it after a graph was launched.
 std::function<bool()> ended_on_current_stream();
 
 }  // namespace sc

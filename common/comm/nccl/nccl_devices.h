@@ -13,12 +13,11 @@ namespace sc {
 ///   Errors  InputError 69 without a GPU, a driver or GPU code.
 int visible_gpus();
 
-/// This rank's GPU out of `gpus`: its local rank. With `share`, more local ranks than GPUs are dealt out in
-/// turn.
-///   Errors  InputError 69 if there are more local ranks than GPUs, with the fix.
+/// This rank's GPU out of `gpus`, chosen by its local rank. With `share`,surplus ranks are dealt out in turn.
+///   Errors  InputError 69 with the fix, if there are more local ranks than GPUs and `share` is false.
 int gpu_of(const Launch& launch, int gpus, bool share);
-/// This rank's GPU out of all visible ones. Call it before any other CUDA function.
-///   Errors  those of visible_gpus() and gpu_of().
+/// This rank's GPU out of all visible ones. Must be the process's first CUDA call.
+///   Errors  those of visible_gpus() and of gpu_of() above.
 inline int gpu_of(const Launch& launch, bool share) { return gpu_of(launch, visible_gpus(), share); }
 
 /// Sets environment variables that NCCL and CUDA read when they start, unless the user has set them. Call it
@@ -42,8 +41,7 @@ void set_nccl_environment();
 ///   Source  NVIDIA/nccl issue 2052; ce_coll.cc of 2.28.9 and 2.29.2.
 bool nccl_may_use_copy_engines();
 
-/// "NCCL 2.28.9 (header 2.28.9)": the version loaded at run time, and the one compiled against. Empty in a
-/// build without GPU code.
+/// The loaded NCCL and the one compiled against: "NCCL 2.28.9 (header 2.28.9)". Empty without GPU code.
 std::string describe_nccl();
 
 }  // namespace sc

@@ -31,12 +31,12 @@ namespace {
 
 cudaError_t query(int device, cudaEvent_t event) noexcept {
   (void)cudaSetDevice(device);
-  // A query is forbidden while any thread captures, unless this thread's capture mode is relaxed.
+  // CUDA forbids queries while any thread captures, unless the asking thread's capture mode is relaxed.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   const cudaError_t status = cudaEventQuery(event);
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  // clears the error, so that no later check finds it
+  // Clears CUDA's sticky error, so that no later check finds it.
   if (status == cudaErrorNotReady) (void)cudaGetLastError();
   return status;
 }

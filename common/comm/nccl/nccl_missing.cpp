@@ -1,4 +1,4 @@
-// Stand-ins for a build without GPU code.
+// Stand-ins that refuse, for a build without GPU code.
 #include "common/base/gpu_code.h"
 #include "common/comm/copies/copies.h"
 #include "common/comm/nccl/nccl_communicator.h"

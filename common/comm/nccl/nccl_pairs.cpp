@@ -32,8 +32,8 @@ NcclPairs::NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
 
 NcclPairs::~NcclPairs() {
   thread_ = {};  // stops the thread within one nap
-  // Destroys the pairs by sender, then receiver, which is the same order on every rank. ncclCommDestroy waits
-  // for the other rank, so two ranks that began with different pairs would wait for each other.
+  // Pairs are destroyed by sender, then receiver: the same order on every rank. ncclCommDestroy waits for the
+  // other rank, so two ranks that began with different pairs would wait for each other.
   for (auto& [key, pair] : pairs_) {
     for (NcclMessage& message : pair->queue) {
       message.operation->failed({OpFailure::Kind::aborted, message.operation->text(),
@@ -116,13 +116,12 @@ void NcclPairs::connect_all(const std::stop_token& stop) {
   connecting_ = false;
 }
 
-// Advances a pair by one step, without waiting for the other side. Returns true when the pair is connected
-// and its queue is empty.
+// Advances a pair by one step without waiting for the other side. True when it is connected and has no queue.
 bool NcclPairs::advance(Pair& pair) {
   try {
     switch (pair.stage) {
       case Pair::Stage::id: {
-        // A sender by copy engine is ready as soon as its Hello has been issued, so it does not wait here.
+        // A sender by copy engine is ready once its Hello has been issued; it need not have arrived.
         if ((pair.way == Way::from || pair.by_copy) && !pair.id_travels.ready()) return false;
         if (pair.way == Way::from || pair.by_copy) pair.id_travels.wait();
         if (pair.by_copy) {
@@ -179,7 +178,7 @@ bool NcclPairs::drain(Pair& pair) {
   return true;
 }
 
-// Fails the queued messages and every later one.
+// Makes the queued messages of a pair fail, and every later one.
 void NcclPairs::fail(Pair& pair) {
   const OpFailure failure = failure_from_current_exception();
   for (NcclMessage& message : pair.queue) message.operation->failed(failure);

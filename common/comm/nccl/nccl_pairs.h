@@ -1,5 +1,4 @@
-// Messages between GPUs: one channel per directed pair, made by both sides at its first use. Internal to
-// comm.
+// Messages between GPUs: one channel per directed pair, made at its first use. Internal to comm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +17,7 @@
 
 namespace sc {
 
-/// A message that is to be issued.
+/// A message before NCCL or a copy engine is given it.
 struct NcclMessage {
   std::shared_ptr<NcclOperation> operation;
   EventLease start;  // recorded after the caller's work
@@ -28,23 +27,20 @@ struct NcclMessage {
 
 /// Sends messages by copy engine (PeerChannel) if the receiver can open the sender's memory, otherwise over
 /// NCCL. The first messages of a pair wait until both sides are there: the sender makes NCCL's id, or its end
-/// of the channel, and sends what the other side needs over `host` as a message of the same pair, so that it
-/// matches in issue order too. A thread connects all pairs at the same time, so that no order of first
-/// messages can deadlock; it lives while any pair is being connected. Afterwards messages go straight to the
-/// stream.
+/// of the channel, and sends what the receiver needs over `host` as a message of the same pair, so that it
+/// matches in issue order. While any pair is being connected, one thread connects all of them at once, so
+/// that no order of first messages can deadlock. Later messages go straight to the stream.
 class NcclPairs {
  public:
-  /// `by_copy` says whether messages from one rank to another use copy engines; it must give the same answer
-  /// on all ranks.
+  /// `by_copy` says whether messages from one rank to another use copy engines, the same on all ranks.
   NcclPairs(std::shared_ptr<NcclGroup> group, Communicator& host,
             std::function<bool(Rank from, Rank to)> by_copy);
-  /// Fails messages that still wait. Waits for the other sides, because NCCL ends a pair only when both
-  /// destroy it.
+  /// Makes waiting messages fail. Waits for the other sides, because NCCL ends a pair only on both sides.
   ~NcclPairs();
 
   enum class Way : bool { to, from };
   /// Issues the message, or queues it until the pair is connected.
-  ///   Errors  DeviceError in a capture, if the pair is not connected.
+  ///   Errors  DeviceError in a graph capture, if the pair is not connected.
   void post(Way way, Rank peer, NcclMessage message, bool captured);
 
  private:

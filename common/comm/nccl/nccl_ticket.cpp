@@ -25,12 +25,12 @@ bool NcclOperation::ended() const noexcept {
 }
 
 GpuTimes NcclOperation::make_wait(cudaStream_t stream) {
-  // The stream is idle while the host waits here, so the wait begins now.
+  // The stream stays idle while the host waits for the issue, so the measured wait begins before that.
   GpuMomentPtr began = mark(stream, *group_->moments);
   issue_.wait();
   if (group_->aborted) throw AbortedError(text_ + ": the group was aborted");
-  // The channel is released here, because the record may call ended() after the communicator is gone. Copy
-  // engines report no errors of their own.
+  // The channel is released here, because the record may call ended() after the communicator is gone. Without
+  // a channel (copy engines) there are no errors to check.
   if (const auto channel = std::exchange(channel_, nullptr)) channel->check();
   SC_CHECK(cudaStreamWaitEvent(stream, end_.event.get(), 0));
   return {std::move(began), mark(stream, *group_->moments), end_.began, end_.ended, captured_};

@@ -12,24 +12,24 @@
 
 namespace sc {
 
-/// Shared by its ticket, by the record (which asks long after wait() has returned), and by the queue of a
-/// pair that is not yet connected.
+/// An operation in flight. Its ticket, the queue of an unconnected pair, and the record, which asks long
+/// after wait(), share it.
 class NcclOperation {
  public:
   NcclOperation(std::shared_ptr<NcclGroup> group, std::string text)
       : group_(std::move(group)), text_(std::move(text)) {}
-  /// The operation was enqueued on the channel's stream, or sent by copy engine (`channel` null). `captured`:
-  /// into a graph.
+  /// Called when the operation was enqueued on the channel's stream, or sent by copy engine (`channel` null);
+  /// `captured` if a graph now holds it.
   void issued(std::shared_ptr<NcclChannel> channel, NcclEnd end, bool captured) noexcept;
   void failed(OpFailure failure) noexcept { issue_.fail(std::move(failure)); }
-  /// Whether it has ended; callable from any thread. A captured operation counts as ended, since the graph
-  /// runs it later.
+  /// Whether the operation has ended; any thread may ask. One captured into a graph counts as ended, since
+  /// the graph runs it later.
   [[nodiscard]] bool ended() const noexcept;
   void until_ended() const;
-  /// Makes `stream` wait for the end, with a mark before and after. Blocks until the operation has been
-  /// issued. Throws errors known so far. Call it once.
+  /// Makes `stream` wait for the operation's end, and marks the times before and after. Blocks until the
+  /// operation was issued. Throws errors known so far. Must be called once.
   GpuTimes make_wait(cudaStream_t stream);
-  /// Blocks the host until the end. Throws like make_wait(). Call it once.
+  /// Blocks the host until the operation has ended. Throws like make_wait(). Must be called once.
   void wait_on_host();
   [[nodiscard]] const std::string& text() const { return text_; }
 
@@ -37,7 +37,7 @@ class NcclOperation {
   const std::shared_ptr<NcclGroup> group_;
   const std::string text_;
   mutable Completion issue_;
-  // The members below are written before issue_ ends.
+  // The members below are written before `issue_` ends, and read only after it.
   std::shared_ptr<NcclChannel> channel_;
   NcclEnd end_;
   bool captured_ = false;
@@ -52,15 +52,14 @@ class NcclTicket : public TicketState {
         first_(std::move(first)),
         second_(std::move(second)) {}
   bool ready() override { return operation_->ended(); }
-  /// Makes the caller's stream wait for the operation. Whoever gets the tensor's memory next on that stream
-  /// waits as well.
+  /// Makes the caller's stream wait for the operation, and so whoever gets the tensor's memory next on it.
   void wait() override;
   void wait_on_host() override { operation_->wait_on_host(); }
   void dropped() noexcept override { drops_->add(); }
   std::function<bool()> ended_later() override {
     return [operation = operation_] { return operation->ended(); };
   }
-  /// The operation's end, without its errors, which wait() throws.
+  /// The operation's end for code without the ticket. It reports no errors; wait() throws them.
   OpEnd end() override;
   [[nodiscard]] GpuTimes gpu_times() override { return times_; }
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::uint32_t kEmpty = 0, kFull = 1;
-// the word after those of the slots: the receiver has closed the ring
+// The index of the word by which the receiver says that it has closed the ring; it follows the slots' words.
 constexpr int kClosed = PeerChannel::kSlots;
 constexpr std::size_t kTry = 4096;  // bytes that peers_within_reach offers for a try
 
@@ -55,8 +55,8 @@ PeerChannel::~PeerChannel() {
       closed = 1;
     }
   } else {
-    // Messages lie in the ring until the receiver has taken them, and it may not have come yet; but a
-    // receiver that is gone is waited for only so long.
+    // Messages lie in the ring until the receiver has taken them, and it may come late. A receiver that is
+    // gone is waited for 5 s.
     const Clock::time_point limit = Clock::now() + (group_->aborted ? 0s : 5s);
     while (closed == 0 && Clock::now() < limit) std::this_thread::sleep_for(1ms);
     if (idle && closed == 1) (void)cudaFree(ring_);
@@ -97,7 +97,7 @@ void PeerChannel::abort() noexcept {
 
 namespace {
 
-// A rank's identity, and the memory that it offers for a try.
+// How one rank's process is reached by the others, and the memory that they try to open.
 struct Offer {
   char host[64] = {};  // identifies the boot of the kernel
   PeerChannel::Hello hello;
@@ -148,7 +148,7 @@ std::vector<bool> peers_within_reach(Communicator& host, int device) {
   std::string row(static_cast<std::size_t>(world), 0);
   for (std::size_t r = 0; r < row.size(); ++r)
     row[r] = Rank{static_cast<int>(r)} != host.rank() && can_open(mine, offers[r]) ? 1 : 0;
-  // also a barrier: no rank frees memory that another still tries
+  // This gather is also a barrier: no rank frees memory that another is still trying to open.
   const std::string rows = gather_bytes(host, row, address);
   for (std::size_t i = 0; i < reach.size(); ++i) reach[i] = rows[i] != 0;
   (void)cudaFree(memory);

@@ -27,7 +27,7 @@ class PeerChannel : public Abortable {
  public:
   static constexpr int kSlots = 2;
   static constexpr std::int64_t kSlotBytes = std::int64_t{16} << 20;
-  /// What the receiver needs to open the channel; sent as bytes.
+  /// What the sender tells the receiver, as bytes, so that it can open the channel.
   struct Hello {
     std::int64_t pid = 0;
     int file = -1;  // file descriptor of the words in process `pid`
@@ -39,16 +39,16 @@ class PeerChannel : public Abortable {
   /// Makes the receiver's end.
   ///   Errors  DeviceError if the sender's memory cannot be opened.
   PeerChannel(std::shared_ptr<NcclGroup> group, const Hello& hello);
-  /// Waits up to 5 s for messages to end; then the waiting copies are released, and their tensors hold
-  /// nonsense. The sender's memory stays until the receiver has closed it, or is never freed.
+  /// Waits up to 5 s for messages to end, then releases the waiting copies, whose tensors hold nonsense. The
+  /// sender's memory stays until the receiver has closed it; if it never does, the memory is leaked.
   ~PeerChannel() override;
 
   [[nodiscard]] Hello hello() const;
-  /// Enqueues one message on the channel's stream, after `start`: from `tensor` at the sender, into it at the
-  /// receiver.
+  /// Enqueues one message on the channel's stream, after `start`. The sender reads `tensor`, the receiver
+  /// writes it.
   NcclEnd issue(const EventLease& start, const at::Tensor& tensor);
-  /// The host plays the other side until nothing on the channel's stream waits any more; what is received is
-  /// nonsense. A waiting graph replay ends only with the process, as with windows.
+  /// Writes the words that the other side should write, until no work on the channel's stream waits any more;
+  /// received data are nonsense. A graph replay that waits ends only with the process.
   void abort() noexcept override;
 
  private:
@@ -61,8 +61,8 @@ class PeerChannel : public Abortable {
   const CudaStream stream_ = make_priority_stream();
 };
 
-/// Which receiver can open which sender's memory, at [receiver x ranks + sender]: on the same host, with the
-/// GPU in reach and its memory open to other processes. Collective, because every rank tries.
+/// Which receiver can open which sender's GPU memory, at [receiver x ranks + sender]: on the same host, with
+/// the GPU in reach and its memory open to other processes. Collective, because every rank tries.
 std::vector<bool> peers_within_reach(Communicator& host, int device);
 
 }  // namespace sc

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kDone = 0, kOpen = 1;
 constexpr std::int64_t kLeastSlot = 256;  // bytes per rank; pieces of a sum begin at multiples of it
-// the word after those of the ranks: the number of closed windows
+// The index of the word that counts the closed windows; it follows the ranks' words.
 constexpr int kClosed = PeerSums::kMostRanks;
 constexpr What kAddress{OpPurpose::addresses};
 
@@ -99,7 +99,7 @@ PeerSums::Window PeerSums::open(std::int64_t bytes) {
   return made;
 }
 
-// Frees memory when no other rank has it open any more. All ranks release their windows in the same order.
+// Frees a window's memory once no other rank has it open. All ranks release their windows in the same order.
 void PeerSums::close(const Window& window) noexcept {
   if (window.of.empty()) return;
   (void)cudaSetDevice(group_->device);
@@ -132,7 +132,7 @@ const PeerSums::Window* PeerSums::window_with(const at::Tensor& tensor) const {
   return inside ? &window : nullptr;
 }
 
-// The addresses, by rank, of the same place in every rank's window.
+// The addresses, by rank, in every rank's window, at the offset at which `tensor` lies in this rank's.
 std::vector<char*> PeerSums::in_windows(const at::Tensor& tensor) const {
   std::vector<char*> of = window_with(tensor)->of;
   const std::ptrdiff_t offset =
@@ -158,7 +158,7 @@ bool PeerSums::can(const Operation& op, const at::Tensor& from, const at::Tensor
   }
 }
 
-// The word by which rank `of` says that `other` may write into its window, and `other` that it has written.
+// The word in which rank `of` lets `other` write into its window, and `other` says that it has.
 std::uintptr_t PeerSums::word(int of, int other) const {
   return pages_[static_cast<std::size_t>(of)]->on_gpu(other);
 }
@@ -168,10 +168,9 @@ void PeerSums::copy(char* to, const char* from, std::int64_t bytes) {
       cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_.get()));
 }
 
-// Calls reach(rank) for every other rank, beginning with the next one, so that no two ranks begin with the
-// same. Waits before until all others may be reached, and afterwards until all have reached this rank. The
-// calls share one stream: with a stream for each, lesson 10 is a tenth slower on four GPUs, and with two
-// lanes within 2 %.
+// Calls reach(rank) for every other rank, each rank beginning with the next one so that no two begin alike.
+// Before the calls it waits until all others may be reached, afterwards until all have reached this rank. One
+// stream does: with a stream per rank, lesson 10 is a tenth slower on four GPUs; with two lanes within 2 %.
 template <class Reach>
 void PeerSums::in_turn(const Reach& reach) {
   std::vector<WordOp> before, after;
@@ -189,14 +188,14 @@ void PeerSums::in_turn(const Reach& reach) {
   enqueue(stream_.get(), after);
 }
 
-// Copies `mine` to part me_ of every rank's window.
+// Copies `mine`, `bytes` long, to slice me_ of every rank's window.
 void PeerSums::gather(const char* mine, const std::vector<char*>& into, std::int64_t bytes) {
   char* own = into[static_cast<std::size_t>(me_)] + me_ * bytes;
   if (mine != own) copy(own, mine, bytes);
   in_turn([&](int r) { copy(into[static_cast<std::size_t>(r)] + me_ * bytes, mine, bytes); });
 }
 
-// to [n] = the sum of what all ranks have for this rank. for_rank(r) [n] is what this rank has for rank r.
+// Sums into `to` [n] what all ranks have for this one. for_rank(r) [n] is what this rank has for rank r.
 template <class ForRank>
 void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* to) {
   const std::int64_t bytes = n * size_of(dtype);
@@ -207,8 +206,8 @@ void PeerSums::add(DType dtype, std::int64_t n, const ForRank& for_rank, char* t
   add_in_rank_order(sum, stream_.get());
 }
 
-// Sums by parts if the results can be pushed back (all in one window). Otherwise every rank adds everything,
-// in pieces that fit into the slots.
+// Sums part by part if every result lies in one window and can be pushed back. Otherwise every rank adds
+// everything, in pieces that fit into the slots.
 void PeerSums::sum(const Operation& op, const char* mine, const at::Tensor& to) {
   const std::int64_t n = op.elements.value(), size = size_of(op.dtype), part = n / ranks_ * size;
   const auto part_for = [&](int r) { return mine + r * part; };

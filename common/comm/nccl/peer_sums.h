@@ -14,37 +14,35 @@
 
 namespace sc {
 
-/// A window is memory that every rank of the group has opened. Data are pushed, which is faster than pulling:
-/// in a gather, each rank copies its part into the others' windows; in a sum, each rank copies the others'
-/// parts into a slot of theirs, and they add. Between each two ranks a word in host memory, which all ranks
-/// have mapped and all GPUs' streams wait for and write, says that the other rank may write here, and then
-/// that it has written.
+/// A window is memory that every rank of the group has opened. Pushing is faster than pulling: in a gather,
+/// each rank copies its part into the others' windows; in a sum, each rank copies the others' parts into
+/// their slots, and they add. For each pair of ranks a word in host memory, which all ranks have mapped and
+/// all GPUs' streams wait for and write, says that the other rank may write, and then that it has written.
 ///   Sums     in fp32, ((r0 + r1) + r2) + ... on every rank, rounded once, as Communicator promises.
 ///   Graphs   as in PeerChannel: a word has the same value before and after an operation.
 ///   Memory   slots as long as the longest window, on this rank's GPU, outside the ledger.
 class PeerSums : public Abortable, public std::enable_shared_from_this<PeerSums> {
  public:
   static constexpr int kMostRanks = 16;
-  /// Collective over `host`, which has at most kMostRanks ranks; every rank must reach every other
-  /// (peers_within_reach).
+  /// Opens no window yet. Collective over `host`, which has at most kMostRanks ranks, all within reach of
+  /// each other (peers_within_reach).
   PeerSums(std::shared_ptr<NcclGroup> group, Communicator& host);
-  /// Like ~PeerChannel: waits up to 5 s for operations to end, then releases what waits.
+  /// Waits up to 5 s for operations to end, then releases those that wait, as ~PeerChannel does.
   ~PeerSums() override;
 
-  /// Communicator::window for sums.
+  /// Makes a window for sums, as Communicator::window does.
   ///   Errors  InputError(missing) if the GPU has no such memory left.
   std::shared_ptr<void> window(Bytes bytes);
-  /// Whether this can carry out the operation: an all_gather into a window; a reduce_scatter out of one; or,
-  /// once there was a window, an all_reduce. Of an all_reduce with equal parts in a window, each rank sends
-  /// (t-1)/t twice; of any other, everything to each other rank.
+  /// Whether copy engines can carry out the operation: an all_gather into a window; a reduce_scatter out of
+  /// one; or, once there was a window, an all_reduce. In an all_reduce of t ranks with equal parts in a
+  /// window, each rank sends (t-1)/t twice; in any other, everything to each other rank.
   [[nodiscard]] bool can(const Operation& op, const at::Tensor& from, const at::Tensor& to) const;
-  /// Enqueues the operation after `start`.
   NcclEnd issue(const EventLease& start, const Operation& op, const at::Tensor& from, const at::Tensor& to);
-  /// Like PeerChannel::abort().
+  /// Ends the waits of all operations, as PeerChannel::abort() does.
   void abort() noexcept override;
 
  private:
-  /// One rank's memory each, opened here; this rank's own is among them.
+  /// The memory of each rank, opened here; this rank's own is among them.
   struct Window {
     std::int64_t bytes = 0;
     std::vector<char*> of = {};  // by rank

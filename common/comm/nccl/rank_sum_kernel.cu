@@ -1,4 +1,4 @@
-// Sums over ranks whose summands lie in reachable memory. Memory-bound; every number is read once.
+// Kernels that add the numbers of several ranks. Memory-bound; every number is read once.
 #include "common/base/cuda_check.h"
 #include "common/base/cuda_numbers.cuh"
 #include "common/comm/nccl/rank_sum_kernel.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// The elements that a thread reads at once if the addresses are aligned.
+/// As many elements as a thread reads with one 16-byte load, if the addresses are aligned.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -32,7 +32,6 @@ __global__ void __launch_bounds__(kThreads) packs_kernel(RankSum op, std::int64_
   static_cast<Pack<T>*>(op.to)[i] = out;
 }
 
-// Sums the elements from `first` on, one per thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads) elements_kernel(RankSum op, std::int64_t first) {
   const std::int64_t i = first + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;

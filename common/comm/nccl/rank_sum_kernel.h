@@ -9,7 +9,7 @@
 
 namespace sc {
 
-/// to [n] = parts[0] + ... + parts[count - 1], each [n], added in that order.
+/// One sum: to [n] = ((parts[0] + parts[1]) + parts[2]) + ..., each part [n]; `count` parts.
 struct RankSum {
   static constexpr int kMost = 16;
   DType dtype;  // fp32, bf16 or fp16
@@ -20,7 +20,7 @@ struct RankSum {
 };
 void add_in_rank_order(const RankSum& op, cudaStream_t stream);
 
-/// to [n] = the sum over the rows of parts [count, n], fp64, added in row order.
+/// Adds the rows of `parts` [count, n] in their order into `to` [n]; all fp64.
 void add_rows_in_order(const double* parts, std::int64_t n, std::int64_t count, double* to,
                        cudaStream_t stream);
 

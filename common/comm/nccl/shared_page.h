@@ -1,5 +1,4 @@
-// Words in host memory that the ranks of a host share, and that their GPUs' streams wait for and write.
-// Internal to comm.
+// Words in host memory that the ranks of a host share and their GPUs' streams wait for. Internal to comm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,22 +10,22 @@
 
 namespace sc {
 
-/// What a stream does with a 32-bit word in mapped memory: wait until it has the value, or write the value.
+/// One step of a stream on a 32-bit word in mapped memory: wait until it has the value, or write the value.
 struct WordOp {
   enum class Kind : std::uint8_t { wait, write };
   Kind kind;
   std::uintptr_t word;
   std::uint32_t value;
 };
-/// Enqueues all of them, in order, as one stream operation, since each operation costs some microseconds,
-/// most of all in a graph. Calls the driver API directly, because LibTorch links the runtime alone.
+/// Enqueues `ops`, in order, as one stream operation, since each stream operation costs microseconds, most of
+/// all in a graph. Calls the driver API directly, because LibTorch links the runtime alone.
 ///   Errors  DeviceError if the driver lacks these calls or refuses.
 void enqueue(cudaStream_t stream, std::span<const WordOp> ops);
 
-/// Whether the work enqueued so far ends within `limit`.
+/// Waits until the work enqueued on `stream` has ended, for up to `limit`; false if it has not.
 bool idle_within(cudaStream_t stream, std::chrono::milliseconds limit);
 
-/// A page of host memory that several processes and their GPUs map. Words start as 0.
+/// A page of host memory that several processes and their GPUs map. A new page holds zeros.
 class SharedPage {
  public:
   struct alignas(64) Word {
@@ -34,12 +33,11 @@ class SharedPage {
   };
   static constexpr int kWords = 64;
 
-  /// Makes a new page.
   SharedPage();
-  /// Opens another process's page.
+  /// Opens the page of process `pid` by its file descriptor there.
   ///   Errors  DeviceError if it cannot be opened.
   SharedPage(std::int64_t pid, int file);
-  /// Unmaps the page, unless it is `kept` because something on a GPU may still wait for a word.
+  /// Unmaps the page, unless it is `kept` because work on a GPU may still wait for a word.
   ~SharedPage();
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;

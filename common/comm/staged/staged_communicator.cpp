@@ -19,8 +19,7 @@ namespace sc {
 
 using namespace std::chrono_literals;
 
-/// Runs operations one after another on a thread of its own, and moves their data between GPU and host
-/// memory.
+/// Runs operations one after another on a thread of its own, with their data passing through host memory.
 class StagedLane {
  public:
   struct Operation {
@@ -30,8 +29,8 @@ class StagedLane {
     std::shared_ptr<Completion> end = std::make_shared<Completion>();
   };
 
-  /// `scratch` is a u8 tensor, kept alive by its pieces. `receives`: at the end, the lane does not wait for
-  /// what it receives.
+  /// Uses the piece of `scratch` (u8, kept alive by its pieces) that begins at byte `begin`. A lane that
+  /// `receives` does not wait at its end for messages still to come.
   StagedLane(int device, at::Tensor scratch, std::int64_t begin, bool receives)
       : device_(device), scratch_(std::move(scratch)), begin_(begin), receives_(receives) {}
   ~StagedLane() { stop_at_ = Clock::now() + (receives_ ? 0s : 5s); }
@@ -40,13 +39,13 @@ class StagedLane {
     lane_.post([this, operation = std::move(operation)]() mutable { execute(operation); });
   }
 
-  // The calls that an operation's body may make.
+  // An operation's body calls the functions below, on the lane's thread.
   void copy(void* to, const void* from, std::int64_t bytes) {
     SC_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_.get()));
   }
-  /// Waits until the copies have ended.
+  /// Waits until all copies of this lane have ended.
   void sync() { SC_CHECK(cudaStreamSynchronize(stream_.get())); }
-  /// Ticket::wait() that stops with AbortedError when the lane has to end.
+  /// Waits like Ticket::wait(), but stops with AbortedError when the lane has to end.
   void wait(Ticket ticket) {
     while (!ticket.ready()) {
       if (Clock::now() >= stop_at_.load()) {
@@ -57,11 +56,10 @@ class StagedLane {
     }
     ticket.wait();
   }
-  /// The lane's piece of host memory, as `elements` of a dtype from byte `begin` on.
+  /// The lane's host memory from byte `begin` on, as a tensor of that many elements.
   [[nodiscard]] at::Tensor piece(std::int64_t begin, std::int64_t elements, at::ScalarType type) const {
     char* data = static_cast<char*>(scratch_.mutable_data_ptr()) + begin_ + begin;
-    // The piece keeps the scratch alive: MPI writes into it until MPI ends, even for a receive that was given
-    // up.
+    // The tensor keeps the scratch alive: MPI writes into it until MPI ends, even for a receive given up.
     return at::from_blob(
         data, {elements}, [keep = scratch_](void*) {}, at::TensorOptions().dtype(type));
   }
@@ -102,7 +100,7 @@ char* at_element(const at::Tensor& t, std::int64_t index) {
 }
 
 // Runs an operation on GPU tensors through the lane's memory, piece by piece. If a tensor has one slice per
-// rank, a piece holds a part of every slice, in rank order, so that a rank's part stays its own.
+// rank, a piece holds a part of every slice, in rank order, so that each part reaches its own rank.
 void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, const at::Tensor& from,
                    const at::Tensor& to, std::optional<Rank> peer) {
   const bool scatters = op.kind == CommKind::reduce_scatter, gathers = op.kind == CommKind::all_gather,
@@ -129,7 +127,7 @@ void run_in_pieces(StagedLane& lane, Communicator& inner, const Operation& op, c
   }
 }
 
-// Marks the work that the caller's stream has been given so far. Null if there is no data to move.
+// An event recorded after the work that the caller's stream has been given so far. Null without data.
 EventLease callers_work(int device, const at::Tensor& tensor, const std::string& text) {
   check_on_gpu(text, device, tensor);
   if (tensor.numel() == 0) return nullptr;
@@ -143,7 +141,6 @@ EventLease callers_work(int device, const at::Tensor& tensor, const std::string&
   return start;
 }
 
-/// The ticket of an operation on GPU tensors.
 class StagedTicket final : public HostTicket {
  public:
   StagedTicket(HostTicket ticket, int device, std::shared_ptr<EventPool> moments)
@@ -194,8 +191,7 @@ std::string StagedCommunicator::text_of(const std::string& what) const {
   return "rank " + std::to_string(to_int(rank())) + ": " + what;
 }
 
-// Runs collectives of the inner communicator on the collectives' lane, so that all ranks issue them in the
-// same order.
+// Runs `work` on the collectives' lane and waits for it, so that all ranks issue them in one order.
 void StagedCommunicator::run_on_lane(const char* what, const std::function<void()>& work) {
   StagedLane::Operation operation{text_of(what), {}, [&](StagedLane&) { work(); }};
   const std::shared_ptr<Completion> end = operation.end;
@@ -217,8 +213,8 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color) {
 
 std::int64_t StagedCommunicator::dropped_tickets() const { return drops_->count(); }
 
-// The lane of a pair. Pieces 0 and 1 of the scratch belong to the collectives, piece 2 + 2 peer + direction
-// to a pair, with no gap for this rank itself.
+// The lane for messages to or from a peer, made by its first message. Pieces 0 and 1 of the scratch belong to
+// collectives, piece 2 + 2 peer + direction to a lane, without a gap for this rank itself.
 StagedLane& StagedCommunicator::messages(bool to, Rank peer) {
   std::unique_ptr<StagedLane>& lane = messages_[{to, peer}];
   if (!lane) {

@@ -1,5 +1,5 @@
-// For several ranks that share a GPU: their tensors travel through host memory. Does not include CUDA; in a
-// build without GPU code the same functions refuse.
+// A communicator for ranks that share a GPU: their tensors travel through host memory. Does not include CUDA;
+// in a build without GPU code the same functions refuse.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,7 @@ class DropCounter;
 class EventPool;
 
 /// Moves GPU tensors in pieces: from the GPU to pinned host memory, through `inner` (MpiCommunicator), and
-/// back, because NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, and no two
-/// pieces overlap.
+/// back, as NCCL refuses two ranks on one GPU. It is slow: every byte crosses PCIe twice, without overlap.
 ///   Lanes    the collectives have a thread with a stream and a buffer, and so has each directed pair of
 ///            ranks after its first message. Operations of a lane run one after another, in issue order. CPU
 ///            tensors use the same lanes, and are handed to `inner` whole.
@@ -32,13 +31,11 @@ class EventPool;
 ///   End      the destructor lets operations end for 5 s; receives without a sender are given up at once.
 class StagedCommunicator : public ForwardingCommunicator {
  public:
-  /// The piece of pinned host memory. At construction or split a group takes 2 pieces of 1 MiB for the
-  /// collectives, and one for each possible pair.
+  /// The piece of pinned host memory, in bytes. A group has 2 for collectives, 1 per possible pair.
   static constexpr std::int64_t kPiece = kStagedPiece;
 
-  /// `device` is this rank's GPU (gpu_of in nccl_devices.h). `pinned` allocates a u8 tensor of that many
-  /// bytes in pinned host memory; a run takes it from the ledger. Rank 0 says once, on stderr, that this is
-  /// slow.
+  /// Makes `device` (gpu_of in nccl_devices.h) this rank's GPU. `pinned` allocates a u8 tensor of that many
+  /// bytes in pinned host memory; a run takes it from the ledger.Rank 0 says on stderr that this is slow.
   static std::unique_ptr<Communicator> make(std::unique_ptr<Communicator> inner, int device,
                                             const ScratchAllocator& pinned);
   ~StagedCommunicator() override;

@@ -31,14 +31,14 @@ struct Char {
   std::size_t length;
 };
 
-/// The first character of `text`; a byte that is not UTF-8 counts as a character.
+/// The first character of `text`. A byte that is not UTF-8 counts as a character.
 Char first_char(std::string_view text) {
   const Utf8Char c = first_utf8(text);
   if (c.state != Utf8Char::State::complete) return {CharClass::other, 1};
   return {char_class(c.code), c.length};
 }
 
-/// The length of a contraction's end at the start of `text`; 0 if there is none.
+/// The length in bytes of a contraction's end ('s, 're, ...) at the start of `text`; 0 if there is none.
 std::size_t contraction(std::string_view text) {
   if (text[0] != '\'' || text.size() < 2) return 0;
   if (std::string_view("stmd").find(text[1]) != std::string_view::npos) return 2;

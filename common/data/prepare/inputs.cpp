@@ -19,7 +19,6 @@ std::string_view without_cr(std::string_view line) {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-/// Whether a file is named like WikiText's.
 bool is_wikitext_name(const std::string& name) {
   return name.starts_with("wiki.") && (name.ends_with(".raw") || name.ends_with(".tokens"));
 }
@@ -38,7 +37,7 @@ Format format_of(FileOps& ops, const Path& path) {
   return is_wikitext_name(path.filename().string()) ? Format::wikitext : Format::text;
 }
 
-// Folders may be symbolic links, also to a folder above or one that was read already; each is read once.
+// Appends the texts below a folder. Links may lead to a folder above, or read already; each is read once.
 void add_texts_below(FileOps& ops, const Path& folder, std::set<Path>& seen, std::vector<Path>& found) {
   std::error_code unknown;
   if (!seen.insert(std::filesystem::canonical(folder, unknown)).second) return;
@@ -113,8 +112,7 @@ std::vector<std::string_view> wikitext_articles(std::string_view text) {
 
 namespace {
 
-// The length of `separator` at the start of `text`, where a line may end in CR LF although the separator has
-// LF; 0 if `text` does not begin with it.
+// The length of `separator` at the start of `text`, where CR LF may stand for its LF; 0 if it does not.
 std::size_t length_of(std::string_view separator, std::string_view text) {
   std::size_t at = 0;
   for (const char c : separator) {

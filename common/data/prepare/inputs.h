@@ -9,7 +9,7 @@
 
 namespace sc::prepare {
 
-/// One file, or the corpus of this repository ("austen").
+/// One input file with its format.
 struct Input {
   Path path;
   Format format;  // never `automatic`
@@ -18,8 +18,7 @@ struct Input {
 
 /// The files named on the command line. A folder is replaced by the .txt files below it, in ascending order
 /// of their paths. The format is taken from --format, otherwise from the name and the first bytes.
-///   Errors  InputError (exit 65): absent, not a file, a folder without .txt files, a .bin that is not a
-///           token file.
+///   Errors  InputError (exit 65): absent, not a file, a folder without .txt, a .bin that is no token file.
 std::vector<Input> find_inputs(FileOps& ops, const Options& options);
 
 /// The articles of a raw WikiText file, whose lines may end in CR LF. A heading " = Title = " between two
@@ -27,8 +26,7 @@ std::vector<Input> find_inputs(FileOps& ops, const Options& options);
 /// belongs to the first article.
 std::vector<std::string_view> wikitext_articles(std::string_view text);
 
-/// The texts between separators, or the whole text if `separator` is empty. A line end in the separator also
-/// matches CR LF.
+/// The texts between separators, or the whole text if `separator` is empty. Its LF also matches CR LF.
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator);
 
 }  // namespace sc::prepare

@@ -91,8 +91,8 @@ Format format_of(const std::string& name) {
   refuse_usage("--format " + name, "not a format", near.empty() ? kHelpFix : "--format " + near);
 }
 
-/// The separator as typed, with "\\n" for a line end, which most shells do not expand. CR is removed, so that
-/// a line end is the same on every system.
+/// The separator as typed, with "\\n" (which most shells do not expand) made a line end. CR is removed, so
+/// that a line end is the same on every system.
 std::string separator_of(const std::string& given) {
   std::string text;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -108,7 +108,7 @@ std::string separator_of(const std::string& given) {
   return text;
 }
 
-/// The word as a shell needs it: quoted if it holds a character that is special to shells.
+/// A word as a shell needs it: quoted if it holds a character that is special to shells.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=,:+@%";

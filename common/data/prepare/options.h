@@ -9,7 +9,7 @@
 
 namespace sc::prepare {
 
-/// The format of an input. `automatic` is decided by content and name.
+/// The formats of inputs; `automatic` is decided by content and name.
 enum class Format { automatic, text, wikitext, jsonl, tokens, u16, parquet };
 std::string_view name_of(Format format);
 
@@ -26,7 +26,7 @@ struct Options {
   std::string command;  // as typed, for the sidecar
 };
 
-/// Parses the command line. Empty if help was asked for.
+/// Parses the command line of `prepare`; nullopt if help was asked for.
 ///   Errors  InputError (exit 64).
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();

@@ -33,7 +33,7 @@ struct Frame {
   std::string content;
 };
 
-/// A program whose standard output is read here. It ends at the latest when its pipe is closed.
+/// Runs a program whose standard output is read here. The program ends at the latest when its pipe is closed.
 class Child {
  public:
   Child(const std::vector<std::string>& command, const std::string& where) {
@@ -68,12 +68,12 @@ class Child {
     if (pid_ > 0) (void)wait();
   }
 
-  /// False if the program did not write a whole frame.
+  /// Reads one frame; false if the program ended before it was whole.
   bool read(Frame& frame) {
     std::uint64_t length = 0;
     return take(&frame.kind, 1) && take(&length, sizeof(length)) && take_content(frame.content, length);
   }
-  /// The program's exit code; 128 + signal if one ended it.
+  /// Waits for the program's end; its exit code, or 128 + signal if a signal ended it.
   int wait() {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -85,7 +85,7 @@ class Child {
 
  private:
   bool take(void* to, std::size_t size) { return std::fread(to, 1, size, output_.get()) == size; }
-  /// Grows with the bytes that arrive, so that a wrong length reserves no memory.
+  /// Reads `length` bytes, in chunks, so that a wrong length reserves no memory for bytes that do not come.
   bool take_content(std::string& content, std::uint64_t length) {
     constexpr std::uint64_t kChunk = std::uint64_t{1} << 20U;
     content.clear();

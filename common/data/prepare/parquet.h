@@ -1,5 +1,5 @@
-// Texts from parquet files. Parquet needs a large library, so a small Python program (parquet_text.py, with
-// pyarrow from setup_parquet.sh) reads the file and writes the texts to a pipe. No torch.
+// Reads texts from parquet files. Parquet needs a large library, so a small Python program (parquet_text.py,
+// with pyarrow from setup_parquet.sh) reads the file and writes the texts to a pipe. No torch.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace sc::prepare {
 
 using UseDocument = std::function<void(std::string_view)>;
 
-/// The interpreter that setup_parquet.sh installs, in the source tree.
+/// The Python interpreter that setup_parquet.sh installs, in the source tree.
 Path default_python();
 
 /// Passes every text of the column to `use`, in the order of the rows; rows without a value are left out.

@@ -45,7 +45,7 @@ std::int64_t count_documents(std::span<const TokenId> tokens, TokenId end_of_tex
          names.empty() ? "--column NAME" : fmt::format("--column NAME; texts are in: {}", names));
 }
 
-/// The text in `column` of a line of JSON; null counts as no text.
+/// The text in one column of a line of JSON; empty for null.
 std::string text_in(std::string_view line, const std::string& column, const std::string& where) {
   constexpr JsonLimits kLimits{.bytes = std::size_t{64} << 20U, .memory = std::size_t{256} << 20U};
   constexpr const char* kFix = "one JSON object a line; or --format text";
@@ -62,7 +62,6 @@ std::string text_in(std::string_view line, const std::string& column, const std:
   return found->get<std::string>();
 }
 
-/// Tokenizes one input after another.
 class Reader {
  public:
   Reader(FileOps& ops, const Options& options, const Tokenizer& tokenizer)
@@ -112,7 +111,7 @@ class Reader {
           refuse(source.path, fmt::format("{} bytes are not a whole number of 2-byte ids", content.size()),
                  "--format text, or give another file");
         }
-        // A mapping begins at a page, so the ids are aligned.
+        // A mapping begins at a page, so the ids in it are aligned.
         return add_ids(input,
                        {reinterpret_cast<const TokenId*>(content.data()), content.size() / sizeof(TokenId)});
       case Format::jsonl:
@@ -238,7 +237,7 @@ std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Pr
                                {"bytes_not_utf8", source.wrong_bytes}});
   }
   constexpr int kIndent = 2;
-  // Replaces invalid UTF-8, because paths and flags may hold any bytes.
+  // Paths and flags may hold any bytes, so invalid UTF-8 is replaced.
   return json.dump(kIndent, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

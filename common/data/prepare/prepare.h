@@ -11,7 +11,7 @@
 
 namespace sc::prepare {
 
-/// What one input contributed.
+/// One input of `prepare`, with what the token file has from it.
 struct Source {
   std::string path;
   Format format = Format::text;
@@ -34,13 +34,12 @@ struct Prepared {
 ///           beyond the vocabulary, ...), exit 69 if a program that reads it is not installed.
 Prepared tokenize(FileOps& ops, const Options& options, const Tokenizer& tokenizer);
 
-/// The text of the sidecar, one JSON object.
+/// The text of the token file's sidecar: one JSON object.
 std::string sidecar(const Options& options, const Tokenizer& tokenizer, const Prepared& prepared);
 
 /// Runs `prepare`: tokenizes, and writes options.out and <out>.json, each completely or not at all. Reports
 /// to `log`.
-///   Errors  those of tokenize(); exit 73 if the file exists and --replace was not given, or if it cannot be
-///           written.
+///   Errors  those of tokenize(); exit 73 if the file exists without --replace, or cannot be written.
 void run(FileOps& ops, const Options& options, std::ostream& log);
 
 }  // namespace sc::prepare

@@ -40,7 +40,8 @@ MODEL_FILES = (
     "model.safetensors",
 )  # the vocabulary is for transformers; prepare has its own
 TEXT = "Salesforce/wikitext"
-SPLITS = {"train": "train", "valid": "validation", "test": "test"}  # ours: the hub's
+# Names of the text's parts here and at Hugging Face's hub.
+SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
 
 class Source:
@@ -74,7 +75,7 @@ def parquet(split):
 
 def sources(size, place):
     text = place / "wikitext"
-    # Who brought the raw text, or has prepared it already, needs no parquet.
+    # Users who brought the raw text, or have prepared it already, need no parquet file.
     wanted = [
         split
         for split in SPLITS
@@ -119,7 +120,8 @@ def announce(api, source):
 
 
 def fetch(size, place):
-    os.environ["HF_HUB_DISABLE_XET"] = "1"  # its transfers begin anew after an interruption
+    # The hub's Xet transfers begin anew after an interruption, so they are switched off.
+    os.environ["HF_HUB_DISABLE_XET"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
     def missing(where, what, fix):

@@ -31,7 +31,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-/// Identifies a graph's inputs and outputs when it runs.
+/// The names by which cuDNN matches a graph's inputs and outputs to pointers.
 enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kLse, kGradOut, kGradQ, kGradK, kGradV };
 
 fe::DataType_t type_of(DType dtype) {

@@ -31,8 +31,8 @@ struct AttentionShape {
   }
 };
 
-/// Thread-safe. The first call for a shape lets cuDNN build a kernel (its heuristic's first choice); later
-/// calls allocate nothing and may be captured.
+/// Causal attention, forward and backward. Thread-safe. The first call for a shape lets cuDNN build a kernel
+/// (its heuristic's first choice); later calls allocate nothing and may be captured.
 ///   Workspace  workspace_bytes() bytes from the caller.
 ///   Order      the backward adds up dq in a fixed order if `deterministic`, otherwise as blocks finish.
 ///   Errors     DeviceError with cuDNN's message.
@@ -43,9 +43,9 @@ class Attention {
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  /// Whether this GPU's cuDNN has kernels for both directions; builds them.
+  /// Whether this GPU's cuDNN has kernels for forward and backward; builds both.
   bool has(const AttentionShape& shape);
-  /// The larger of the two directions' workspaces; builds both kernels.
+  /// The larger of forward's and backward's workspace, in bytes; builds both kernels.
   std::int64_t workspace_bytes(const AttentionShape& shape);
   struct Inputs {
     const void *q, *k, *v;

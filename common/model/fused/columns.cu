@@ -1,5 +1,5 @@
-// Sums over columns, alone or within GELU's backward.
-//   A block takes a strip of 256 columns and every n-th row; a warp one row at a time; a lane eight columns.
+// Sums over columns, alone or within GELU's backward. A block takes a strip of 256 columns and every n-th
+// row; a warp one row at a time; a lane eight columns.
 #include <algorithm>
 
 #include "common/model/fused/columns.cuh"
@@ -16,14 +16,14 @@ constexpr int kStrip = kWarp * kVec;
 constexpr int kBlocksEach = 4;  // blocks per multiprocessor: one wave, 64 registers per thread
 
 std::int64_t strips(std::int64_t columns) { return ceil_div(columns, kStrip); }
-// The number of blocks along the rows, so that all blocks are one wave.
+// How many blocks share the rows of a strip, so that all blocks run as one wave.
 std::int64_t splits(std::int64_t columns) {
   return std::max<std::int64_t>(1, multiprocessors() * kBlocksEach / strips(columns));
 }
 
-// Op::kUnroll is the number of rows that a thread has in flight, as many as registers allow. Op::load(row,
-// column) returns an Op::Loaded; Op::finish(row, column, loaded, values) computes what to add to the columns'
-// sums.
+// Sums columns. Op::kUnroll is the number of rows that a thread has in flight, as many as registers allow.
+// Op::load(row, column) returns an Op::Loaded; Op::finish(row, column, loaded, values) computes what is added
+// to the columns' sums.
 template <class Op>
 __global__ void __launch_bounds__(kThreads, kBlocksEach)
     strip_kernel(Op op, std::int64_t rows, std::int64_t columns, float* partial) {
@@ -117,7 +117,7 @@ struct GeluBackwardOp {
   }
 };
 
-// A block has 32 columns and 8 threads per column, each of which adds every eighth part.
+// A block that adds partial sums has 32 columns and 8 threads per column, each adding every eighth part.
 constexpr int kFinishColumns = 32;
 constexpr int kFinishParts = kThreads / kFinishColumns;
 

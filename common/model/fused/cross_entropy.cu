@@ -33,13 +33,13 @@ __device__ inline float highest_of_pair(__half2 v) { return fmaxf(__low2float(v)
 template <class T>
 using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
 
-// One row in registers: a thread holds columns (k * threads + thread) * 8 .. + 8 for k < K.
+// One row of logits in a block's registers: thread t holds columns (k * threads + t) * 8 .. + 8 for k < K.
 template <class T, int K>
 struct RowOfBlock {
   Packed<T> piece[K];
   int padded, vocab;
 
-  // Calls f(piece, its first column) for this thread's pieces.
+  // Calls f(piece, its first column) for each piece of 8 columns that this thread holds.
   template <class F>
   __device__ void each(const F& f) {
 #pragma unroll
@@ -48,7 +48,7 @@ struct RowOfBlock {
       if (begin < padded) f(piece[k], begin);
     }
   }
-  // Reads from shared memory; padding becomes -infinity. Returns the maximum, or NaN if there is one.
+  // Reads a row from shared memory; padding becomes -infinity. Returns the maximum, or NaN if there is one.
   __device__ float take(const uint4* ahead) {
     Pair<T> highest{from_float<T>(-INFINITY), from_float<T>(-INFINITY)};
     each([&](Packed<T>& p, int begin) {
@@ -79,7 +79,8 @@ struct RowOfBlock {
   }
 };
 
-// The factor of softmax's gradient is put into the exponent: scale / sum = 2^log2(scale / sum).
+// Loss and gradient of rows that fit into shared memory. The gradient's factor goes into the exponent: scale
+// / sum = 2^log2(scale / sum).
 template <class T, int K, bool kGradient>
 __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T> a) {
   extern __shared__ uint4 rows_ahead[];  // [2][padded / kVec]
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_kernel(Arguments<T>
   a.totals.add(mine);
 }
 
-// For any dtype and width: reads the row twice.
+// Loss and gradient of rows of any dtype and width, which are read from memory twice.
 template <class T, bool kGradient>
 __global__ void __launch_bounds__(kThreadsTwice) cross_entropy_twice_kernel(Arguments<T> a) {
   __shared__ SoftmaxSum warps[2][kWarp];
@@ -195,8 +196,7 @@ template <class T, bool kGradient, int K = 1>
 void launch_once(const Arguments<T>& a, cudaStream_t stream) {
   const int threads = static_cast<int>(round_up(ceil_div(a.padded / kVec, K), kWarp));
   if constexpr (K < kMaxPieces) {
-    // A few hundred threads per block, so that several blocks work on different rows; wide rows need more
-    // threads.
+    // A few hundred threads per block let several blocks work on different rows; wide rows need more threads.
     if (threads > (K < 8 ? 256 : kMaxThreads))
       return launch_once < T, kGradient, K < 8 ? 2 * K : K + 1 > (a, stream);
   }

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(Embed op) {
   store(static_cast<T*>(op.x) + row * op.width + column, value);
 }
 
-// Tokens whose rows belong to other ranks are sorted last, by the key `vocab`.
+// Writes the sort's keys. Tokens whose rows belong to other ranks get the key `vocab`, which sorts them last.
 __global__ void __launch_bounds__(kThreads)
     keys_kernel(const std::int64_t* tokens, std::int64_t first, std::int64_t vocab, std::uint32_t* keys,
                 std::uint32_t* rows, std::int64_t n) {
@@ -83,7 +83,7 @@ __device__ void sum_run(const std::uint32_t* rows, std::int64_t first, std::int6
   }
 }
 
-// Texts have few frequent tokens, so a run of more than kLong rows gets a larger block of its own.
+// A run of more than kLong equal tokens gets a larger block of its own; texts have few tokens so frequent.
 constexpr int kLong = 64;
 constexpr int kThreadsOfLong = 1024;
 
@@ -91,7 +91,7 @@ __device__ inline bool is_long(const std::uint32_t* keys, std::int64_t first, st
   return first + kLong < n && keys[first + kLong] == keys[first];
 }
 
-// A short run is summed by the block at its first position.
+// Sums the runs of up to kLong rows, each by the block at the run's first position.
 template <class T, class G>
 __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x,
                                   G* grad_wte, std::int64_t n, std::int64_t vocab, std::int64_t width,
@@ -104,7 +104,7 @@ __global__ void short_runs_kernel(const std::uint32_t* keys, const std::uint32_t
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
-// A long run is summed by the block at the first multiple of kLong inside it; every long run has one.
+// Sums the longer runs, each by the block at the first multiple of kLong in it; every long run has one.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreadsOfLong)
     long_runs_kernel(const std::uint32_t* keys, const std::uint32_t* rows, const T* grad_x, G* grad_wte,
@@ -124,13 +124,13 @@ __global__ void __launch_bounds__(kThreadsOfLong)
   sum_run(rows, first, end, grad_x, grad_wte + key * width, width, accumulate);
 }
 
-// Sums the tokens at one position; positions without tokens become zero or stay unchanged.
+// Sums the gradients at one position over its tokens; one without tokens becomes zero or stays unchanged.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreads) positions_kernel(PositionsBackward op) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kVec;
   if (i >= op.context * op.width) return;
   const std::int64_t position = i / op.width, column = i % op.width, begin = op.first % op.length;
-  // First of the run's rows with this position.
+  // The first of this run's rows that has the position.
   const std::int64_t first = position - begin + (position < begin ? op.length : 0);
   float sum[kVec] = {};
   if (position < op.length) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) positions_kernel(PositionsBackward o
   add_to(static_cast<G*>(op.grad_wpe) + i, sum, op.accumulate);
 }
 
-// Bits that hold the keys 0 to `vocab`.
+// The number of bits that hold the keys 0 to `vocab`.
 int key_bits(std::int64_t vocab) {
   return std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocab))));
 }

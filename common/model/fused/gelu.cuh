@@ -9,7 +9,7 @@ namespace sc::fused {
 inline constexpr float kTwiceRootTwoOverPi = 1.5957691216057308F;  // 2 sqrt(2/pi)
 inline constexpr float kCubic = 0.044715F;
 
-// For 16-bit types: two special-function instructions, relative error about 1e-6.
+// The logistic function for 16-bit types: two special-function instructions, relative error about 1e-6.
 template <class T>
 __device__ inline float logistic(float v) {
   if constexpr (std::is_same_v<T, float>) return 1.0F / (1.0F + expf(-v));
@@ -21,7 +21,7 @@ __device__ inline float gelu_value(float x) {
   return x * logistic<T>(kTwiceRootTwoOverPi * x * (1.0F + kCubic * x * x));
 }
 
-/// s + x s (1 - s) 2u'. If s is 0 or 1 the second term is 0, although 2u' may have overflowed.
+/// GELU's derivative, s + x s (1 - s) 2u'. If s is 0 or 1the second term is 0, even if 2u' overflows.
 template <class T>
 __device__ inline float gelu_derivative(float x) {
   const float square = x * x;

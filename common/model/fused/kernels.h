@@ -15,7 +15,7 @@
 
 namespace sc::fused {
 
-/// The widest row that LayerNorm takes.
+/// The widest row that LayerNorm takes, in elements.
 inline constexpr std::int64_t kMaxWidth = 2048;
 
 struct LayerNorm {
@@ -27,8 +27,8 @@ struct LayerNorm {
 };
 void layer_norm(const LayerNorm& op, cudaStream_t stream);
 
-/// LayerNorm of (norm.x + bias) + sum, rounded once. The sum is written to `added`, which may be norm.x. With
-/// norm.y null only the sum is computed.
+/// LayerNorm of (norm.x + bias) + sum, rounded once. The sum is written to `added`, which may be norm.x. If
+/// norm.y is null, only the sum is computed.
 struct AddNorm {
   LayerNorm norm;
   const void *bias, *sum;
@@ -49,7 +49,7 @@ struct LayerNormBackward {
 std::int64_t layer_norm_backward_scratch_bytes(std::int64_t width);
 void layer_norm_backward(const LayerNormBackward& op, void* scratch, cudaStream_t stream);
 
-/// sums [columns] = columns of m [rows, columns].
+/// Sums the columns of m [rows, columns] into sums [columns].
 struct ColumnSums {
   DType dtype;
   std::int64_t rows, columns;
@@ -59,7 +59,7 @@ struct ColumnSums {
 std::int64_t column_scratch_bytes(std::int64_t columns);
 void column_sums(const ColumnSums& op, void* scratch, cudaStream_t stream);
 
-/// grad [rows, columns] becomes grad * gelu'(pre); sums [columns] are its column sums before rounding.
+/// Multiplies grad [rows, columns] by gelu'(pre), in place; sums [columns] are its sums before rounding.
 struct GeluBackward {
   DType dtype;
   std::int64_t rows, columns;
@@ -68,10 +68,10 @@ struct GeluBackward {
   float* sums;
 };
 void gelu_backward(const GeluBackward& op, void* scratch, cudaStream_t stream);
-/// y [n] = gelu(pre) in its tanh form; n is a multiple of 8.
+/// y [n] = gelu(pre [n]) in its tanh form; n is a multiple of 8.
 void gelu(DType dtype, std::int64_t n, const void* pre, void* y, cudaStream_t stream);
 
-/// grad [n] (+)= sums [n] for each part, rounded once to `dtype`.
+/// Stores or adds sums [n] to grad [n] for each part, rounded once to `dtype`.
 struct StoreSums {
   static constexpr int kMost = 8;
   struct Part {
@@ -86,7 +86,7 @@ struct StoreSums {
 };
 void store_sums(const StoreSums& op, cudaStream_t stream);
 
-/// Ops::cross_entropy. With `scale` null only the loss is computed, and logits are not changed.
+/// Carries out Ops::cross_entropy. If `scale` is null only the loss is computed, and logits are not changed.
 struct CrossEntropy {
   DType dtype;
   std::int64_t rows, vocab, padded;  // a row of logits has `padded` elements
@@ -98,7 +98,7 @@ struct CrossEntropy {
 std::int64_t cross_entropy_scratch_bytes();
 void cross_entropy(const CrossEntropy& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// Ops::softmax_part: statistics [rows, 2] of the first `columns` of each row's `padded` logits.
+/// Carries out Ops::softmax_part: statistics [rows, 2] of the first `columns` of each row's `padded` logits.
 struct SoftmaxPart {
   DType dtype;
   std::int64_t rows, columns, padded;
@@ -107,8 +107,8 @@ struct SoftmaxPart {
 };
 void softmax_part(const SoftmaxPart& op, cudaStream_t stream);
 
-/// Ops::softmax_gradient for columns [first, first + columns) of the vocabulary, with statistics [ranks,
-/// rows, 2]. With `scale` null only the loss is computed, and logits are not changed. Scratch:
+/// Carries out Ops::softmax_gradient for columns [first, first + columns) of the vocabulary, with statistics
+/// [ranks, rows, 2]. If `scale` is null only the loss is computed, and logits are not changed. Scratch:
 /// cross_entropy_scratch_bytes().
 struct SoftmaxGradient {
   DType dtype;
@@ -144,8 +144,8 @@ struct Embed {
 };
 void embed(const Embed& op, cudaStream_t stream);
 
-/// Rows of grad_x summed in fp32, in token order, then rounded once to grad_dtype. Tokens outside [first,
-/// first + vocab) are skipped.
+/// The backward of the token embedding: rows of grad_x summed in fp32, in token order, then rounded once to
+/// grad_dtype. Tokens outside [first, first + vocab) are skipped.
 struct EmbedBackward {
   DType dtype, grad_dtype;
   std::int64_t rows, width, first, vocab;  // vocab: rows of grad_wte
@@ -157,8 +157,8 @@ struct EmbedBackward {
 std::int64_t embed_backward_scratch_bytes(std::int64_t rows, std::int64_t vocab);
 void embed_backward(const EmbedBackward& op, void* scratch, cudaStream_t stream);
 
-/// The backward of positions: grad_x has tokens [first, first + rows) of a micro-batch with `length` tokens
-/// per row.
+/// The backward of positions; grad_x has tokens [first, first + rows) of a micro-batch with rows of `length`
+/// tokens.
 struct PositionsBackward {
   DType dtype, grad_dtype;
   std::int64_t rows, width, first, length, context;  // context: rows of grad_wpe

@@ -23,7 +23,7 @@ struct Arguments {
   T* added;
 };
 
-// A lane holds elements (k * 32 + lane) * 8 .. + 8 for k < K.
+// One row in a warp's registers: a lane holds elements (k * 32 + lane) * 8 .. + 8 for k < K.
 template <class T, int K>
 struct RowOfWarp {
   Packed<T> part[K];

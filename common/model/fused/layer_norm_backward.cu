@@ -27,7 +27,7 @@ struct Arguments {
   int width, group_threads, groups;
 };
 
-// The part of one turn's rows that a thread reads; rows after the last one are 0.
+// The elements of a group's two rows that one thread reads; rows past the last are 0.
 template <class T, bool kResidual>
 struct Turn {
   Packed<T> grad_y[kRows] = {}, x[kRows] = {}, residual[kResidual ? kRows : 1] = {};
@@ -52,13 +52,13 @@ struct Turn {
   }
 };
 
-// For each row, the sums of g and of g * normal over the group's threads.
+// For each row of a group, the sums of g and of g * normal over the group's threads.
 struct RowSums {
   float g[kRows] = {}, gn[kRows] = {};
 };
 
-// Two exchanges leave each eighth of a warp with one of the four numbers; three more add it up. `parity`
-// alternates, so that one barrier per turn is enough.
+// Adds four numbers over a group. Two exchanges leave each eighth of a warp with one of the four; three more
+// add it up. `parity` alternates, so that one barrier per turn is enough.
 __device__ RowSums group_sum(const RowSums& v, float4 (*shared)[kMaxWarpsOfGroup], int parity, int group,
                              int group_threads) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -117,8 +117,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) layer_norm_backward_kernel(Arg
   const int begin = static_cast<int>(threadIdx.x) % a.group_threads * kVec;
   const bool active = begin < a.width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * a.groups * kRows;
-  // All groups take the same number of turns, so that all meet at the same number of barriers; racecheck
-  // requires it.
+  // All groups take equally many turns, so that all meet at equally many barriers; racecheck requires it.
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * a.groups * kRows;
   const float inverse_width = 1.0F / static_cast<float>(a.width);
   std::int64_t row = first + group * kRows;
@@ -188,7 +187,7 @@ template <class T>
 void run(const LayerNormBackward& op, void* scratch, cudaStream_t stream) {
   const int width = static_cast<int>(op.width);
   const int group_threads = static_cast<int>(round_up(op.width / kVec, kWarp));
-  // At most 12, since each needs a named barrier and there are 15.
+  // At most 12 groups fit, since each needs a named barrier and there are 15.
   const int groups = kMaxThreads / group_threads;
   const auto blocks =
       static_cast<int>(std::clamp<std::int64_t>(ceil_div(op.rows, groups * kRows), 1, multiprocessors()));

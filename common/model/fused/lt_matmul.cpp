@@ -42,7 +42,6 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-// The layout of a dense column-major matrix.
 Layout layout_of(DType dtype, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
   SC_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),

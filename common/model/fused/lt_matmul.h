@@ -35,7 +35,7 @@ struct MatmulPointers {
   void* before_gelu = nullptr;  // [m, n] like d: GELU's input
 };
 
-/// Thread-safe. The first call for a shape asks the heuristic; later calls allocate nothing.
+/// Runs products. Thread-safe. The first call for a shape asks the heuristic; later calls allocate nothing.
 ///   Workspace  kWorkspaceBytes from the caller, kept until the stream's next operation.
 ///   Errors     DeviceError.
 class LtMatmul {

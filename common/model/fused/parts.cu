@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// A block takes one row at a time.
+// Computes softmax_part's statistics; a block takes one row at a time.
 template <class T>
 __global__ void __launch_bounds__(kThreads) softmax_part_kernel(SoftmaxPart op) {
   __shared__ SoftmaxSum warps[2][kWarp];
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kThreads) softmax_part_kernel(SoftmaxPart op) 
   }
 }
 
-// All ranks' sums, added in rank order: each is of exp(logit - its own maximum) and becomes one of exp(logit
-// - the largest).
+// A row's sum over all ranks, added in rank order: each rank's is of exp(logit - its own maximum) and becomes
+// one of exp(logit - the largest).
 __device__ inline SoftmaxSum of_all(const SoftmaxGradient& op, std::int64_t row) {
   const auto part = [&](std::int64_t rank) { return op.statistics + 2 * (rank * op.rows + row); };
   SoftmaxSum all{-INFINITY, 0};

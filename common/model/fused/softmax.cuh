@@ -35,8 +35,7 @@ __device__ inline SoftmaxSum warp_total(SoftmaxSum v) {
   return v;
 }
 
-// The block's total, the same in all threads. `shared` alternates from row to row, so that one barrier is
-// enough.
+// The total over a block, the same in all threads. `shared` alternates by row: one barrier is enough.
 __device__ inline SoftmaxSum block_total(SoftmaxSum v, SoftmaxSum (&shared)[kWarp]) {
   v = warp_total(v);
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
@@ -62,15 +61,14 @@ __device__ inline float highest_of(const float (&x)[kVec], float highest) {
   return highest;
 }
 
-// Adds exp(x - s.highest) of eight logits. If everything so far is padding, 0 replaces the maximum; a NaN
-// stays NaN.
+// Adds exp(x - s.highest) of eight logits. If all is padding, 0 replaces the maximum; a NaN stays NaN.
 __device__ inline void add_exps(const float (&x)[kVec], SoftmaxSum& s) {
   const float base = s.highest == -INFINITY ? 0.0F : s.highest;
 #pragma unroll
   for (int i = 0; i < kVec; ++i) s.sum += exp_of(x[i] - base);
 }
 
-// Replaces eight logits by (softmax - onehot) * scale.
+// Replaces eight logits by their gradient, (softmax - onehot) * scale.
 __device__ inline void gradient(float (&x)[kVec], int begin, int target, SoftmaxSum total, float inverse,
                                 float scale) {
 #pragma unroll
@@ -81,8 +79,8 @@ __device__ inline void gradient(float (&x)[kVec], int begin, int target, Softmax
   }
 }
 
-// What a block's rows add to the totals. The block's first thread sums them, and the last block to finish
-// adds the blocks in order.
+// What a block's rows add to the loss and token count. The block's first thread sums its rows, and the last
+// block to finish adds the blocks in order.
 struct Loss {
   double loss, tokens;
 };

@@ -1,5 +1,4 @@
-// Helpers of the kernels: eight elements at a time, sums over a warp, asynchronous copies. All arithmetic is
-// fp32.
+// For kernels: eight elements at a time, sums over a warp, asynchronous copies. Arithmetic is fp32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -55,7 +54,7 @@ __device__ inline void store(T* p, const float (&f)[kVec]) {
   packed.store(p);
 }
 
-/// The sum over the warp, in the same order and the same in all lanes.
+/// The sum over a warp, added in one order and the same in all lanes.
 template <class T>
 __device__ inline T warp_sum(T x) {
 #pragma unroll

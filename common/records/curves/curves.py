@@ -30,9 +30,11 @@ from run_files import (
 )
 
 POLL_SECONDS = 0.25
-SEARCH_SECONDS = 5  # between two looks for the process that writes
-SUFFIX = ".stagecraft"  # of event files that this program wrote, and may replace
-# The scalar's name: the step's number. A step of a run that evaluates on its way has its own validation loss.
+# Seconds between two searches for the process that writes the run.
+SEARCH_SECONDS = 5
+# The suffix of event files that this program wrote, and may therefore replace.
+SUFFIX = ".stagecraft"
+# Scalars drawn for a step, by name. Only steps after which a run evaluated have a validation loss.
 SCALARS = {
     "loss": lambda step: step["loss"],
     "validation_loss": lambda step: step.get("validation_loss"),
@@ -47,16 +49,17 @@ class TensorBoard:
     """One event file, by the tensorboard package's own writer."""
 
     def __init__(self, folder, shown):
-        # Here, since an offline Weights & Biases run needs no tensorboard.
+        # Imported only here, since an offline Weights & Biases run needs no tensorboard.
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.folder, self._shown, self._event, self._summary = folder, shown, Event, Summary
-        # A second file of the same run would draw every point twice.
+        # An older event file of the same run would draw every point twice.
         for old in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*" + SUFFIX)):
             os.remove(old)
-        # The writer's thread keeps what went wrong for the next flush(), which raises it; it need not print.
+        # The writer's thread keeps its error for the next flush(), which raises it, so the thread need not
+        # print it.
         threading.excepthook = lambda _: None
         self._writer = EventFileWriter(folder, filename_suffix=SUFFIX)
 
@@ -192,7 +195,7 @@ def follow(run, curves, patience):
     """Writes steps as they come, until the run ends. Returns the last record and how it ended."""
     steps, writer, news, search = StepFile(run.steps_file), None, time.monotonic(), 0
     while True:
-        # Before the steps are read, so that those of a run that ends meanwhile are not missed.
+        # The record is read before the steps, so that no step of a run that ends meanwhile is missed.
         record = load_record(run.file)
         if writer is None and time.monotonic() >= search:
             writer, search = writer_of(run.steps_file), time.monotonic() + SEARCH_SECONDS

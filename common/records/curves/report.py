@@ -12,7 +12,7 @@ from axes import Plot, label_ends
 from run_files import ELEMENT_BYTES, USAGE, Refused, number, read_run, run_program, say, write_whole
 from run_page import write_page
 
-# The pages' figures are drawn with the same writer.
+# The project's figures are drawn with docs/rendering, and so is this report's.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
 from rendering.palette import LINES  # noqa: E402
 from rendering.svg import Drawing  # noqa: E402
@@ -29,17 +29,22 @@ PURPOSES = (
     "stash",
     "checkpoint",
 )
-PLACES = ("pinned", "host", "disk")  # beside the device
+# Places of memory other than the device.
+PLACES = ("pinned", "host", "disk")
 COPIES = {
     "to_host": "copied to and from the host",
     "to_device": "copied to and from the host",
     "disk_read": "read from and written to the disk",
     "disk_write": "read from and written to the disk",
 }
-WARM_UP, TIMED = 5, 20  # kWarmupSteps and kTimedSteps of record.h
-WIDTH = 110  # characters of a line
-MOST_POINTS = 500  # of a curve
-MOST_LOSS = math.log(sys.float_info.max)  # of a larger one exp() is infinite
+# kWarmupSteps and kTimedSteps of common/records/record.h.
+WARM_UP, TIMED = 5, 20
+# Characters of a line of the report.
+WIDTH = 110
+# Points of a drawn curve.
+MOST_POINTS = 500
+# exp() of a larger loss is infinite.
+MOST_LOSS = math.log(sys.float_info.max)
 NONE = "-"
 
 
@@ -66,7 +71,8 @@ def sent_bytes(operation, rank, world):
     if ranks == 1:
         return 0
     if operation["kind"] == "all_reduce":
-        # moved_bytes() of that file, repeated: the rank's place in a group whose ranks are `stride` apart.
+        # The slices of an all-reduce may differ in size, as in common/watch/comm_op.h: `place` is the rank's
+        # number in its group, whose ranks are `stride` apart.
         piece, place = -(-elements // ranks), rank // max(1, operation.get("stride", 1)) % ranks
         own = min(elements, (place + 1) * piece) - min(elements, place * piece)
         return (elements - own + (ranks - 1) * own) * size
@@ -166,7 +172,7 @@ def counts(rows):
     return {name: f"{value:,}" for name, value in rows.items()}
 
 
-# Title, rows of one run.
+# Parts of the table: a title, and the function that gives a run's rows.
 PARTS = (
     ("speed, after the warm-up", speed_rows),
     ("peak bytes of a rank", lambda run: counts(bytes_rows(run))),
@@ -370,7 +376,8 @@ def scaling(runs):
 
 def curve_of(run):
     """[(tokens, loss)]: means of neighbouring steps where there are many; what is not finite is left out."""
-    # A run that went on from a checkpoint: the steps before it may have had other batches.
+    # A run that went on from a checkpoint begins at the checkpoint's tokens, because its earlier steps may
+    # have had other batches.
     before = run.record.get("resumed_from") or {}
     first, trained = before.get("step", 0), before.get("tokens")
     points = [

@@ -12,8 +12,10 @@ import re
 import stat
 import sys
 
-USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73  # exit codes; docs/troubleshooting.md, "How a run ends"
-MOST_OF_A_RECORD, MOST_OF_A_LINE = 32 << 20, 16 << 10  # bytes, as in common/records/record_reader.cpp
+# Exit codes, as in docs/troubleshooting.md, "How a run ends".
+USAGE, DATA, MISSING, CANNOT_WRITE = 64, 65, 69, 73
+# The largest record and the longest line, in bytes, as in common/records/record_reader.cpp.
+MOST_OF_A_RECORD, MOST_OF_A_LINE = 32 << 20, 16 << 10
 MOST_FOLDERS = 10_000
 WHOLE = "a run writes it whole or not at all, so it was damaged later: take another run, or train again"
 A_LINE = (
@@ -89,7 +91,7 @@ def parsed(text, path, fix, first_line=1):
 
 
 ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "u8": 1}
-# A loss that a run need not have: null is none, and what is not finite is a word.
+# How JSON spells a loss that is not finite; a run without a loss has null instead.
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -111,10 +113,12 @@ def maybe(value):
     return value is None or real(value)
 
 
-# What is read, here and where runs are shown. A kind is a type, None, a question, a list of one kind, an
-# object, or several of which one fits; of an object's keys one with ? may be missing, * is any other, and
-# what is not named is not read.
-NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")  # null stands for what is not finite
+# The shape of a record as far as it is read, here and where runs are shown. A kind is a type, None, a
+# function that accepts a value, a list of one kind, an object, or a tuple of kinds of which one fits. In an
+# object, a key with ? may be missing, * stands for all other keys, and keys that are not named are not read.
+#
+# These numbers are null where they are not finite.
+NUMBERS = ("loss", "lr", "grad_norm", "waited_seconds")
 LOSS = (maybe, one_of(WORDS))
 STEP = {
     "step": whole(),

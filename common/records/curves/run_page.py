@@ -14,7 +14,8 @@ from run_files import CANNOT_WRITE, DATA, WHOLE, Refused, finite, write_whole
 TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "page/template.html"
 SLOT = '<script id="data" type="application/json">{}</script>'
 COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens", "seconds", "waited_seconds")
-MOST_STEPS = 2_000  # kMostSteps of page.cpp
+# kMostSteps of common/records/page.cpp.
+MOST_STEPS = 2_000
 
 
 def cleaned(value):

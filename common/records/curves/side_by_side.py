@@ -14,9 +14,12 @@ from report import PLACES, PURPOSES, Arguments, aligned, bytes_rows, checked, mo
 from run_files import USAGE, Refused, load_record, run_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-RANKS, STEPS = 4, 3  # of each lesson but 00; the second step is the one that is checked
-WORKLOAD = ("--workload", "configs/tiny.json")  # lessons 10 and 11 have another default
-DIFFERENT = 70  # exit code
+# Ranks and steps of each lesson but 00; the run is checked at its second step.
+RANKS, STEPS = 4, 3
+# Every lesson runs this workload, because lessons 10 and 11 have another default.
+WORKLOAD = ("--workload", "configs/tiny.json")
+# The exit code if weights differ.
+DIFFERENT = 70
 DIFFER = "DIFFERENT"
 
 

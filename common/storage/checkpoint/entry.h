@@ -40,12 +40,12 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-/// "h.3.attn.c_attn.weight@momentum"; with a version other than 0 "...@parameters.v2".
+/// A key as text, "h.3.attn.c_attn.weight@momentum"; with a version other than 0 "...@parameters.v2".
 std::string text_of(const Key& key);
-/// The entry's name in its file: "h.3.attn.c_attn.weight@momentum[0:65536]", or for columns
+/// What an entry is called in its file: "h.3.attn.c_attn.weight@momentum[0:65536]", or for columns
 /// "h.3.attn.c_proj.weight@momentum(64:128 of 128)[0:8192]".
 std::string name_of(const Entry& entry);
-/// Parses name_of()'s result into key, range and columns; empty for any other text.
+/// Parses name_of()'s result into key, range and columns; nullopt for any other text.
 std::optional<Entry> entry_of_name(std::string_view name, DType dtype);
 
 }  // namespace sc::checkpoint

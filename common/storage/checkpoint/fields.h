@@ -11,14 +11,14 @@
 
 namespace sc::checkpoint {
 
-/// Keeps the order of keys when written.
+/// JSON that keeps the order of its keys when written.
 using OrderedJson = nlohmann::ordered_json;
 
-/// of(the value) of a manifest's text, or of a part of it, within the bounds of a manifest.
+/// What `of` makes of a manifest's text, or of a part of it, within the bounds of a manifest.
 ///   Errors  InputError (exit 65) naming `where`.
 template <class Of>
 auto of_manifest(std::string_view text, const std::string& where, const Of& of) {
-  // Enough for 48,000 tensors; GPT-2 with 1558M parameters has 580.
+  // These bounds are enough for 48,000 tensors; GPT-2 with 1558M parameters has 580.
   constexpr JsonLimits kLimits{.bytes = kMostManifestBytes, .memory = std::size_t{24} << 20U};
   return of_json<InputError>(text, kLimits, where, ExitCode::data,
                              "the file is damaged or another program's: use another checkpoint", of);

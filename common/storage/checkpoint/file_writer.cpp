@@ -14,7 +14,6 @@ namespace {
 
 std::int64_t bytes_of(const Entry& entry) { return entry.range.size() * size_of(entry.dtype); }
 
-/// The header as it stands in the file: length and JSON.
 std::string header_of(FileId id, std::span<const Entry> entries) {
   std::vector<SafeTensorSpec> specs;
   for (const Entry& entry : entries) {

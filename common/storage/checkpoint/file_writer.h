@@ -22,7 +22,7 @@ struct FileId {
   std::int64_t step = 0, rank = 0;
 };
 
-/// "rank-0003.safetensors".
+/// The name of a rank's file: "rank-0003.safetensors".
 std::string file_name(std::int64_t rank);
 
 /// What the manifest stores to verify a file: every byte is in the header or in one block.
@@ -35,13 +35,13 @@ struct FileSums {
   bool operator==(const FileSums&) const = default;
 };
 
-/// One line of JSON, in which a rank sends its sums to the rank that writes the manifest; and its reverse.
+/// Turns a rank's sums into one line of JSON, sent to the rank that writes the manifest, and back.
 ///   Errors  InputError (exit 65) naming `where`.
 std::string text_of(const FileSums& sums);
 FileSums sums_of_text(std::string_view text, const std::string& where);
 
-/// Disk space for a rank's file and its sums in the manifest, known before anything is written. A generation
-/// needs the sum over ranks, and less than 1 MB more.
+/// The disk space for a rank's file and its sums in the manifest, known before anything is written. A
+/// generation needs the sum over ranks, and less than 1 MB more.
 Bytes bytes_needed(FileId id, std::span<const Entry> entries);
 
 /// Throws InputError (exit 73) if the file system that holds `dir` (whose parents may be missing) has less
@@ -63,7 +63,7 @@ class FileWriter {
 
   /// Writes the next bytes of entry number `entry` in its dtype. Entries come in the announced order.
   void write(std::size_t entry, std::span<const std::byte> piece);
-  /// Ends the file; all entries must have been written. Call it once.
+  /// Ends the file; all entries must have been written. Must be called once.
   FileSums finish();
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
-/// Whether this is a temporary name of a generation, given by AtomicDir or remove_generation().
+/// Whether AtomicDir or remove_generation() gives such a temporary name to a generation.
 bool is_leftover(std::string_view name) {
   constexpr std::string_view kTemporary = ".tmp-";
   const std::size_t end = name.find(kTemporary);

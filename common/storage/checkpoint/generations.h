@@ -1,8 +1,8 @@
-// A run's checkpoints: directories step-NNNNNN side by side. No torch.
+// A run's checkpoints: directories step-NNNNNN next to each other. No torch.
 //
 // A directory with such a name is a whole checkpoint: it got the name in one step, after everything in it was
 // on the device (atomic_dir.h), and loses it in one step before anything in it is removed. No file says which
-// one is the latest.
+// is the latest.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@
 
 namespace sc::checkpoint {
 
-/// "step-000400"; at least six digits.
+/// What the checkpoint of a step is called: "step-000400"; at least six digits.
 std::string generation_name(std::int64_t step);
-/// The step in generation_name()'s result; empty for any other name.
+/// The step in generation_name()'s result; nullopt for any other name.
 std::optional<std::int64_t> step_of_name(std::string_view name);
 
 /// Whether a file with this name is the manifest or a rank's file.
@@ -43,9 +43,8 @@ struct Newest {
 /// from its end, Reader::verify(part, parts), and agree on the result.
 Newest newest_whole(FileOps& ops, const Path& dir);
 
-/// The last act of a save, carried out by the owner of `out` (an AtomicDir whose target is DIR/step-NNNNNN)
-/// when all ranks have finished their files: writes the manifest, opens the checkpoint as a reader would, and
-/// commits.
+/// Ends a save, when all ranks have finished their files: the owner of `out` (an AtomicDir whose target is
+/// DIR/step-NNNNNN) writes the manifest, opens the checkpoint as a reader would, and commits.
 ///   Errors  those of Reader and of AtomicDir; nothing has changed then.
 void commit_generation(FileOps& ops, AtomicDir& out, const Manifest& manifest);
 

@@ -13,11 +13,10 @@
 namespace sc::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
-/// The largest manifest that is read. With 16 digits per block of 1 MiB it allows half a TiB of state, 28
-/// times that of GPT-2 with 1558M parameters.
+/// The largest manifest that is read, in bytes. With 16 digits per block of 1 MiB it allows half a TiB of
+/// state, 28 times that of GPT-2 with 1558M parameters.
 inline constexpr std::size_t kMostManifestBytes = std::size_t{8} << 20U;
 
-/// The state of fp16's dynamic loss scale.
 struct LossScaler {
   double scale = 1;
   std::int64_t good_steps = 0, overflows = 0;
@@ -42,7 +41,7 @@ struct Manifest {
   std::int64_t step = 0;             // the next step, which is also the number of steps done
   std::int64_t updates = 0;          // updates of the parameters; skipped steps do not count
   std::int64_t tokens_per_step = 0;  // summed over ranks
-  // Rows done so far, in the order of rows that the run trains in: the next step begins there.
+  // The number of rows done, in the order of rows that the run trains in: the next step begins there.
   std::int64_t rows = 0;
   std::int64_t tokens = 0;  // trained on so far, by this run and those that it resumed from
   LossScaler scaler;

@@ -76,7 +76,7 @@ std::int64_t RankFile::block_bytes(std::size_t entry, std::int64_t block) const 
   return std::min(kBlock, places_[entry].bytes - block * kBlock);
 }
 
-/// `bytes` has the size of the block.
+/// Reads one block of an entry into `bytes`, which has its size, and compares its checksum.
 void RankFile::fill_checked(std::span<std::byte> bytes, std::size_t entry, std::int64_t block) const {
   const Place& place = places_[entry];
   fill(bytes, place.byte + block * kBlock);

@@ -1,7 +1,7 @@
 // One rank's file, read and checked block by block. Internal to checkpoints; no torch.
 //
-// It is not mapped: then a file that somebody truncates meanwhile is an error like any other damage, and a
-// run takes an older checkpoint.
+// The file is not mapped: then a file that somebody truncates meanwhile is an error like any other damage,
+// and a run takes an older checkpoint.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,7 @@ class RankFile {
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(sums_.block_sums.size()); }
 
-  /// Reads elements `part` of the tensor, which lie within entry number `entry`, from blocks whose checksums
-  /// match.
+  /// Reads elements `part` of the tensor, within entry number `entry`, from blocks whose checksums match.
   ///   Errors  InputError (exit 65) naming the file, the block's byte and the tensor.
   void read(std::size_t entry, Range part, std::span<std::byte> out) const;
   /// Checks blocks number `first`, `first` + `stride`, ...

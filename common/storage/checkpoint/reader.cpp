@@ -145,7 +145,7 @@ void Reader::check_coverage() const {
 
 namespace {
 
-// The pieces at the beginning that have the same columns as the first one.
+// The pieces, from the first on, that have the same columns as the first.
 template <class Pieces>
 Pieces same_columns(Pieces pieces) {
   std::size_t count = 0;
@@ -222,7 +222,7 @@ void Reader::read(const Key& key, Range range, std::span<std::byte> out) {
   all.front().columns == Columns{} ? read_columns(key, all, range, out) : read_rows(key, range, out);
 }
 
-// Reads elements `range` of those columns, which all pieces in `of` have.
+// Reads elements `range` of the columns that all pieces in `of` have.
 void Reader::read_columns(const Key& key, std::span<const Piece> of, Range range, std::span<std::byte> out) {
   const std::int64_t width = size_of(of.front().dtype);
   auto piece = std::ranges::upper_bound(of, range.begin, {}, [](const Piece& p) { return p.range.end; });

@@ -12,8 +12,7 @@
 
 namespace sc::checkpoint {
 
-/// Reads any range of any tensor, from as many files as necessary. Every rank reads what it needs, without
-/// messages.
+/// Reads any range of any tensor, from as many files as needed. Ranks read what they need, without messages.
 ///   Opening  reads manifest and headers, and checks that they fit together: all files exist with their size
 ///            and no other rank-*.safetensors is there; for every key the entries have one dtype that its
 ///            purpose may have, view the tensor as rows of one length, and do not overlap. Coverage: if a
@@ -25,12 +24,11 @@ namespace sc::checkpoint {
 ///   Errors   InputError (exit 65) with the file, and the key or the tensor.
 class Reader {
  public:
-  /// `dir` is one checkpoint. If its name is step-NNNNNN, the manifest must have that step.
+  /// Opens the checkpoint `dir`. If its name is step-NNNNNN, the manifest must have that step.
   Reader(FileOps& ops, const Path& dir);
 
   [[nodiscard]] const Path& path() const { return dir_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
-  /// All keys with at least one entry, in ascending order.
   [[nodiscard]] std::vector<Key> keys() const;
   [[nodiscard]] bool holds(const Key& key) const { return pieces_.count(key) != 0; }
   /// The dtype of a key's values.
@@ -38,7 +36,6 @@ class Reader {
   [[nodiscard]] DType dtype(const Key& key) const;
   /// The purpose with the exact weights: "master" if there is one, otherwise "parameters".
   [[nodiscard]] std::string weights() const;
-  /// The number of elements of a tensor of the model.
   [[nodiscard]] std::int64_t numel(std::string_view tensor) const;
 
   /// Reads elements [range.begin, range.end) of the flattened tensor, bit for bit as written.
@@ -47,17 +44,17 @@ class Reader {
   ///   Errors  InputError if the key does not hold all of the range, or if a block is damaged.
   void read(const Key& key, Range range, std::span<std::byte> out);
 
-  /// Checks every block, or with `parts` > 1 about one in so many, so that ranks can share the work: parts 0
-  /// .. parts - 1 together check all.
+  /// Checks every block, or with `parts` > 1 about one in so many: parts 0 .. parts - 1 together check all,
+  /// so that ranks can share the work.
   void verify(std::int64_t part = 0, std::int64_t parts = 1);
   [[nodiscard]] std::int64_t blocks() const;
-  /// Rank r's file at index r.
+  /// The ranks' files, rank r's at index r.
   [[nodiscard]] std::span<const RankFile> files() const { return files_; }
   /// The bytes of all files without the manifest.
   [[nodiscard]] Bytes bytes() const;
 
  private:
-  /// The location of one entry.
+  /// Where one entry's values are.
   struct Piece {
     Columns columns;
     Range range;
@@ -87,7 +84,6 @@ class Reader {
   std::map<Key, Pieces> pieces_;
 };
 
-/// Whether `dir` contains a manifest.
 bool is_checkpoint(FileOps& ops, const Path& dir);
 
 }  // namespace sc::checkpoint

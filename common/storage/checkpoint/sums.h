@@ -11,16 +11,16 @@
 
 namespace sc::checkpoint {
 
-/// Bytes of a block, the unit of verification. Each entry is cut into blocks from its own first byte, so a
-/// block belongs to one tensor; an entry's last block may be shorter.
+/// The bytes of a block, the unit of verification. Each entry is cut into blocks from its own first byte, so
+/// a block belongs to one tensor; an entry's last block may be shorter.
 inline constexpr std::int64_t kBlock = std::int64_t{1} << 20;
 
 std::uint64_t sum_of(std::span<const std::byte> bytes);
 
-/// The sums as text, one after another without a separator.
+/// Checksums as text, one after another without a separator.
 std::string hex_of(std::span<const std::uint64_t> sums);
 std::string hex_of(std::uint64_t sum);
-/// Parses hex_of()'s result; empty for any other text.
+/// Parses hex_of()'s result; nullopt for any other text.
 std::optional<std::vector<std::uint64_t>> sums_of_hex(std::string_view text);
 
 }  // namespace sc::checkpoint

@@ -4,16 +4,16 @@
 
 namespace sc {
 
-/// Trains `model`, one replica a rank. As shipped it is the program of one device, which every rank would run
-/// for itself; with five changes it is data parallel, on any number of ranks that data.micro_batches() is a
-/// multiple of.
+/// Trains `model`, one replica per rank. As shipped it is the program of one device, which every rank would
+/// run for itself; with five changes it is data parallel, on any number of ranks that divides
+/// data.micro_batches().
 ///   Rows     rank r trains on the r-th contiguous run of a step's micro-batches, in ascending order.
 ///   Init     every rank starts from rank 0's parameters.
-///   Order    a rank accumulates its micro-batches in place; then ranks are summed in rank order, once a
+///   Order    a rank accumulates its micro-batches in place; then ranks are summed in rank order, once per
 ///            step: bit for bit lesson 00 with virtual_ranks = N.
 ///   Divisor  the scale of every micro-batch is 1 / targets of the *global* batch.
 ///   Results  rank 0 alone logs and saves; the logged loss is the mean over the global batch's targets.
-///   Cost     a step: P elements of gradient all-reduced, and at most 4 other numbers.
+///   Cost     per step: P elements of gradient all-reduced, and at most 4 other numbers.
 ///   After    every ticket has been waited for.
 void train(Communicator& comm, TrainingData& data, TinyGpt& model, Results& results) {
   model.init(data.fresh_seed());  // TODO 2: replicas start equal

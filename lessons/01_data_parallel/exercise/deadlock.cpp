@@ -5,7 +5,7 @@ namespace sc {
 /// Sends `mine` to the right neighbour, rank (r + 1) % N, and receives the left neighbour's into `theirs`. N
 /// is at least 2; two ranks swap.
 ///   Shapes  mine, theirs [n], same dtype and n on every rank; no overlap.
-///   Cost    one message of n elements a rank.
+///   Cost    one message of n elements per rank.
 ///   After   both tickets have been waited for.
 void pass_right(Communicator& comm, const at::Tensor& mine, at::Tensor& theirs) {
   const int n = static_cast<int>(comm.size()), me = static_cast<int>(comm.rank());

@@ -1,4 +1,4 @@
-// Exercise of lesson 01; what is asked for stands in deadlock.cpp.
+// An exercise of lesson 01; deadlock.cpp says what is asked for.
 #pragma once
 
 #include "common/comm/communicator.h"

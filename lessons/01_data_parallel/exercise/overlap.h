@@ -1,4 +1,4 @@
-// Exercise of lesson 01; what is asked for stands in overlap.cpp.
+// An exercise of lesson 01; overlap.cpp says what is asked for.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ class Backward {
  public:
   virtual ~Backward() = default;
   [[nodiscard]] virtual int last_unit() const = 0;
-  /// The elements of grads() that compute(unit) writes; they follow each other, unit 0 first.
+  /// The elements of grads() that compute(unit) writes; units follow each other, unit 0 first.
   [[nodiscard]] virtual Range range(int unit) const = 0;
   [[nodiscard]] virtual at::Tensor& grads() = 0;
   /// Computes one unit's gradient: the last unit first, then down to 0, each once.

@@ -10,8 +10,8 @@ namespace sc {
 ///   Slices  slice j is elements slice_of(Elements(n), Rank{j}, comm.size()) of t (common/watch/comm_op.h);
 ///           some may be empty.
 ///   Ring    rank r sends to rank (r + 1) % N and receives from rank (r + N - 1) % N; nothing else.
-///   Cost    at most 2 (N - 1) messages a rank; over all ranks 2 (N - 1) n elements, which is 2 (N - 1) / N
-///           of t a rank where N divides n. One rank sends nothing.
+///   Cost    at most 2 (N - 1) messages per rank; over all ranks 2 (N - 1) n elements, which is 2 (N - 1) / N
+///           of t per rank if N divides n. One rank sends nothing.
 ///   Order   slice j = ((t_j + t_(j+1)) + t_(j+2)) + ..., ranks counted modulo N: bit for bit the same on
 ///           every rank.
 ///   After   every ticket has been waited for.

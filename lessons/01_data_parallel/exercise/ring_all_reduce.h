@@ -1,4 +1,4 @@
-// Exercise of lesson 01; what is asked for stands in ring_all_reduce.cpp.
+// An exercise of lesson 01; ring_all_reduce.cpp says what is asked for.
 #pragma once
 
 #include "common/comm/communicator.h"

@@ -6,9 +6,9 @@ namespace sc {
 
 /// Ends a step in which every rank owns one slice of the optimizer's state: afterwards params() is the same,
 /// updated, on every rank.
-///   Cost   a unit of n elements: (N - 1) / N x 2 n elements a rank, in two operations. As it stands here it
-///          is 3 n.
-///   After  every ticket has been waited for. Of grads() nothing is promised.
+///   Cost   a unit of n elements: (N - 1) / N x 2 n elements per rank, in two operations. As shipped it is 3
+///          n.
+///   After  every ticket has been waited for. grads() may hold anything.
 ///   Types  reduce_scatter's output is an `at::Tensor&`, which a temporary from narrow() does not bind to:
 ///          give such a slice a name.
 void reduce_update_publish(OwnedStep& step, Communicator& comm) {

@@ -1,4 +1,4 @@
-// Exercise of lesson 02; what is asked for stands in halve.cpp.
+// An exercise of lesson 02; halve.cpp says what is asked for.
 #pragma once
 
 #include "common/comm/communicator.h"
@@ -12,12 +12,12 @@ class OwnedStep {
  public:
   virtual ~OwnedStep() = default;
   [[nodiscard]] virtual int num_units() const = 0;
-  /// Of one unit, [n] fp32, contiguous; N divides n.
+  /// The vectors of one unit, [n] fp32, contiguous; N divides n.
   [[nodiscard]] virtual at::Tensor& params(int unit) = 0;
   [[nodiscard]] virtual at::Tensor& grads(int unit) = 0;
-  /// What this rank owns of them.
+  /// The range of a unit's vectors that this rank owns.
   [[nodiscard]] virtual Range mine(int unit) const = 0;
-  /// Steps params(unit)[mine] by grads(unit)[mine], which must be the sum over ranks. Reads nothing else.
+  /// Updates params(unit)[mine] by grads(unit)[mine], which must be the sum over ranks. Reads nothing else.
   virtual void update(int unit) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Exercise of lesson 03; what is asked for stands in two_alive.cpp.
+// An exercise of lesson 03; two_alive.cpp says what is asked for.
 #pragma once
 
 #include "common/comm/communicator.h"
@@ -11,7 +11,7 @@ class BlocksBackward {
  public:
   virtual ~BlocksBackward() = default;
   [[nodiscard]] virtual int num_blocks() const = 0;
-  /// Elements of one block's full gradient; N divides it.
+  /// The number of elements in one block's full gradient; N divides it.
   [[nodiscard]] virtual std::int64_t size() const = 0;
   /// Writes this rank's gradient of `block`, all of it: the last block first, then down to 0, each once.
   virtual void compute(int block, at::Tensor& grads) = 0;

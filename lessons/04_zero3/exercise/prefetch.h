@@ -1,4 +1,4 @@
-// Exercise of lesson 04; what is asked for stands in prefetch.cpp.
+// An exercise of lesson 04; prefetch.cpp says what is asked for.
 #pragma once
 
 #include <array>

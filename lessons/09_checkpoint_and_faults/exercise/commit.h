@@ -1,4 +1,4 @@
-// Exercise of lesson 09; what is asked for stands in commit.cpp.
+// An exercise of lesson 09; commit.cpp says what is asked for.
 #pragma once
 
 #include <map>

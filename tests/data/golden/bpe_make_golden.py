@@ -201,8 +201,8 @@ CASES = [
     "".join(chr(code) for code in range(0xE000, 0x110000, 1501)),
 ]  # fmt: skip
 
-# Lone bytes, beginnings without their end, an overlong form, a surrogate, more than U+10FFFF; a blank and
-# half a letter.
+# Invalid UTF-8: lone bytes, beginnings without an end, an overlong form, a surrogate, more than U+10FFFF, a
+# blank and half a letter.
 WRONG_FRAGMENTS = [bytes.fromhex(text) for text in (
     "80 bf c3 e3 ff fe".split() + ["c3c3", "e697", "e381", "f09f98", "f09f", "c0af", "e08080", "eda080",
     "f4908080", "8080", "20c3", "20e381", "27ff", "0aff"]
@@ -299,8 +299,8 @@ def main():
     encoding = gpt2()
     austen = gzip.decompress((DATA / "corpus" / "austen.txt.gz").read_bytes())
     hostile = mixture([fragment.encode() for fragment in FRAGMENTS])
-    # by_pieces() splits with Python's expressions; on text it must be tiktoken's, or its ids of bytes would
-    # say nothing.
+    # by_pieces() splits with Python's expressions, so on text its ids must equal tiktoken's; otherwise its
+    # ids of bytes would prove nothing.
     for text in (austen, hostile, *(text.encode() for text in CASES)):
         assert by_pieces(encoding, text) == encoding.encode_ordinary(text.decode())
     golden = {

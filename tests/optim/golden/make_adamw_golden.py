@@ -20,8 +20,8 @@ N, DECAYED, STEPS = 203, 77, 20
 def main():
     torch.manual_seed(7)
     start = torch.randn(N)
-    # Magnitudes from 1e-6 to 1: eps matters for some elements and not for others. Half of the steps exceed
-    # the norm of 1.
+    # Gradients from 1e-6 to 1, so that eps matters for some elements and not for others. Half of the steps
+    # exceed the clip norm of 1.
     grads = torch.randn(STEPS, N) * torch.logspace(-6, 0, N) * torch.linspace(0.05, 0.5, STEPS)[:, None]
     lr = 1e-2 * torch.linspace(0.1, 1, STEPS)
 

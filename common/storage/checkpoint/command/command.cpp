@@ -23,10 +23,10 @@ constexpr std::size_t kMostPath = 5000;
                    "give a directory step-NNNNNN, or one that holds such directories");
 }
 
-/// E.g. "momentum" or "parameters.v2".
+/// The purpose of a key with its version, e.g. "momentum" or "parameters.v2".
 std::string purpose_of(const Key& key) { return text_of(Key{"", key.purpose, key.version}).substr(1); }
 
-/// E.g. "master, momentum, variance".
+/// The purposes in a checkpoint, e.g. "master, momentum, variance".
 std::string purposes_of(const Reader& reader) {
   std::set<std::string> purposes;
   for (const Key& key : reader.keys()) purposes.insert(purpose_of(key));

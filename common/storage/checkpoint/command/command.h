@@ -8,7 +8,7 @@
 
 namespace sc::checkpoint {
 
-/// Carries out the options and reports to `log`. Returns the exit code: 1 if diff found differences.
+/// Carries out a command line and reports to `log`. Returns the exit code: 1 if diff found differences.
 ///   Errors  InputError: exit 65 for a checkpoint that is damaged or none, exit 73 for an output.
 int run(FileOps& ops, const Options& options, std::ostream& log);
 
@@ -24,8 +24,7 @@ int diff(FileOps& ops, const Path& a, const Path& b, std::ostream& log);
 ///           finite, or would not be in `--dtype`. Then nothing is written.
 int export_weights(FileOps& ops, const Options& options, std::ostream& log);
 
-/// `path` itself if it is a checkpoint, otherwise the newest whole one in it; reports to `log` which ones
-/// were passed over.
+/// The checkpoint at `path`: `path` itself, or the newest whole one in it; `log` gets those passed over.
 ///   Errors  InputError (exit 65) if there is none.
 Path one_checkpoint(FileOps& ops, const Path& path, std::ostream& log);
 /// All checkpoints at `path` as one_checkpoint() looks for them, whole or not, in ascending order.

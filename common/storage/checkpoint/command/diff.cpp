@@ -20,8 +20,7 @@ struct Difference {
   double largest = 0;  // NaN if a NaN was compared with a number
 };
 
-/// The manifest's own keys and values, such as "workload.model.vocab"; tensors and files are compared
-/// separately.
+/// The manifest's own keys and values, such as "workload.model.vocab", without tensors and files.
 nlohmann::json flat(const Manifest& manifest) {
   nlohmann::json json = nlohmann::json::parse(text_of(manifest));
   for (const char* key : {"xxh3", "format", "tensors", "files"}) json.erase(key);
@@ -70,8 +69,8 @@ class Comparison {
   [[nodiscard]] bool equal() const { return equal_; }
 
  private:
-  /// The other checkpoint's key for the same values: weights may be `master` in one and `parameters` in the
-  /// other.
+  /// The key under which the other checkpoint has the same values: weights may be `master` in one and
+  /// `parameters` in the other.
   static Key counterpart(Key key, const Reader& from, const Reader& to) {
     if (key.version == 0 && key.purpose == from.weights()) key.purpose = to.weights();
     return key;
@@ -119,8 +118,8 @@ class Comparison {
     return found;
   }
 
-  /// Pending work of one strategy (gradients, older versions) may be missing in the other: it is listed but
-  /// does not count as a difference.
+  /// Lists what one checkpoint has alone. Pending work of one strategy (gradients, older versions) may be
+  /// missing in the other, and does not count as a difference.
   void only(const Key& key, const Reader& holder) {
     rows_.push_back({shown(text_of(key)), "", fmt::format("only in {}", &holder == &a_ ? "A" : "B"), ""});
     const bool state = key.version == 0 && (key.purpose == holder.weights() || key.purpose == "momentum" ||

@@ -95,7 +95,6 @@ class Exporter {
     put_number(&out_[static_cast<std::size_t>(to * size_of(dtype_))], dtype_,
                static_cast<float>(number_at(from, dtype)));
   }
-  // Refuses to export weights that are not finite.
   void require_finite(const Key& key, std::span<const std::byte> from, DType dtype) const {
     if (!first_nonfinite(from, dtype)) return;
     throw InputError(ExitCode::claim, reader_.path().string(),

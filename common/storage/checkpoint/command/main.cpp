@@ -22,6 +22,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with an error instead
   std::cout << std::unitbuf;   // results found so far come before an error message
-  // 70, because 1 means that diff found differences.
+  // A failure ends with 70, because 1 means that diff found differences.
   return sc::exit_code_of([&] { return run(argc, argv); }, 70);
 }

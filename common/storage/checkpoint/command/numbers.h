@@ -31,14 +31,14 @@ inline float float_of_f16(std::uint16_t bits) {
   return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
 }
 
-/// Rounds to the nearest, ties to even; a NaN stays a NaN.
+/// Rounds a number to bf16, ties to even; a NaN stays a NaN.
 inline std::uint16_t bf16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16U | 0x40U);
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);
 }
 
-/// Rounds to the nearest, ties to even; infinity from 65520 on; a NaN stays a NaN.
+/// Rounds a number to fp16, ties to even; infinity from 65520 on; a NaN stays a NaN.
 inline std::uint16_t f16_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16U & 0x8000U, magnitude = bits & 0x7fffffffU;
@@ -56,7 +56,7 @@ inline std::uint16_t f16_of(float value) {
   return static_cast<std::uint16_t>(sign | half);
 }
 
-/// The number stored at `at`; exact if a double holds it.
+/// The number stored at `at`; exact unless it is a large i64.
 inline double number_at(const std::byte* at, DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -77,7 +77,6 @@ inline double number_at(const std::byte* at, DType dtype) {
   return 0;
 }
 
-/// Stores a number as f32, bf16 or f16.
 inline void put_number(std::byte* at, DType dtype, float value) {
   if (dtype == DType::f32) {
     std::memcpy(at, &value, sizeof(value));

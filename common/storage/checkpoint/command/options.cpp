@@ -59,7 +59,6 @@ constexpr std::array<Usage, 4> kUsages = {{{"show", 1, "checkpoint show DIR"},
 
 constexpr const char* kHelpFix = "checkpoint --help";
 
-/// The words, after checking that none is a flag.
 std::vector<std::string> only_words(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word.empty()) refuse("command line", "an argument is empty", kHelpFix);

@@ -18,7 +18,7 @@ struct Options {
   bool entries = false;      // for show
 };
 
-/// Parses the command line. Empty if help was asked for.
+/// Parses the command line of `checkpoint`; nullopt if help was asked for.
 ///   Errors  InputError (exit 64).
 std::optional<Options> parse_options(int argc, const char* const* argv);
 std::string help_text();

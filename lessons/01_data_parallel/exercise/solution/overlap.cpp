@@ -8,7 +8,7 @@ void backward_and_reduce(Backward& backward, std::span<const Range> buckets, Com
   std::vector<Ticket> tickets;
   for (int unit = backward.last_unit(); unit >= 0; --unit) {
     backward.compute(unit);
-    // The arena fills from its end, so everything from here on is complete.
+    // The arena fills from its end, so everything from this unit's first element on is complete.
     const std::int64_t complete_from = backward.range(unit).begin;
     while (tickets.size() < buckets.size() && buckets[tickets.size()].begin >= complete_from) {
       const Range& bucket = buckets[tickets.size()];

@@ -10,7 +10,7 @@ void forward(ShardedForward& blocks, std::array<at::Tensor, 2>& pool, Communicat
   };
   if (blocks.num_blocks() > 0) gather(0);
   for (int block = 0; block < blocks.num_blocks(); ++block) {
-    // Its buffer is the one that block - 1 has left.
+    // The next block's buffer is the one that block - 1 has left.
     if (block + 1 < blocks.num_blocks()) gather(block + 1);
     const auto turn = static_cast<std::size_t>(block % 2);
     arriving[turn].wait();
