@@ -25,8 +25,9 @@ std::unique_ptr<Layers> InnerAxes::layers(const Share& share, const CombinedOpti
   MemoryPlan plan;
   plan_context_axis(run_.shape, share, plan);
   PlannedBuffers buffers(part_.ledger, plan);
-  attention_ = std::make_unique<ContextAttention>(
-      *context_ranks_, layers->model(), context_cut_of(run_.shape), ContextParallelOptions{}, buffers);
+  attention_ =
+      std::make_unique<ContextAttention>(*context_ranks_, part_.timeline, layers->model(),
+                                         context_cut_of(run_.shape), ContextParallelOptions{}, buffers);
   layers->model().use(*attention_);
   const PartSizes& s = layers->model().sizes();
   own_tokens_ = buffers.zeros("own_tokens").view({-1, 2, s.B, s.T});

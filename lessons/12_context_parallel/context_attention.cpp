@@ -1,10 +1,14 @@
 #include "context_attention.h"
 
+#include <spdlog/fmt/fmt.h>
+
 namespace sc {
 
-ContextAttention::ContextAttention(Communicator& group, const GptHalves& gpt, const ContextCut& cut,
-                                   const ContextParallelOptions& options, PlannedBuffers& buffers)
+ContextAttention::ContextAttention(Communicator& group, Timeline& timeline, const GptHalves& gpt,
+                                   const ContextCut& cut, const ContextParallelOptions& options,
+                                   PlannedBuffers& buffers)
     : group_(group),
+      timeline_(timeline),
       pairs_(gpt, cut, buffers),
       ring_(options.exchange == Exchange::ring),
       kept_(options.gathered == KeysForBackward::kept) {
@@ -23,7 +27,10 @@ ContextAttention::ContextAttention(Communicator& group, const GptHalves& gpt, co
 // While a rank computes with the keys of a hop, it sends them on and those of the next hop arrive.
 void ContextAttention::forward(int unit, BlockSaved& saved) {
   send_own(unit, saved);
-  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) pairs_.forward(hop, keys_at(unit, hop), saved);
+  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) {
+    comes_to("forward", unit, hop);
+    pairs_.forward(hop, keys_at(unit, hop), saved);
+  }
   wait_sent();
   pairs_.end_forward(saved);
 }
@@ -35,6 +42,7 @@ void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& l
   const What what{OpPurpose::activation_gradients, unit};
   for (int i = 1; i <= pairs_.cut().ranks; ++i) {
     const int hop = i % pairs_.cut().ranks;
+    comes_to("backward", unit, hop);
     const at::Tensor keys = keys_at(unit, hop);
     Leaving& sum = grads_[place_of(hop)];
     sum.sent.wait();
@@ -50,6 +58,10 @@ void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& l
   if (ring_ && pairs_.cut().ranks > 1) add_what_came(own);
   wait_sent();
   pairs_.end_backward(own, left);
+}
+
+void ContextAttention::comes_to(const char* pass, int unit, int hop) {
+  timeline_.comes_to(fmt::format("{} of block {}'s attention, hop {}", pass, unit, hop));
 }
 
 // What the others need of this rank: to the next one, or to all.

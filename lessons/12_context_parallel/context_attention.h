@@ -12,7 +12,7 @@ namespace sc {
 class ContextAttention final : public Attention {
  public:
   /// group: the context ranks. All outlive this.
-  ContextAttention(Communicator& group, const GptHalves& gpt, const ContextCut& cut,
+  ContextAttention(Communicator& group, Timeline& timeline, const GptHalves& gpt, const ContextCut& cut,
                    const ContextParallelOptions& options, PlannedBuffers& buffers);
   void forward(int unit, BlockSaved& saved) override;
   void begin_backward(int unit, const BlockSaved& saved) override {
@@ -26,6 +26,8 @@ class ContextAttention final : public Attention {
     at::Tensor values;
     Ticket sent;
   };
+  /// Says where the rank is, for the message of a hang.
+  void comes_to(const char* pass, int unit, int hop);
   void send_own(int unit, const BlockSaved& saved);
   [[nodiscard]] at::Tensor keys_at(int unit, int hop);
   void pass_on(int unit, int hop);
@@ -41,6 +43,7 @@ class ContextAttention final : public Attention {
   }
 
   Communicator& group_;
+  Timeline& timeline_;
   PairAttention pairs_;
   const bool ring_, kept_;
   std::vector<Leaving> keys_;   // ring: own, and two that arrive in turn; gather: all, or every block's

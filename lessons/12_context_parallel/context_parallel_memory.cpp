@@ -14,7 +14,7 @@ ContextParallel::ContextParallel(RunContext& context, const Options& options, Pl
       cut_(context_cut_of(context.shape, options.parts)),
       layout_(context.shape.workload.model, context.shape.mesh.world()),
       passes_(context, shape_of_part(context.shape, cut_), layout_),
-      attention_(context.comm, passes_.gpt(), cut_, options, buffers),
+      attention_(context.comm, context.timeline, passes_.gpt(), cut_, options, buffers),
       sums_(passes_.sums()),
       reduced_(static_cast<std::size_t>(layout_.num_units())) {
   passes_.use(attention_);

@@ -563,7 +563,7 @@ class ProcessTest(unittest.TestCase):
     def expect_struck(self, number, rank, lesson, ranks, text, *, at, who=r"rank \d", place=""):
         """Sends the signal to one rank of a run that would last for hours, once it trains. All of it ends,
         one message names the rank, its `place` in the mesh and what it was `at`, and nothing is left. who:
-        names the rank that noticed."""
+        names the rank that noticed. Returns the message."""
         job, boards = (
             Run(lesson, ranks, f"{text} --watchdog 5 --steps 1000000", sh=True, save=False),
             stale_boards(),
@@ -590,6 +590,7 @@ class ProcessTest(unittest.TestCase):
             rf"lost rank {rank}{place}: {noticed}\n  rank {rank}: process \d+ {state}{last}{at}\n  fix: {fix}"
         )
         self.expect_one_error(ended, 75, re.compile(said))
+        return ended.err
 
     def expect_nothing_left(self, text, boards_before):
         self.assertTrue(comes_true(lambda: not processes_with(text)), f"left: {processes_with(text)}")

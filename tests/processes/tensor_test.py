@@ -1,6 +1,6 @@
 """Lesson 10's and 12's programs: transformers' own weights go through a chain of lessons and come out as they
 were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks that
-the advice names; the kernel counts what is planned; a rank that stops is named with its block and half."""
+the advice names; the kernel counts what is planned; a rank that stops is named with its block, and half or hop."""
 import json
 import os
 import pathlib
@@ -159,6 +159,16 @@ class Faults(support.ProcessTest):
             r"norm|the sum of what every rank has)"
         )
         self.expect_struck(signal.SIGSTOP, 1, LESSON, 2, "batch.micro=2", who="rank 0", at=place)
+
+    def test_a_stopped_rank_is_named_with_its_block_and_hop(self):
+        place, text = r"(?:forward|backward) of block \d+'s attention, hop [01]", "model.context=1024 batch."
+        for _ in range(5):  # between attentions a rank has come to nothing that has a name
+            said = self.expect_struck(
+                signal.SIGSTOP, 1, CONTEXT, 2, f"{text}sequence=1024", who="rank 0", at=f"(?:{place})?"
+            )
+            if re.search(place, said):
+                return
+        self.fail(said)
 
 
 if __name__ == "__main__":
