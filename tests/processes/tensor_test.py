@@ -161,11 +161,10 @@ class Faults(support.ProcessTest):
         self.expect_struck(signal.SIGSTOP, 1, LESSON, 2, "batch.micro=2", who="rank 0", at=place)
 
     def test_a_stopped_rank_is_named_with_its_block_and_hop(self):
-        place, text = r"(?:forward|backward) of block \d+'s attention, hop [01]", "model.context=1024 batch."
+        place = r"(?:forward|backward) of block \d+'s attention, hop [01]"
+        rows = "model.context=1024 batch.sequence=1024"
         for _ in range(5):  # between attentions a rank has come to nothing that has a name
-            said = self.expect_struck(
-                signal.SIGSTOP, 1, CONTEXT, 2, f"{text}sequence=1024", who="rank 0", at=f"(?:{place})?"
-            )
+            said = self.expect_struck(signal.SIGSTOP, 1, CONTEXT, 2, rows, who="rank 0", at=f"(?:{place})?")
             if re.search(place, said):
                 return
         self.fail(said)
