@@ -22,7 +22,7 @@ COLUMNS = (
     ("when to choose it", 1028),
 )
 # In pixels: top of the first row, height of a row, height of a line in a row, and the longest bar.
-TOP, ROW, LINE, BAR = 94, 62, 14, 262
+TOP, ROW, LINE, BAR = 94, 56, 13, 262
 PURPOSES = (
     (PARAMETERS, "parameters"),
     (GRADIENTS, "gradients"),
@@ -181,6 +181,16 @@ LESSONS = (
         command=" -n 2",
     ),
     Lesson(
+        "12_context_parallel",
+        "ring attention",
+        "16 P",
+        ("less than", "1.02 A / c"),
+        (("", "4 P (c - 1) / c + 16 M L B T d (c - 1) / c", ""),),
+        ("attention, for keys that", "are still on their way"),
+        ("Rows so long that their activations", "do not fit: A / c, whatever the heads."),
+        command=" -n 2",
+    ),
+    Lesson(
         "11_combined",
         "3D parallelism",
         "4 Pr + 12 Pr / D",
@@ -193,15 +203,6 @@ LESSONS = (
         ("tensor groups as 10, stages as 07,", "the update as 01"),
         ("Several nodes: tensor groups inside", "one, stages or replicas across."),
         settings=("mesh=2x2x2",),
-    ),
-    Lesson(
-        "12_context_parallel",
-        "ring attention",
-        "16 P",
-        ("less than", "1.02 A / c"),
-        (("", "4 P (c - 1) / c + 16 M L B T d (c - 1) / c", ""),),
-        ("attention, for keys that", "are still on their way"),
-        ("Rows so long that their activations", "do not fit: A / c, whatever the heads."),
     ),
 )
 
@@ -394,9 +395,9 @@ def draw_lesson(drawing, lesson, y, scale):
     if plan:
         x, wide = left[1], 0
         for fill, count in parts_of(plan):
-            drawing.box(x + wide, y + 41, count * scale, 9, fill)
+            drawing.box(x + wide, y + 38, count * scale, 9, fill)
             wide += count * scale
-        drawing.text(x + wide + 6, y + 50, bytes_text(sum(held_by(plan))), "small")
+        drawing.text(x + wide + 6, y + 47, bytes_text(sum(held_by(plan))), "small")
 
 
 @figure
@@ -435,7 +436,7 @@ def cheat_sheet():
 SYMBOLS = (
     "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B "
     "rows of T tokens. L blocks, l of a rank; width d, H heads.",
-    "S stages, s the rank's, from 0; D data ranks; t tensor ranks. 07, 08, 11: on the rank that holds most; "
+    "S stages, s the rank's, from 0; D data ranks; t tensor and c context ranks. 07, 08, 11: on the rank that holds most; "
     "in 07 and 08 it has two neighbours. 08 with model.tied=false, 11 with mesh=2x2x2.",
     f"A: activations of a micro-batch, {A}; less with activations=recompute. "
     "F: elements of full gradients that are alive, of two blocks and both ends.",

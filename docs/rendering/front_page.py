@@ -195,23 +195,32 @@ def tensor_step():
 
 
 def context_step():
-    """Lesson 12: keys and values go round behind attention; in backward their gradients do, too."""
+    """Lesson 12: keys and values go round behind attention; in backward they leave before the block's second
+    half, own ones are last, and sums of gradients go home meanwhile."""
     step = Step()
 
-    def block(what, unit, length, sent):
-        for hop in range(RANKS):
-            arrives = step.message(sent) if hop + 1 < RANKS else 0.0
+    def hops(what, unit, length, all_hops, arrives, sums):
+        for hop in all_hops:
+            if hop > 0:
+                step.wait(arrives)
+            if 0 < hop < RANKS - 1:
+                arrives = step.message()
             step.compute(what, unit, length / RANKS)
-            step.wait(arrives)
+            home = step.message(2 * SENT_TOKENS) if sums and hop > 0 else 0.0
+            ends.append(home)
 
+    ends = []
     step.compute("forward", 0, FORWARD[0])
     for unit in range(1, LAST):
-        block("forward", unit, BLOCK_FORWARD, SENT_TOKENS)
+        hops("forward", unit, BLOCK_FORWARD, range(RANKS), step.message(), False)
     step.compute("forward", LAST, FORWARD[LAST])
     step.compute("backward", LAST, BACKWARD[LAST])
     step.send("all-reduce", LAST)
     for unit in range(BLOCKS, 0, -1):
-        block("backward", unit, BLOCK_BACKWARD, 2 * SENT_TOKENS)
+        arrives = step.message()
+        step.compute("backward", unit, BLOCK_BACKWARD / 2)
+        hops("backward", unit, BLOCK_BACKWARD / 2, (*range(1, RANKS), 0), arrives, True)
+        step.wait(max(ends))
         step.send("all-reduce", unit)
     step.compute("backward", 0, BACKWARD[0])
     step.send("all-reduce", 0)
@@ -226,8 +235,8 @@ STEPS = {
     "07_pipeline": lambda: staged_step("07"),
     "08_weight_versions": lambda: staged_step("08"),
     "10_tensor_parallel": tensor_step,
-    "11_combined": lambda: staged_step("11", halves=2),
     "12_context_parallel": context_step,
+    "11_combined": lambda: staged_step("11", halves=2),
 }
 
 
@@ -451,15 +460,6 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
         ("slice", "slice", "slice"),
     ),
     (
-        "11_combined",
-        (
-            "two stages of two tensor ranks:",
-            "07's list, 10's messages in every",
-            "action; data ranks would sum last",
-        ),
-        ("slice", "slice", "slice"),
-    ),
-    (
         "12_context_parallel",
         (
             "all ranks have the same rows, and",
@@ -467,6 +467,15 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
             "values go round behind attention",
         ),
         ("all", "all", "all"),
+    ),
+    (
+        "11_combined",
+        (
+            "two stages of two tensor ranks:",
+            "07's list, 10's messages in every",
+            "action; data ranks would sum last",
+        ),
+        ("slice", "slice", "slice"),
     ),
 )
 
