@@ -92,6 +92,7 @@ TEST(WireBytes, OfTensorRanksAreThePlans) {
 
 TEST(WireBytes, OfContextRanksAreThePlans) {
   for_each_precision([](Workload w) {
+    w.model.context = 24;
     w.batch = {.sequence = 24, .global = 4, .micro = 2};
     for (const Parts parts : {Parts::zigzag, Parts::contiguous}) {
       expect_steps_send_what_is_planned<ContextParallel>(w, {.parts = parts, .verify_replicas = 1});
