@@ -108,7 +108,7 @@ class LongRows(support.ProcessTest):
         self.assertEqual(said.code, 0, said)
         flags = (
             "model.layers=2 model.heads=4 model.width=32 model.context=1024 batch.sequence=1024 batch.micro=2 "
-            f"--steps 0 --init {weights}/model.safetensors --test {text}"
+            f"data.validation_fraction=0 --steps 0 --init {weights}/model.safetensors --test {text}"
         )
         for ranks, settings in ((2, ""), (4, "parts=contiguous exchange=gather")):
             with self.subTest(ranks=ranks):
@@ -162,7 +162,7 @@ class Faults(support.ProcessTest):
 
     def test_a_stopped_rank_is_named_with_its_block_and_hop(self):
         place = r"(?:forward|backward) of block \d+'s attention, hop [01]"
-        rows = "model.context=1024 batch.sequence=1024"
+        rows = "model.context=1024 batch.sequence=1024 data.validation_fraction=0"
         for _ in range(5):  # between attentions a rank has come to nothing that has a name
             said = self.expect_struck(signal.SIGSTOP, 1, CONTEXT, 2, rows, who="rank 0", at=f"(?:{place})?")
             if re.search(place, said):
