@@ -112,7 +112,7 @@ class LongRows(support.ProcessTest):
         )
         for ranks, settings in ((2, ""), (4, "parts=contiguous exchange=gather")):
             with self.subTest(ranks=ranks):
-                job = self.expect_well(Run(CONTEXT, ranks, f"{flags} {settings}"), warned=True)
+                job = self.expect_well(Run(CONTEXT, ranks, f"{settings} {flags}"), warned=True)
                 self.assertAlmostEqual(job.record()["test"]["loss"], float(said.out), delta=1e-6)
 
 
