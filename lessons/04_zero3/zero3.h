@@ -76,7 +76,8 @@ class Zero3 final : public Strategy {
   std::vector<Ticket> gathered_, published_;
   /// The sum that is on its way out of a buffer of gradients, by buffer and segment.
   std::vector<std::array<PendingSum, 2>> in_flight_;
-  /// The unit whose sum over the step in_flight_ completes, or kNoUnit, by buffer of gradients.
+  /// For each buffer of gradients, the unit whose sum the operation in flight completes for the step, or
+  /// kNoUnit.
   std::vector<int> complete_;
   /// Where the sums of later micro-batches land before they are added, by buffer of gradients.
   std::vector<UnitTensors> scratch_;
