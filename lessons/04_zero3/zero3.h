@@ -55,8 +55,8 @@ class Zero3 final : public Strategy {
   ParamLayout layout_;
   Passes passes_;
 
-  /// The ranks of this one's group (null: all ranks are one group), and those that have its slices in the
-  /// other groups (null: there are no others).
+  /// `group_` has the ranks that share vectors with this rank (null: all ranks do); `replicas_` has the ranks
+  /// of other groups with the same slices (null: there is one group).
   std::unique_ptr<Communicator> group_, replicas_;
   /// The ranks that share each vector out: this rank's group, or all.
   Communicator& shards_;
