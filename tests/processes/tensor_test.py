@@ -1,6 +1,7 @@
 """Lesson 10's and 12's programs: transformers' own weights go through a chain of lessons and come out as they
-were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks that
-the advice names; the kernel counts what is planned; a rank that stops is named with its block, half or hop."""
+were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks
+that the advice names; the kernel counts what is planned; a rank that stops is named with its block, and half
+or hop."""
 import json
 import os
 import pathlib
@@ -108,7 +109,8 @@ class LongRows(support.ProcessTest):
         self.assertEqual(said.code, 0, said)
         flags = (
             "model.layers=2 model.heads=4 model.width=32 model.context=1024 batch.sequence=1024 "
-            f"batch.micro=2 data.validation_fraction=0 --steps 0 --init {weights}/model.safetensors --test {text}"
+            "batch.micro=2 data.validation_fraction=0 "
+            f"--steps 0 --init {weights}/model.safetensors --test {text}"
         )
         for ranks, settings in ((2, ""), (4, "parts=contiguous exchange=gather")):
             with self.subTest(ranks=ranks):
