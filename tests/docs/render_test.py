@@ -469,6 +469,20 @@ PROGRAM = """void f() {
   after();
   return 1;
 }""".splitlines()
+FUNCTION = """class A:
+    def f(a):
+        '''What it
+        does.'''
+        if a:
+            return 1
+
+        # why
+        return 2
+
+    def g():
+        pass""".replace(
+    "'''", '"' * 3
+).splitlines()
 DRAWN = {
     "runs": 3,
     "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
@@ -512,6 +526,14 @@ ANSWERS = {
         (front_page.block_from, PROGRAM, "begin(", ["begin();", "if (a) {", "  b();", "}"]),
         (front_page.block_from, PROGRAM, "after(", ["after();"]),
         (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
+        (front_page.block_from, PROGRAM, "begin( .. b()", ["begin();", "if (a) {"]),
+        (front_page.block_from, FUNCTION, "if a", ["if a:", "    return 1"]),
+        (
+            front_page.block_from,
+            FUNCTION,
+            "def f",
+            ["def f(a):", "    if a:", "        return 1", "    return 2"],
+        ),
     ),
     "the peak of a GPU": (
         (gpu_tables.peak_of, "NVIDIA H200", 989e12),
@@ -984,6 +1006,18 @@ class Tensor(unittest.TestCase):
         self.assertNotIn("hashes_", text)
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
             tensor_tables.difference(self.PAGE, *files, "step_slice")
+
+    def test_a_difference_marks_what_it_leaves_out(self):
+        files = ("lessons/02_zero1/zero1.cpp", "lessons/03_zero2/zero2.cpp")
+        lines = tensor_tables.difference(self.PAGE, *files, "train_step").splitlines()
+        self.assertIn("+    passes_.head(batch, params_full_, grads_full_, Write::overwrite, sums_);", lines)
+        self.assertEqual(
+            lines[3:5], ["   sums_.zero_();", "   for (std::size_t j = 0; j < micro_batches.size(); ++j) {"]
+        )
+        before = tensor_tables.difference(
+            self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", files[0], "train_step"
+        )
+        self.assertIn("sums_);\n     ...\n   global_norm();\n", before)
 
 
 class Combined(unittest.TestCase):
