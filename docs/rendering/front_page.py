@@ -561,23 +561,19 @@ def parallelism_strategies():
 
 def block_from(lines, words):
     """The line that contains `words` and those after it, to the end of the block they stand in or its return;
-    of `def NAME` to the end of the function, of `FIRST .. NEXT` up to the line with NEXT. Without comments,
-    docstrings and empty lines."""
+    of `FIRST .. NEXT` up to the line with NEXT. Without comments and empty lines."""
     words, _, until = words.partition(" .. ")
     begin = next((i for i, line in enumerate(lines) if words in line), None)
     if begin is None:
         raise RenderError(f"no line contains '{words}'")
     indent = len(lines[begin]) - len(lines[begin].lstrip())
-    function, documents, found = words.startswith("def "), False, []
+    found = []
     for line in filter(str.strip, lines[begin:]):
-        said, inner = line.strip(), len(line) - len(line.lstrip())
-        ends = inner == indent and (found if function else said.startswith("return "))
-        if inner < indent or ends or (until and until in line):
+        inner, said = len(line) - len(line.lstrip()), line.strip()
+        if inner < indent or (inner == indent and said.startswith("return ")) or (until and until in line):
             break
-        quotes = said.count('"""')
-        if not documents and not quotes and not said.startswith(("//", "#")):
+        if not said.startswith(("//", "#")):
             found.append(line[indent:])
-        documents ^= quotes == 1
     return found
 
 

@@ -469,20 +469,7 @@ PROGRAM = """void f() {
   after();
   return 1;
 }""".splitlines()
-FUNCTION = """class A:
-    def f(a):
-        '''What it
-        does.'''
-        if a:
-            return 1
-
-        # why
-        return 2
-
-    def g():
-        pass""".replace(
-    "'''", '"' * 3
-).splitlines()
+FUNCTION = ["def f(a):", "    if a:", "        return 1", "    return 2"]
 DRAWN = {
     "runs": 3,
     "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
@@ -528,12 +515,6 @@ ANSWERS = {
         (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
         (front_page.block_from, PROGRAM, "begin( .. b()", ["begin();", "if (a) {"]),
         (front_page.block_from, FUNCTION, "if a", ["if a:", "    return 1"]),
-        (
-            front_page.block_from,
-            FUNCTION,
-            "def f",
-            ["def f(a):", "    if a:", "        return 1", "    return 2"],
-        ),
     ),
     "the peak of a GPU": (
         (gpu_tables.peak_of, "NVIDIA H200", 989e12),
