@@ -4,7 +4,7 @@ from xml.sax.saxutils import quoteattr
 
 from . import plots
 from .lesson_tables import bytes_text, file_text
-from .plans import FILES, plan_of
+from .plans import plan_of
 from .palette import BACKWARD, COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
 from .registry import FIGURES, RENDERERS, RenderError, figure, record
 from .svg import Drawing
@@ -236,7 +236,11 @@ def gpu_trace():
         plots.key(
             figure,
             154 + 22 * count,
-            [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")],
+            [
+                (COMPUTE, "forward, backward, update"),
+                (GRADIENTS, "all-reduce of gradients"),
+                (WAITING, "waiting"),
+            ],
             left=110,
         )
 
