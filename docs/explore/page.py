@@ -61,7 +61,7 @@ def make(build):
         sys.exit("error: the engine holds </script")
     page, words = (HERE / "template.html").read_text(), json.loads(part(RUN_PAGE, "words"))
     for slot, what in (
-        ("COLOURS", colours()),
+        ("COLOURS", COLOURS),
         ("PURPOSES", json.dumps(words["tables"]["COLOUR"])),
         ("HELD", json.dumps(words["held"])),
         ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/[0-9]*/*_plan.cpp")))),

@@ -295,7 +295,7 @@ def draw_leaf(drawing, x, y, wide, high, advice, name=""):
     words = " ".join(settings).replace("activations=", "").replace("schedule=", "")
     lines = [
         name + (COURSE[folder]["name"] if folder else "nothing fits"),
-        *textwrap.wrap(words, int(wide / 7.4)),
+        *textwrap.wrap(words, int(wide / 8)),
     ]
     drawing.box(x, y, wide, high, fill, kind_of_box="bare" if fill == "none" else "box")
     for i, line in enumerate(lines):
@@ -306,7 +306,7 @@ def draw_leaf(drawing, x, y, wide, high, advice, name=""):
 @figure
 def choosing_tree():
     """Which lesson, as choose says."""
-    rows, top, row_high = list(machines()), 84, 78
+    rows, top, row_high = list(machines()), 84, 84
     drawing = Drawing(
         top + row_high * len(rows) + 36, "Which lesson?", tree_alt(), "advised by choose, not measured"
     )
@@ -331,14 +331,14 @@ def choosing_tree():
 @figure
 def choosing_tree_narrow():
     """For narrow screens: the leaves of a machine below its name."""
-    rows, top, high = list(machines()), 66, 150
+    rows, top, high = list(machines()), 66, 168
     drawing = Drawing(top + high * len(rows) + 44, "Which lesson?", tree_alt(), width=480)
     for row, (where, machine, advised) in enumerate(rows):
         y = top + high * row
         drawing.text(16, y, f"{where}: {machine}" if where != "one GPU" else f"GPUs: {machine}")
         for i, (model, advice) in enumerate(advised.items()):
             draw_leaf(
-                drawing, 16 + 226 * (i % 2), y + 10 + 62 * (i // 2), 220, 56, advice, f"{MODELS[model]}: "
+                drawing, 16 + 226 * (i % 2), y + 10 + 70 * (i // 2), 220, 64, advice, f"{MODELS[model]}: "
             )
     for i in (0, 2):
         drawing.legend(16, top + high * len(rows) + 4 + 11 * i, TREE_KEY[i : i + 2])
