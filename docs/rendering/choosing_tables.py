@@ -239,7 +239,8 @@ def every_lesson(page):
         last=2,
     )
     sure = record("choosing")["plans"]["7b x8"]["sure"]
-    return f"{rows}\n\nEstimated, {sure}; the plainest settings of each that fit, and then the quickest ({source(page, 'choosing')})."
+    said = f"Estimated, {sure}; the plainest settings of each that fit, and then the quickest"
+    return f"{rows}\n\n{said} ({source(page, 'choosing')})."
 
 
 @renders
@@ -260,8 +261,8 @@ LEAVES = {
 TREE_KEY = [entry for entry in LEAVES.values() if entry[1]]
 MODELS = {"gpt2_355m": "GPT-2 355M", "gpt2_1558m": "GPT-2 1.5B", "gpt_7b": "7B", "gpt_70b": "70B"}
 TREE_CAPTION = (
-    "What `lessons/choose.sh` advises, asked of each machine (choosing.json). It predicts: no lesson has run on "
-    "cards of 24 GB, or on more than four GPUs."
+    "What `lessons/choose.sh` advises, asked of each machine (choosing.json). It predicts: no lesson has run "
+    "on cards of 24 GB, or on more than four GPUs."
 )
 
 

@@ -15,7 +15,8 @@ from rendering.palette import DARK, OF_PAGE, WORDS  # noqa: E402
 EXPLORER = ROOT / "docs/explore"
 # An entry of a schematic's legend (svg.py), and one of a plot's (matplotlib).
 ENTRIES = (
-    r'width="16" height="16" fill="(#\w+)"/>\n(?:<rect [^>]*url\(#hatch\)"/>\n)?<text class="small"[^>]*>([^<]*)<',
+    r'width="16" height="16" fill="(#\w+)"/>\n(?:<rect [^>]*url\(#hatch\)"/>\n)?'
+    r'<text class="small"[^>]*>([^<]*)<',
     r'<g id="patch_\d+">\s*<path d="[^"]*" style="fill: (#\w+);[^"]*"/>\s*</g>\s*<g id="text_\d+">\s*'
     r"<text [^>]*>([^<]*)<",
 )
