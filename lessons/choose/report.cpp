@@ -59,7 +59,8 @@ std::string rates_text(const Options& options, const Measured& measured) {
 // How far a prediction may be off, as far as runs have told.
 std::string how_sure(const Options& options, const Measured& measured) {
   if (options.other_machine || !options.machine.gpu.has_run) return "untested on such GPUs";
-  const std::int64_t most = std::ranges::max(measured.steps, {}, &MeasuredStep::gpus).gpus;
+  std::int64_t most = 0;
+  for (const MeasuredStep& step : measured.steps) most = std::max(most, step.gpus);
   return fmt::format("+-{:.0f} %", 100 * measured.largest_error) +
          (options.machine.gpus > most ? fmt::format("; untested beyond {} GPUs", most) : "");
 }
