@@ -563,8 +563,8 @@ def parallelism_strategies():
     drawing.text(
         200,
         y + 40,
-        "Pale: a few units at once. Outlined: not held. A slice: in 07 and 08 a stage's blocks, in 10 a part "
-        "of each matrix, in 11 both.",
+        "Pale: a few units at once. Outlined: not held. A slice: in 07, 08 a stage's blocks, in 10 parts of "
+        "matrices, in 11 both.",
         "small",
     )
     return drawing.done(STRATEGIES_CAPTION)

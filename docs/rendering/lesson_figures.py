@@ -21,7 +21,7 @@ def shown_figure(page, name, narrow=""):
     if narrow:
         source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
         return (
-            f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img '
+            f'<picture>\n<source media="(max-width: 860px)" srcset="{source}">\n<img '
             f'alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
         )
     return f"![{drawn.alt}]({page.link(f'docs/figures/{name}.svg')})\n\n*{drawn.caption}*"
