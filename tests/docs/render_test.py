@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -210,7 +211,6 @@ class Marks(unittest.TestCase):
                 f"{ratio:.1%}",
                 "<!-- /value -->",
             ),
-            ("<!-- fault: 01_norm_is_local -->", "`TwentyStepsBitEqualToOneDevice`", "<!-- /fault --> |"),
         ):
             for before in ("stale", said):
                 self.assertEqual(self.render(opened + before + closed), opened + said + closed)
@@ -230,7 +230,7 @@ class Marks(unittest.TestCase):
             ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
             (f"{never}\ntext\n", "'echo one' is never closed"),
             (f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n", "'echo one' is never closed"),
-            ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
+            ("<!-- render: faults 77 -->\n<!-- /render -->\n", "tests/faults has no patch of 77"),
             *(
                 (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
                 for path in ("timed_stops", "tokens_per_second.99", "threads.x")
@@ -801,14 +801,14 @@ class Parts(unittest.TestCase):
                 run["settings"],
             )
 
-    def test_a_fault_names_its_test(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "x.patch"
-            path.write_text("Something breaks.\nTest: A.B\n--- a/lessons/x.cpp\n+++ b/lessons/x.cpp\n")
-            self.assertEqual(faults.fault_of(path), ("Something breaks.", "A.B", ["lessons/x.cpp"]))
-            path.write_text("Something breaks.\n--- a/lessons/x.cpp\n")
-            with self.assertRaises(RenderError):
-                faults.fault_of(path)
+    def test_the_solutions_of_hunts_are_folded_and_the_story_comes_first(self):
+        text = faults.faults(Page(PAGE), "01")
+        self.assertTrue(text.startswith("<details><summary>") and text.endswith("</details>"))
+        rows = re.findall(r"^\| \[(\d)\]\(\S+/tests/faults/(\w+)\.patch\) \| .* \| `.*` \|$", text, re.M)
+        self.assertEqual([number for number, _ in rows], [str(n + 1) for n in range(len(rows))])
+        self.assertEqual(len(rows), len(list((ROOT / "tests/faults").glob("01_*.patch"))))
+        story = (ROOT / f"tests/faults/{rows[0][1]}.patch").read_text()
+        self.assertRegex(story, "(?m)^Story: ")
 
     @unittest.skipIf(plots.missing(), plots.missing())
     def test_a_plot_is_the_same_every_time_and_says_no_date(self):
