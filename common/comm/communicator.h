@@ -42,7 +42,7 @@ class TicketState {
   /// Called when a ticket is destroyed without a wait: tests and the end of a run then fail. Never throws.
   virtual void dropped() noexcept = 0;
   /// On a GPU, where wait() returns before the operation has ended, a function that says whether it has
-  /// ended;it outlives this state; any thread may call it. Null if wait() returns only after the end.
+  /// ended; it outlives this state; any thread may call it. Null if wait() returns only after the end.
   [[nodiscard]] virtual std::function<bool()> ended_later() { return nullptr; }
   /// The times of the wait, and with a trace of the operation, as the GPU measured them. Valid after wait().
   /// Without `wait_ended`, the wait is the time that the host spent in wait().

@@ -48,7 +48,7 @@ bool is_array(std::string_view text) {
          text.find_first_not_of("0123456789+-.,eE[] \t\r\n") == std::string_view::npos;
 }
 
-// Whether a text begins with a tag, a declaration or a comment of HTML or XML("<unk>" is none).
+// Whether a text begins with a tag, a declaration or a comment of HTML or XML ("<unk>" is none).
 bool is_marked_up(std::string_view begin) {
   if (!begin.starts_with('<') || begin.size() < 2) return false;
   if (begin[1] == '?' || begin[1] == '!') return true;

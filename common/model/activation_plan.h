@@ -36,7 +36,7 @@ struct BufferShape {
   int pending = 0;            // blocks that wait for backward_weights while others compute
   bool operator==(const BufferShape&) const = default;
 };
-/// The BufferShape for all blocks and the head, one micro-batch at a time.
+/// The shape of activation buffers for all blocks and the head, one micro-batch at a time.
 BufferShape whole_model(const GptConfig& model, int grads = 2);
 
 /// The buffer of a step's loss, tokens and squares (common/optim/grad_norm.h).

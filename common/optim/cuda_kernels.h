@@ -22,7 +22,7 @@ struct AdamW {
   const float *lr, *clip;
   const std::int64_t* step;
 };
-/// The kernel of adamw_step; `decay` has the same meaning.
+/// Launches the kernel of adamw_step() on `stream`; weights in the ranges `decay` are decayed.
 void adamw(const AdamWHyper& hyper, std::span<const Range> decay, const AdamW& op, cudaStream_t stream);
 
 /// Adds the sum of all parts' squares to `squares`, in fp64; blocks of a fixed size, added in order.

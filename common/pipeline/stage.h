@@ -57,7 +57,7 @@ class Stage {
     /// Whether the segment begins with the embedding's matrix.
     [[nodiscard]] bool has_wte() const { return unit == 0 && segment == Segment::sharded; }
   };
-  /// The segments of all units in order, then the tied copy; with the newest version of the parameters.
+  /// All segments with the newest parameters, in the order of units; the copy of a tied matrix comes last.
   [[nodiscard]] std::vector<Held>& held() { return held_; }
   /// The segments whose gradients are complete after a micro-batch's backward of this unit: the unit's own
   /// and, with the head, the tied copy.

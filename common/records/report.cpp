@@ -146,7 +146,7 @@ std::set<Operation> all_of(const CommPlan& a, const CommPlan& b) {
   return all;
 }
 
-// Compares operations without payloads;compares these too if only they differ.
+// Compares operations without payloads; compares these too if only they differ.
 void compare_operations(const CommPlan& predicted, const CommPlan& measured, WorldSize world, Rows& rows) {
   const CommPlan a = predicted.without_names(), b = measured.without_names();
   for (const Operation& alike : all_of(a, b)) {

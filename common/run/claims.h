@@ -21,7 +21,7 @@ class Claims {
   ///   Errors  ClaimError (exit 70) with what was predicted and what was found: bytes by purpose and their
   ///           sum, operations, what LibTorch's allocator handed out.
   void check(const CommPlan& operations, std::int64_t step);
-  /// What the check found; null before it.
+  /// The result of the check; null before the check.
   [[nodiscard]] const Measured* measured() const { return measured_ ? &*measured_ : nullptr; }
   /// What the check of a GPU's memory found; nullopt before it and on a CPU.
   [[nodiscard]] const std::optional<AllocatorCheck>& allocator() const { return allocator_; }

@@ -54,7 +54,7 @@ void restore_scalars(const checkpoint::Manifest& from, const StepScalars& scalar
 }
 
 std::unique_ptr<checkpoint::Reader> open_checkpoint(const TrainJob& job, Communicator& comm) {
-  // The returned reader keeps a reference to it, so it is static.
+  // `ops` is static because the returned reader keeps a reference to it.
   static const std::unique_ptr<FileOps> ops = posix_file_ops();
   const std::string& asked = job.line.checkpoints.resume;
   const Path dir = asked == "latest" ? checkpoints_dir(job) : Path(asked);

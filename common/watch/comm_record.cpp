@@ -101,7 +101,8 @@ void CommRecord::set_waiting(Pending& pending, bool waiting) {
   pending.op.waiting = waiting;
   if (board_ == nullptr) return;
   board_->add_waiting(rank_, waiting ? 1 : -1);
-  // Among several waits, the one for the oldest operation counts, since a GPU may be behind with many.
+  // If a rank waits several times at once, the wait for the oldest operation counts: a GPU may be behind with
+  // many.
   for (const auto& [number, waited_for] : pending_) {
     if (!waited_for.op.waiting) continue;
     board_->set_meeting(rank_, waited_for.op.with);

@@ -20,7 +20,7 @@ rooms() {
   echo input common/input/*.cpp
   echo base common/base/{command_words,flag_text,mesh,text}.cpp
   echo config common/config/*.cpp
-  echo layout common/model/{activation_plan,param_layout,part_plan}.cpp
+  echo layout common/model/{activation_plan,context_cut,context_plan,param_layout,part_plan}.cpp
   echo watch common/watch/{comm_op,contents,pass}.cpp
   echo data common/data/{loader_plan,sampler}.cpp
   echo plans common/strategy/{group_plan,plans,state_plan}.cpp common/offload/host_plan.cpp

@@ -66,7 +66,7 @@ def make(build):
     page = (HERE / "template.html").read_text()
     for slot, what in (
         ("COLOURS", colours()),
-        ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp")))),
+        ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/[0-9]*/*_plan.cpp")))),
         ("ENGINE", text),
         ("CODE", code),
         ("SOURCES", built_from(SOURCES.read_text().split())),

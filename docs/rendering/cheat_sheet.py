@@ -436,8 +436,8 @@ def cheat_sheet():
 SYMBOLS = (
     "P: parameters as stored; Pr: a rank's part of them. N ranks, M micro-batches of a rank per step, of B "
     "rows of T tokens. L blocks, l of a rank; width d, H heads.",
-    "S stages, s the rank's, from 0; D data ranks; t tensor and c context ranks. 07, 08, 11: on the rank that holds most; "
-    "in 07 and 08 it has two neighbours. 08 with model.tied=false, 11 with mesh=2x2x2.",
+    "S stages, s the rank's, from 0; D data, t tensor, c context ranks. 07, 08, 11: on the rank that holds "
+    "most; in 07 and 08 it has two neighbours. 08 with model.tied=false, 11 with mesh=2x2x2.",
     f"A: activations of a micro-batch, {A}; less with activations=recompute. "
     "F: elements of full gradients that are alive, of two blocks and both ends.",
     "Four numbers that all ranks sum come on top of what is sent. --plan prints all of it for any model and "

@@ -358,6 +358,15 @@ def broken_claims():
         "tensor.md: two lanes without gathered=kept are slower than none on four GPUs alone": all(
             (gain < 1) == (on_gpus[key]["world"] == 4) for key, gain in lanes_over_none.items()
         ),
+        "choosing.md and 10_tensor_parallel: on GPUs every form of lesson 10 is slower than lesson 04": all(
+            row["ratios"]["zero3_over_one_device"]["median"]
+            > max(
+                ratio["median"]
+                for name, ratio in row["ratios"].items()
+                if name.startswith("ours") and name.endswith("_over_one_device")
+            )
+            for row in on_gpus.values()
+        ),
         "10_tensor_parallel: in every round lesson 01 trains more tokens than any form of lesson 10": all(
             one > max(others)
             for one, *others in zip(*(turns[name] for name in ("data_parallel", "split", "whole", "lanes")))

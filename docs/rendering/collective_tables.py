@@ -55,8 +55,8 @@ def call_seconds(rounds, ranks, fit):
 
 
 @renders
-def sweep_fits(page):
-    """Latency and bandwidth of every sweep and kind."""
+def sweep_fits(page, only=None):
+    """Latency and bandwidth of every sweep and kind, or of one kind."""
 
     def equal_terms(_, ranks, __, fit):
         kib = fit["latency_s"] * (fit["bytes_per_s"] or 0) * ranks / 1024
@@ -67,6 +67,7 @@ def sweep_fits(page):
             (name, said["ranks"], operation["kind"], operation["fit"])
             for name, said in records()
             for operation in said["operations"]
+            if only in (None, operation["kind"])
         ],
         {
             "record": lambda name, *_: source(page, name),

@@ -43,7 +43,7 @@ def unlisted(page, text):
 @renders
 def faults(page, lesson):
     """The planted faults of a lesson: tests/faults/<lesson>_*.patch."""
-    return "These bugs are planted as patches; each must make its test fail:\n\n" + table_of(
+    return table_of(
         [(path, *fault_of(path)) for path in sorted((ROOT / "tests/faults").glob(f"{lesson}_*.patch"))],
         {
             "patch": lambda path, *_: f"[{path.stem}]({page.link(f'tests/faults/{path.name}')})",

@@ -55,8 +55,8 @@ class Zero3 final : public Strategy {
   ParamLayout layout_;
   Passes passes_;
 
-  /// The ranks of this one's group (null: all ranks are one group), and those that have its slices in the
-  /// other groups (null: there are no others).
+  /// `group_` has the ranks that share vectors with this rank (null: all ranks do); `replicas_` has the ranks
+  /// of other groups with the same slices (null: there is one group).
   std::unique_ptr<Communicator> group_, replicas_;
   /// The ranks that share each vector out: this rank's group, or all.
   Communicator& shards_;
@@ -76,7 +76,8 @@ class Zero3 final : public Strategy {
   std::vector<Ticket> gathered_, published_;
   /// The sum that is on its way out of a buffer of gradients, by buffer and segment.
   std::vector<std::array<PendingSum, 2>> in_flight_;
-  /// The unit whose sum over the step in_flight_ completes, or kNoUnit, by buffer of gradients.
+  /// For each buffer of gradients, the unit whose sum the operation in flight completes for the step, or
+  /// kNoUnit.
   std::vector<int> complete_;
   /// Where the sums of later micro-batches land before they are added, by buffer of gradients.
   std::vector<UnitTensors> scratch_;

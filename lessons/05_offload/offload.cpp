@@ -4,8 +4,8 @@
 
 namespace sc {
 
-// One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
-// The step's sums go on to the host, whose AdamW updates; the next forward fetches parameters from there.
+// One optimizer step. New in this lesson: the step's sums go on to the host (leave), whose AdamW updates
+// (post_update, tell_norm), and the next forward fetches parameters from there (fetch_params).
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   before_ = context_.copies.issued();
   post_update();
@@ -42,6 +42,7 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     leave(0);
   }
   global_norm();
+  // The states of `resident` units stay on the device.
   for (int unit = 0; unit < options_.resident; ++unit) step_shard(unit);
   tell_norm();
   return {sums_, context_.scalars.grad_norm};

@@ -9,9 +9,10 @@ using pipedream::Action;
 using pipedream::Kind;
 
 // [anchor: perform]
-// One optimizer step: this stage's list, as pipedream proved it. A Slot says which buffers an action uses
-// (common/pipeline/slots.h). 1F1B is such a list; on stage 0 of four, with six micro-batches (F forward, SA
-// sends an activation, RG receives a gradient, B backward):
+// One optimizer step. New against lesson 02: a rank is a stage with blocks of its own, and performs a list of
+// actions that pipedream made, and proved to fit the other stages' lists. A Slot says which buffers an action
+// uses (common/pipeline/slots.h). 1F1B is such a list; on stage 0 of four, with six micro-batches (F forward,
+// SA sends an activation, RG receives a gradient, B backward):
 //   F0 SA0  F1 SA1  F2 SA2              as many forwards as stages follow, until the first gradient comes
 //   RG0 F3 SA3 B0                       a backward after each forward keeps no more than four micro-batches.
 //   RG1 F4 SA4 B1                       Receives are posted a computation early, and travel during it

@@ -11,8 +11,9 @@ namespace sc {
 
 using pipedream::Kind;
 
-// One window of a list without an end: this step's forwards, and the backwards and updates that have come
-// due. The step's loss and norm are known `result_lag` windows later, when stage 0 has made its updates too.
+// New in this lesson: the list never ends, so that several versions of the weights are alive (load_params,
+// update). A step is one window of it: its forwards, and the backwards and updates that have come due. The
+// step's loss and norm are known `result_lag` windows later, when stage 0 has made its updates too.
 StepResult WeightVersions::train_step(std::span<const Batch> micro_batches) {
   execute(endless_.windows.window(share_.stage, windows_), micro_batches);
   const std::int64_t complete = windows_++ - endless_.result_lag;

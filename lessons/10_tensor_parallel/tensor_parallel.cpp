@@ -18,7 +18,8 @@ Write write_of(std::size_t lane, Write write) { return lane == 0 ? write : Write
 
 }  // namespace
 
-// One optimizer step. Every rank computes every micro-batch with its part of each matrix.
+// One optimizer step. Every rank computes every micro-batch with its part of each matrix. A lane computes one
+// micro-batch at a time (tensor_lane.h); of two lanes, one's messages travel while the other computes.
 StepResult TensorParallel::train_step(std::span<const Batch> micro_batches) {
   sums_.zero_();
   micro_batches_ = micro_batches;

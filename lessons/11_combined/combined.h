@@ -13,8 +13,8 @@
 
 namespace sc {
 
-/// What is there before a stage and outlives it, and is a base therefore: who shares its matrices, and who
-/// the tokens of its rows. null: nobody.
+/// The groups of ranks that share a stage's matrices, and the tokens of its rows; null where that is one
+/// rank. A base of Combined, because these must exist before the stage and outlive it.
 struct InnerAxes {
   explicit InnerAxes(const RunContext& context);
   [[nodiscard]] std::unique_ptr<Layers> layers(const Share& share, const CombinedOptions& options);

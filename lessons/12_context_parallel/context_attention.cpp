@@ -96,6 +96,10 @@ void ContextAttention::wait_sent() {
     for (Leaving& buffer : *buffers) buffer.sent.wait();
 }
 
+std::size_t ContextAttention::place_of(int hop) const {
+  return !ring_ || hop == 0 ? 0 : static_cast<std::size_t>(2 - hop % 2);
+}
+
 at::Tensor ContextAttention::of_source(const at::Tensor& all, int hop) const {
   const std::int64_t rows = all.size(0) / pairs_.cut().ranks;
   return all.narrow(0, pairs_.cut().source(hop) * rows, rows);

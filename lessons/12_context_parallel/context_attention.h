@@ -35,9 +35,7 @@ class ContextAttention final : public Attention {
   void wait_sent();
   [[nodiscard]] at::Tensor of_source(const at::Tensor& all, int hop) const;
   /// Of a ring's buffers: a rank's own is the first, the others take turns.
-  [[nodiscard]] std::size_t place_of(int hop) const {
-    return !ring_ || hop == 0 ? 0 : static_cast<std::size_t>(2 - hop % 2);
-  }
+  [[nodiscard]] std::size_t place_of(int hop) const;
   [[nodiscard]] Rank neighbour(int by) const {
     return Rank{(pairs_.cut().rank + by + pairs_.cut().ranks) % pairs_.cut().ranks};
   }

@@ -41,7 +41,7 @@ void ContextParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(own, params_full_, sums);
 }
 
-// Each rank has seen its own tokens only: its gradients are summands, whole ones.
+// Each rank has seen its own tokens only: it has a gradient of every parameter, which is one summand of c.
 void ContextParallel::reduce_grads(int unit) {
   reduced_[unit] = context_.comm.all_reduce(grads_full_[unit].sharded, {OpPurpose::gradients, unit});
 }

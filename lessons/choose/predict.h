@@ -1,4 +1,4 @@
-// The seconds of a step from its plans and a machine's rates. docs/choosing.md has each formula too.
+// The seconds of a step from its plans and a machine's rates. docs/records/choosing.md has each formula too.
 #pragma once
 
 #include "common/memory/plan.h"

@@ -2,6 +2,7 @@
 
 #include "common/model/cut_places.h"
 #include "common/model/unit_views.h"
+#include "common/strategy/passes.h"
 
 namespace sc {
 

@@ -43,9 +43,8 @@ class ContextTrainer(torch_gpt2.Trainer):
     def prepare(self, rank):
         self.model.__class__ = PositionedGpt2
         super().prepare(rank)
-        self.batches_a_step, self.batches = 1, self.endless_batches(
-            0, self.args.rows
-        )  # all have the same rows
+        # All ranks have the same rows.
+        self.batches_a_step, self.batches = 1, self.endless_batches(0, self.args.rows)
         self.mesh = init_device_mesh(self.args.device, (self.args.ranks,))
         ring.set_rotate_method(self.args.rotate)
         if self.args.device == "cpu":
@@ -55,9 +54,8 @@ class ContextTrainer(torch_gpt2.Trainer):
         tokens, targets = next(self.batches).to(self.device, copy=True)
         shared = [tokens, targets, torch.arange(self.args.sequence, device=self.device)]  # of whole rows
         of_tokens = {"buffers": shared, "buffer_seq_dims": [1, 1, 0], "no_restore_buffers": set(shared)}
-        with context_parallel(
-            self.mesh, **of_tokens
-        ):  # cuts them in place: an early and a late chunk are left
+        # It cuts `shared` in place: of each row an early and a late chunk are left.
+        with context_parallel(self.mesh, **of_tokens):
             with self.autocast():
                 loss = self.forward(*shared)  # DistributedDataParallel(model): backward averages gradients
             loss.backward()  # here, too, keys and values travel

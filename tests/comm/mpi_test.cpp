@@ -25,8 +25,8 @@ TEST_P(Conformance, Holds) { test::conformance_cases()[GetParam()].body(test::mp
 
 INSTANTIATE_TEST_SUITE_P(Mpi, Conformance, test::kEveryCase, test::name_of_case);
 
-// One operation at a time, of every kind, with counts that divide and counts that do not: on every rank MPI
-// was given exactly wire_bytes to send.
+// For one operation of each kind, with counts that the ranks divide and counts that they do not, every rank
+// must give MPI exactly wire_bytes() bytes to send.
 TEST(Mpi, SendsExactlyTheWireBytes) {
   Communicator& comm = test::mpi_world();
   const std::int64_t world = to_int(comm.size());

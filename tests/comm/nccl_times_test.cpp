@@ -52,7 +52,7 @@ class NcclTimes : public test::GpuRankTest<test::Nccl> {
     const auto* ended = host.const_data_ptr<std::int64_t>();
     return Clock::time_point(Clock::duration(*std::max_element(ended, ended + world())));
   }
-  /// Checks a wait for a late peer; `waited` was measured until now.
+  /// Checks that a rank's wait lasts until the latest peer arrives; `waited` is the time measured so far.
   void expect_wait_of_late_peer(nanoseconds waited, const OpSpan& span) {
     const auto now = Clock::now();
     const auto last = last_was_there();

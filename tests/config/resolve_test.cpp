@@ -217,7 +217,7 @@ TEST(Configs, EveryShippedWorkloadIsValidAndComplete) {
 
 TEST(Configs, Gpt2ShapesArePublished) {
   const std::map<std::string, std::vector<std::int64_t>> shapes = {
-      // Each row has layers, heads and width.
+      // The published GPT-2 shapes as {layers, heads, width}.
       {"gpt2_124m", {12, 12, 768}},      {"gpt2_355m", {24, 16, 1024}},
       {"gpt2_774m", {36, 20, 1280}},     {"gpt2_1558m", {48, 25, 1600}},
       {"seed_355m", {24, 16, 1024}},     {"finetune_124m", {12, 12, 768}},

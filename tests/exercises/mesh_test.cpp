@@ -71,7 +71,8 @@ TEST(Mesh, SaysWhatIsWrong) {
        {missed(kLarge, "1x2x4"), "1x2x4 does not fit: rank 1 holds 24.37 GB of 22.00 GB (varianc..."},
        {missed(kFew, "2x2x3"), "2x2x3 makes 12 ranks, and there are 8"},
        {missed(kFew, "1x8x1"), "96 rows are no whole micro-batches of 24 on 8 data ranks"},
-       {missed(kFew, "four"), "\"four\" is not stages x data x tensor"}});
+       {missed(kFew, "four"),
+        "\"four\" is not stages x data x tensor, nor stages x data x context x tensor"}});
 }
 
 }  // namespace

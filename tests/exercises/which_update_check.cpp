@@ -187,7 +187,7 @@ class MadeUpRun : public OffloadedRun {
   [[nodiscard]] std::size_t next_unit() const { return made_ % host_.size(); }
   [[nodiscard]] std::size_t next_update() const { return made_ / host_.size(); }
 
-  /// The host's current or, as far as is known, next work; empty while it waits for the device.
+  /// The work that the host does now, or will do next if that is known; empty while it waits for the device.
   std::optional<Work> next() {
     if (next_) return next_;
     if (next_update() >= posted_.size()) return {};

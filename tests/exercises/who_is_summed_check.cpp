@@ -144,7 +144,7 @@ class TensorRank {
   std::vector<UnitTensors> param_units_, grad_units_;
 };
 
-/// A gradient before and after the learner's code, and the one that lesson 00 has.
+/// A gradient before and after the learner's code, and in `whole` lesson 00's, which it must equal.
 struct Judged {
   std::string name;
   bool cut = false;

@@ -24,7 +24,7 @@ ASKED = """function asked(words, files, read) {
   return { ...said, file: read && engine.FS.analyzePath(read).exists ? file(read) : null };
 }"""
 BIN, POINTS = pathlib.Path(), 40 if os.environ.get("STAGECRAFT_SETTINGS") == "all" else 12
-LESSONS = sorted(file.parent.name for file in ROOT.glob("lessons/*/*_plan.cpp"))
+LESSONS = sorted(file.parent.name for file in ROOT.glob("lessons/[0-9]*/*_plan.cpp"))
 WORKLOADS = [f"configs/{file.name}" for file in sorted((ROOT / "configs").glob("*.json"))]
 GENERAL = {
     "model.layers": ["2", "4", "12", "30", "96"],

@@ -50,7 +50,7 @@ auto taken(Read read) {
 
 /// The folder in memory that this process uses.
 const Path& folder();
-/// Writes a file with that content into folder().
+/// Writes a file with the given content into folder().
 Path file_of(std::string_view content, const std::string& name = "input");
 
 /// A copy of an input, so that reading past its end is noticed.

@@ -4,6 +4,7 @@
 
 #include "lessons/12_context_parallel/context_parallel.h"
 #include "lessons/reference/reference_order.h"
+#include "tests/storage/temp_dir.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"
 

@@ -89,7 +89,7 @@ TEST_P(PipelineStages, ReplicasMayShareTheirStates) {
   }
 }
 
-// Every setting of activations, tied and untied heads, several rows per micro-batch.
+// Runs every setting of activations with tied and untied heads and one or two rows per micro-batch.
 TEST(Pipeline, EveryModelEndsInTheSameBits) {
   test::for_each_model([](Workload w) {
     w.model.layers = 5;
@@ -107,7 +107,7 @@ TEST(Pipeline, EverySplitEndsInTheSameBits) {
     expect_pipeline_equals(expected, 3, w, {.split = split});
 }
 
-// Every family with random delays from ten seeds.
+// Random delays of messages, drawn anew in ten rounds, must not change a bit in any family of schedules.
 TEST(Pipeline, DelaysChangeNothing) {
   const Workload w = workload_of(8, 5, 1);
   const test::RankResult expected = pipeline_reference(w, 4, 1);

@@ -572,7 +572,8 @@ TEST_F(FusedOpsTest, DeterministicAttentionIsBitEqualRunToRun) {
   }
 }
 
-// Shapes of GPT-2's sizes and small ones. The deterministic backward has no formula: a run takes what it has.
+// Attention's workspace follows a formula, for shapes of GPT-2 and small ones; the deterministic backward has
+// none.
 TEST_F(FusedOpsTest, AttentionsWorkspaceIsThePlansFormula) {
   fused::Attention attention(/*deterministic=*/false);
   for (const auto& [b, t, h, d] : {std::array<std::int64_t, 4>{16, 1024, 16, 64},

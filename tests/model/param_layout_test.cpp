@@ -195,8 +195,8 @@ TEST(ParamLayout, TensorRanksHaveEachElementOnce) {
   }
 }
 
-// A row of a matrix whose columns are cut is in one piece here, and so is a rank's range of rows; a range may
-// begin anywhere.
+// for_each_run() gives the same places for any range, also for one that begins inside a row or a rank's
+// columns.
 TEST(ParamLayout, RunsOfARangeAreThoseOfItsElements) {
   const GptConfig odd{.layers = 1, .heads = 5, .width = 45, .context = 17, .vocab = 257, .tied = true};
   const ParamLayout layout(odd, WorldSize{1}, TensorCut{1, 3});

@@ -38,8 +38,8 @@ constexpr std::int64_t kRows = 7, kVocab = 257, kPadded = 384;
 const std::vector<Range> kParts = {{0, 64}, {64, 192}, {192, 256}, {256, 320}, {320, 384}};
 Range real(Range part) { return {std::min(part.begin, kVocab), std::min(part.end, kVocab)}; }
 
-// Logits 40 times as large: exponentials relative to one rank's maximum are nothing compared with another's.
-// Some rows have no target, some one at a border; one rank has one column that counts, one has none.
+// With logits 40 times as large, one rank's exponentials vanish beside another's. Some rows have no target,
+// and some targets lie at a border of parts; one rank has a single real column, and one has only padding.
 TEST_P(PartOps, ASoftmaxInPartsIsTheWholeOne) {
   const at::Tensor targets = at::empty({kRows}, at::kLong), scale = at::full({}, 0.125, at::kFloat);
   const std::int64_t wanted[] = {0, 63, 64, -1, 256, 191, 200};

@@ -54,7 +54,8 @@ TESTS = {
         for name in ("activation_buffers", "gpt_halves", "gpt_parts", "part_plan")
     },
     "common/model/ops_aten.cpp": ["model_ops_test"],
-    "common/model/pair_attention.cpp": [CONTEXT],
+    "common/model/context_cut.cpp": ["context_cut_test"],
+    **{f"common/model/{name}.cpp": [CONTEXT] for name in ("context_plan", "gpt", "pair_attention")},
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],
@@ -65,7 +66,7 @@ TESTS = {
     },
     **{f"common/strategy/state_placement.{end}": [SAVED] for end in ("cpp", "h")},
     "common/strategy/owned_slice.cpp": [ZERO, PIPELINE],
-    "common/strategy/passes.cpp": [LESSONS, ZERO],
+    "common/strategy/passes.cpp": [LESSONS, ZERO, CONTEXT],
     "common/strategy/state_plan.cpp": [ZERO, FROZEN],
     "common/strategy/saved_state.cpp": [SAVED],
     **{

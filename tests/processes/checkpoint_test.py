@@ -65,7 +65,7 @@ CHAIN = support.chosen(
         ("10_tensor_parallel", 2, "tokens=whole"),
         ("11_combined", 4, "mesh=2x1x2"),
         ("07_pipeline", 2, ""),
-        ("11_combined", 4, "mesh=1x2x2"),
+        ("11_combined", 4, "mesh=1x2x2x1"),
         ("12_context_parallel", 4, ""),
         ("01_data_parallel", 2, ""),
         ("11_combined", 8, "mesh=2x1x2x2"),
@@ -77,7 +77,7 @@ CHAIN = support.chosen(
     ON_DISK,
     ("10_tensor_parallel", 2, ""),
     ("07_pipeline", 2, ""),
-    ("11_combined", 4, "mesh=1x1x2x2"),
+    ("11_combined", 4, "mesh=1x2x2x1"),
     ("12_context_parallel", 2, ""),
 )
 CHAINED = ("01_data_parallel", "02_zero1", "03_zero2", "04_zero3", "05_offload", "06_infinity")

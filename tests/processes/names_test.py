@@ -18,7 +18,7 @@ STEP = 2  # of three: the first one differs in lessons 05 and 06, the last one i
 # With six blocks units take turns in buffers, so a buffer that is not given up shows as one too many on the
 # page.
 LESSONS = {
-    **{file.parent.name: "" for file in sorted(pathlib.Path(support.ROOT).glob("lessons/*/*_plan.cpp"))},
+    **{file.parent.name: "" for file in sorted(pathlib.Path(support.ROOT).glob("lessons/[0-9]*/*_plan.cpp"))},
     "03_zero2": "model.layers=6",
     "04_zero3": "model.layers=6",
     "05_offload": "model.layers=6 parameters=sharded",

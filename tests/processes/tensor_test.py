@@ -1,6 +1,7 @@
 """Lesson 10's and 12's programs: transformers' own weights go through a chain of lessons and come out as they
-were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks that
-the advice names; the kernel counts what is planned; a rank that stops is named with its block, and half or hop."""
+were, and have transformers' loss on rows of 1,024 tokens; what does not fit one device does on the ranks
+that the advice names; the kernel counts what is planned; a rank that stops is named with its block, and half
+or hop."""
 import json
 import os
 import pathlib
@@ -107,12 +108,13 @@ class LongRows(support.ProcessTest):
         said = support.execute([ORACLE, "-c", LONG, weights, text])
         self.assertEqual(said.code, 0, said)
         flags = (
-            "model.layers=2 model.heads=4 model.width=32 model.context=1024 batch.sequence=1024 batch.micro=2 "
+            "model.layers=2 model.heads=4 model.width=32 model.context=1024 batch.sequence=1024 "
+            "batch.micro=2 data.validation_fraction=0 "
             f"--steps 0 --init {weights}/model.safetensors --test {text}"
         )
         for ranks, settings in ((2, ""), (4, "parts=contiguous exchange=gather")):
             with self.subTest(ranks=ranks):
-                job = self.expect_well(Run(CONTEXT, ranks, f"{flags} {settings}"), warned=True)
+                job = self.expect_well(Run(CONTEXT, ranks, f"{settings} {flags}"), warned=True)
                 self.assertAlmostEqual(job.record()["test"]["loss"], float(said.out), delta=1e-6)
 
 
@@ -162,7 +164,7 @@ class Faults(support.ProcessTest):
 
     def test_a_stopped_rank_is_named_with_its_block_and_hop(self):
         place = r"(?:forward|backward) of block \d+'s attention, hop [01]"
-        rows = "model.context=1024 batch.sequence=1024"
+        rows = "model.context=1024 batch.sequence=1024 data.validation_fraction=0"
         for _ in range(5):  # between attentions a rank has come to nothing that has a name
             said = self.expect_struck(signal.SIGSTOP, 1, CONTEXT, 2, rows, who="rank 0", at=f"(?:{place})?")
             if re.search(place, said):

@@ -293,7 +293,7 @@ def last(part):
 COMMANDS = {
     "left-out": lambda tier, build: print(expression(left_out(tier, build))),
     "part": lambda part, build: print(expression(of_part(part, build))),
-    "changed": lambda kind, *names: print("\n".join(changed(kind, names))),
+    "changed": lambda kind, *names: sys.stdout.writelines(f"{name}\n" for name in changed(kind, names)),
     "record": lambda kind, *names: record(kind, names),
     "passed": lambda report: record("tool", passed(report)),
     "ran": ran,
