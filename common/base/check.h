@@ -10,7 +10,7 @@
 
 namespace sc {
 
-/// The exit codesof every program; docs/troubleshooting.md explains them. Bare mpirun has its own.
+/// The exit codes of every program; docs/troubleshooting.md explains them. Bare mpirun has its own.
 enum class ExitCode : int {
   ok = 0,
   usage = 64,    // command line or configuration

@@ -21,11 +21,11 @@ std::string human_bytes(Bytes bytes) {
 }
 
 std::string human_count(std::int64_t count) {
-  std::string digits = std::to_string(std::abs(count));
-  for (std::int64_t at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  }
-  return count < 0 ? "-" + digits : digits;
+  std::string text = std::to_string(count);
+  const std::int64_t first = count < 0 ? 1 : 0;  // digit
+  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > first; at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  return text;
 }
 
 std::string human_seconds(double seconds) {

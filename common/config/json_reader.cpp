@@ -72,7 +72,7 @@ std::pair<std::string, std::string> explain_syntax(std::string_view text, std::s
                                                    const std::string& message) {
   const char token = refused < text.size() ? text[refused] : '\0';
   const std::size_t last = text.substr(0, refused).find_last_not_of(kBlank);
-  if (says(message, "unexpected end of input"))
+  if (last == std::string_view::npos || says(message, "unexpected end of input"))
     return {"the file ends before its object is closed",
             "add the missing brace, or restore the rest of the file"};
   if (in_string) return {"a text without its closing quote", "add the quote"};

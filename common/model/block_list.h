@@ -59,7 +59,7 @@ struct BlockGradsOf {
 /// Scratch for one block at a time, and for the head.
 template <class T>
 struct WorkspaceOf {
-  // With recomputethe one set that forward writes and backward refills; with recompute_gelu only its `gelu`.
+  // With recompute the one set that forward writes and backward refills; with recompute_gelu only its `gelu`.
   BlockSavedOf<T> recomputed;
   BlockGradsOf<T> grads;
   T partial;  // [N, d] a temporary of backward; on a tensor rank the summand of a reduction

@@ -1,6 +1,6 @@
 // GPT-2 on one tensor rank: pure functions of flat vectors laid out by a cut ParamLayout, each computing from
-// one collective to the next. A half block has two collectives: tokens are gathered before its two matrices,
-// and summed after them.
+// one collective to the next. A block's halves are its attention and its MLP. Each has two collectives:
+// tokens are gathered before its two matrices, and sums of their products are scattered after them.
 //   rows: [n, d] of this rank's tokens; gathered: [N, d] of all tokens. Other shapes: block_buffers.h.
 //   Source  arXiv:1909.08053 section 3 (the cut), arXiv:2205.05198 section 4.2 (tokens split between the
 //           halves).

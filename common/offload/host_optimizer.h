@@ -48,7 +48,7 @@ class StateStore {
   virtual void put_back(Number /*number*/, const std::shared_ptr<const HostPiece>& /*work*/) {}
 };
 
-/// Where updates write new parametersfor whoever sends them to the device. A version is a number of updates.
+/// Where updates write new parameters for whoever sends them to the device. A version is a number of updates.
 class ParamSlots {
  public:
   virtual ~ParamSlots() = default;

@@ -90,7 +90,7 @@ class Stage {
   std::vector<Held> held_;
 };
 
-/// Checks that the first `elements` parameters of a segmentare bit-equal on all ranks of a group. Collective.
+/// Checks that a segment's first `elements` parameters are bit-equal on all ranks of a group. Collective.
 ///   Errors  ClaimError.
 void require_equal_copies(Communicator& group, const Stage::Held& held, std::int64_t elements,
                           std::int64_t step);

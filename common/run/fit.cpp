@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "common/base/check.h"
 #include "common/base/text.h"
@@ -13,7 +14,7 @@
 namespace sc {
 namespace {
 
-// The bytes that a rank may hold. A larger worldis assumed to have as large a share on this machine.
+// The bytes that a rank may hold. A larger world is assumed to have as large a share on this machine.
 Bytes limit_of(const LimitedRun& run, const RunShape& shape) {
   if (run.sharing == 0) return run.cap;
   return run.cap / ceil_div(to_int(shape.mesh.world()) * run.sharing, to_int(run.shape.mesh.world()));
@@ -131,22 +132,36 @@ std::string settings_of(const StrategyPlans& strategy) {
   return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
 }
 
-// Adds each strategywith the fewest ranks that it needs, if fewer than the one before. False if none fits.
+std::vector<Axis> axes_of(const Mesh& mesh) {
+  std::vector<Axis> axes;
+  for (const AxisName& of : kAxes)
+    if (mesh.size(of.axis) > 1) axes.push_back(of.axis);
+  return axes;
+}
+
+// Adds each strategy with the fewest ranks that it needs, if fewer than all before; or as few, along another
+// axis than those. False if none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
   const std::size_t before = changes.size();
-  std::int64_t fewer_than = std::numeric_limits<std::int64_t>::max();
+  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+  std::set<std::vector<Axis>> along;  // what the strategies with the fewest ranks divide
   const std::string also = settings(from, run.shape);
   for (const StrategyPlans& strategy : run.strategies) {
     const auto mesh = [&](WorldSize world) { return strategy.plans->mesh(world); };
     std::vector<Candidate> candidates;
     for (const RunShape& shape :
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh))
-      if (const std::int64_t ranks = to_int(shape.mesh.world()); ranks < fewer_than)
+      if (const std::int64_t ranks = to_int(shape.mesh.world());
+          ranks < fewest || (ranks == fewest && !along.contains(axes_of(shape.mesh))))
         candidates.push_back({fmt::format(" {} (lesson {}) -n {}{}{}", strategy.name,
                                           strategy.folder.substr(0, 2), ranks, settings_of(strategy), also),
                               shape, strategy.plans.get()});
-    if (const Candidate* first = add_first(run, candidates, changes))
-      fewer_than = to_int(first->shape.mesh.world());
+    if (const Candidate* first = add_first(run, candidates, changes)) {
+      const std::int64_t ranks = to_int(first->shape.mesh.world());
+      if (ranks < fewest) along.clear();
+      along.insert(axes_of(first->shape.mesh));
+      fewest = ranks;
+    }
   }
   return changes.size() > before;
 }

@@ -82,9 +82,10 @@ const RunShape& checked(const RunShape& shape, const VersionOptions& options) {
 }  // namespace
 
 // [anchor: how-far-behind]
-// Stage 0 makes an update S - 1 micro-batches later than the last stage. So the norm lags by as many, which
-// is rounded up to updates, or the last stage would wait. A step is complete when stage 0 has made its last
-// update, and after another norm_lag updates has waited for its norm.
+// Stage 0 makes an update S - 1 micro-batches later than the last stage. If the last stage clipped an update
+// by that update's own norm, it would wait for stage 0: it takes the norm of norm_lag updates before, S - 1
+// micro-batches rounded up to whole updates. A step is complete when stage 0 has made its last update, and
+// after another norm_lag updates has waited for its norm.
 Endless::Endless(const RunShape& shape, const VersionOptions& of)
     : options(of),
       microbatches(micro_batches_of(checked(shape, options))),

@@ -27,7 +27,9 @@ TEST(Text, Counts) {
                 {human_count(999), "999"},
                 {human_count(1000), "1,000"},
                 {human_count(124'439'808), "124,439,808"},
-                {human_count(-1000), "-1,000"}});
+                {human_count(-999), "-999"},
+                {human_count(-1000), "-1,000"},
+                {human_count(INT64_MIN), "-9,223,372,036,854,775,808"}});
 }
 
 TEST(Text, Seconds) {

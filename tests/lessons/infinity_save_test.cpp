@@ -119,8 +119,8 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
   });
 }
 
-// The disk ends the newest request first, or any of them: nothing may be read before it was written, and no
-// buffer reused earlier.
+// The disk completes its newest request first, or requests in a random order: nothing may be read from it
+// before it was written, and no buffer refilled before its request is complete.
 TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {
   for_each_setting(
       [&](const SavedSetting& s, const Workload& w, const std::vector<test::RankResult>& expected) {

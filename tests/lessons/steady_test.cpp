@@ -49,9 +49,10 @@ struct VersionsCase {
   std::vector<int> versions;  // by stage, the newest among them
 };
 
-// Stage s has k = S - 1 - s micro-batches that have gone forward and not yet back. stash: just after an
-// update they have read the last ceil(k / E) versions, and there is the new one. vertical_sync: every stage
-// keeps what stage 0's have read: ceil((S - 1) / E), and the new one. two_buffers: 2 for every S. none: 1.
+// Of S stages, with an update every E micro-batches (`every`), stage s has k = S - 1 - s micro-batches that
+// have gone forward and not yet back. stash: just after an update those have read the last ceil(k / E)
+// versions, and there is the new one. vertical_sync: every stage keeps what stage 0's micro-batches have
+// read: ceil((S - 1) / E), and the new one. two_buffers: 2 for every S. none: 1.
 const std::vector<VersionsCase> kVersions = {
     {1, 3, 1, VersionRule::none, {1}},
     {1, 3, 1, VersionRule::stash, {1}},

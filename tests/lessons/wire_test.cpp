@@ -67,7 +67,8 @@ TEST(WireBytes, OfZero3AreThePlans) {
   });
 }
 
-// A boundary carries every micro-batch's activation and gradient, and the tied matrix's ends meet once.
+// Between two stages every micro-batch's activation and its gradient travel. The tied matrix has a copy on
+// the first stage and on the last, whose gradients are summed once a step.
 TEST(WireBytes, OfAPipelineAreThePlans) {
   for_each_precision([](const Workload& w) {
     for (const char* schedule : {"naive", "gpipe", "1f1b", "zb_h1"})

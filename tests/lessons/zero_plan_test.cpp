@@ -43,8 +43,8 @@ TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
             Zero1Plans().memory_plan(shape).total());
 }
 
-// A model of one block has no even block, and without a bucket nothing is copied into one: the plan has no
-// line for what does not exist.
+// Blocks use two gradient buffers in turns ("even blocks", "odd blocks"): a model of one block needs only one
+// of them, and without a bucket nothing is copied into a bucket. The plan has no line for what is not there.
 TEST(Zero2, APlanHasNoEmptyLine) {
   Workload w = odd_workload();
   w.model.layers = 1;

@@ -382,8 +382,8 @@ Zero1Options options_of(test::Choose& choose, Zero1Options) {
   return {.overlap = choose("overlap", {true, false})};
 }
 
-// The values of bucket: a unit as it lies; smaller than a slice's alignment, than a unit; several units;
-// larger than the model.
+// The values of bucket: 0, each unit is sent from where its gradients are; then sizes smaller than a slice's
+// alignment, than a unit, of several units, and larger than the model.
 Zero2Options options_of(test::Choose& choose, Zero2Options) {
   return {.bucket = choose("bucket", {0, 1, 1000, 7000, 1'000'000}),
           .overlap = choose("overlap", {true, false})};

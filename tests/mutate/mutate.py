@@ -336,6 +336,14 @@ def parse():
     return parser.parse_args()
 
 
+def passes(options, copy, tests):
+    """Whether the unchanged copy compiles and passes its tests."""
+    copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
+    good = copy.run(options.build) and copy.run(options.test.replace("{filter}", tests))
+    copy.timeout = options.timeout
+    return good
+
+
 def main():
     options = parse()
     begin = time.monotonic()
@@ -349,16 +357,16 @@ def main():
     chosen = drawn(tried, options.sample)
     works = [options.work] + [f"{options.work}_{job}" for job in range(2, options.jobs + 1)]
     copies = [Copy(work, options.copy, options.timeout) for work in works]
-    for copy in copies:
-        copy.timeout = max(1800.0, options.timeout)  # the first build compiles everything
-        if not (copy.run(options.build) and copy.run(options.test.replace("{filter}", named_tests(chosen)))):
-            print(
-                "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and "
-                "--test in " + str(copy.root),
-                file=sys.stderr,
-            )
-            return 70
-        copy.timeout = options.timeout
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as executor:
+        healthy = executor.map(lambda copy: passes(options, copy, named_tests(chosen)), copies)
+        failing = [copy.root for copy, good in zip(copies, healthy) if not good]
+    if failing:
+        print(
+            "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
+            + str(failing[0]),
+            file=sys.stderr,
+        )
+        return 70
     if options.patches:
         return try_patches(options, copies[0], patches, chosen)
     mutants = [

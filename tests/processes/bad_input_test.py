@@ -328,6 +328,7 @@ class BadInput(support.ProcessTest):
         self.check(LIMITS)
 
     def test_memory_that_is_free_but_not_given(self):
+        support.skip_with_a_sanitizer()
         little = ["bash", "-c", 'ulimit -v 3000000; exec "$0" "$@"']
         text = "model.layers=4 model.width=2048 batch.sequence=1"
         self.expect_one_error(

@@ -419,9 +419,15 @@ def ranks_of(text):
     return found
 
 
+def skip_with_a_sanitizer():
+    if "san/" in programs:
+        raise unittest.SkipTest("a sanitizer maps memory of its own")
+
+
 def peak_memory(lesson, ranks, text):
     """A run, what it planned, and what the kernel counted: (Ended, predicted_bytes by rank, VmHWM in bytes by
-    rank); two Nones if it failed."""
+    rank); two Nones if it failed. Skips a test of programs with a sanitizer, whose own memory would count."""
+    skip_with_a_sanitizer()
     job = Run(lesson, ranks, text, save=False)
     process, peaks = start(job.line), {}
     deadline = time.monotonic() + DEADLINE

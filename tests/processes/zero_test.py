@@ -2,6 +2,7 @@
 order of sums; the sharded strategies run under a cap that stops data parallelism."""
 
 import json
+import os
 import re
 
 import support
@@ -187,10 +188,10 @@ class Zero(support.ProcessTest):
     def expect_changes_fit(self, said, cap, flags):
         changes = re.findall(r"^  (.+?) +([\d.]+ [kM]B)$", said[said.index("  fix: ") :], re.M)
         self.assertGreater(len(changes), 1, said)
-        lessons = {"02": "02_zero1", "03": "03_zero2", "04": "04_zero3"}
+        lessons = {name[:2]: name for name in os.listdir(support.ROOT + "/lessons") if name[0].isdigit()}
         named = []
         for what, holds in changes:
-            other = re.match(r"ZeRO-\d \(lesson (\d\d)\) -n (\d+)(.*)\Z", what)
+            other = re.match(r"[^(]+ \(lesson (\d\d)\) -n (\d+)(.*)\Z", what)
             lesson = lessons[other.group(1)] if other else "01_data_parallel"
             named.append(lesson)
             world, changed = other.group(2, 3) if other else (2, what)
@@ -200,7 +201,7 @@ class Zero(support.ProcessTest):
             self.assertEqual(found.group(1), holds, what)
             if "--memory-cap" not in what:
                 self.assertLessEqual(int(found.group(2).replace(",", "")), cap, what)
-        self.assertTrue(set(named) & set(lessons.values()), said)
+        self.assertTrue(set(named) - {"01_data_parallel"}, said)
 
 
 if __name__ == "__main__":

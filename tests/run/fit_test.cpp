@@ -210,6 +210,23 @@ TEST(Fit, ItsOwnSettingsComeFirst) {
   EXPECT_EQ(changes_that_fit(run).front().what, "--set parameters=sharded --set prefetch=0");
 }
 
+// Of lessons that need as few ranks, one is named for each axis: the rows' length is divided by two of them.
+TEST(Fit, OneStrategyForEachAxisThatNeedsAsFewRanks) {
+  LimitedRun run = limited();
+  run.strategies = {lesson_plans_of("03_zero2", {}), lesson_plans_of("04_zero3", {}),
+                    lesson_plans_of("10_tensor_parallel", {}), lesson_plans_of("12_context_parallel", {})};
+  for (const StrategyPlans& of : run.strategies) {
+    RunShape shape = run.shape;
+    shape.mesh = of.plans->mesh(WorldSize{2});
+    run.cap = std::max(run.cap, detail::plans_of_world(*of.plans, shape).at(0).total());
+  }
+  const std::vector<Change> changes = changes_that_fit(run);
+  EXPECT_TRUE(found(changes, "ZeRO-2 (lesson 03) -n 2"));
+  EXPECT_FALSE(found(changes, "ZeRO-3 (lesson 04) -n 2"));
+  EXPECT_TRUE(found(changes, "tensor parallel (lesson 10) -n 2"));
+  EXPECT_TRUE(found(changes, "context parallel (lesson 12) -n 2"));
+}
+
 // Advice names later strategies with their settings and the number of their lesson.
 TEST(Fit, OtherStrategiesComeWithTheirSettings) {
   LimitedRun run = limited();

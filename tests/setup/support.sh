@@ -9,9 +9,8 @@ repo=$sandbox/repo
 shims=$sandbox/shims
 mkdir -p "$repo/common" "$repo/lessons/99_fake" "$repo/build/cpu/bin" "$shims"
 cp -r "$here/../../common/setup" "$repo/common/setup"
-unset OMP_NUM_THREADS LIBTORCH_ROOT STAGECRAFT_PRESET CUDACXX CUDA_VISIBLE_DEVICES \
-  OMPI_MCA_orte_default_hostfile ENVIRONMENT
-for name in $(compgen -e | grep -E '^(SLURM|NCCL)_' || true); do unset "$name"; done
+unset OMP_NUM_THREADS LIBTORCH_ROOT STAGECRAFT_PRESET CUDACXX CUDA_VISIBLE_DEVICES ENVIRONMENT
+for name in $(compgen -e | grep -E '^(SLURM|NCCL|OMPI_MCA|PMIX)_' || true); do unset "$name"; done
 
 failures=0 checks=0
 
