@@ -95,5 +95,5 @@ run bash -euc "cd $sandbox/site && $step"
 check "the site is made" equal "$code $err" "0 "
 check "the explorer opens it" cmp "$sandbox/site/site/index.html" "$source/docs/explore/index.html"
 check "with every sample page" equal "$(cd "$sandbox/site/site/pages" && echo *)" \
-  "$(cd "$source/docs/pages" && echo *.html)"
+  "$(CDPATH='' cd "$source/docs/pages" && echo *.html)"
 finish_test
