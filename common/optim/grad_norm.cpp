@@ -47,13 +47,9 @@ template <class T>
 
 // Compiled without contraction (CMakeLists.txt), so that all clones agree bit for bit.
 SC_CLONES("arch=x86-64-v4", "arch=x86-64-v3", "default")
-double block_sum_f32(const float* x, std::int64_t n) {
-  return block_sum(x, n);
-}
+double block_sum_f32(const float* x, std::int64_t n) { return block_sum(x, n); }
 SC_CLONES("arch=x86-64-v4", "arch=x86-64-v3", "default")
-double block_sum_bf16(const c10::BFloat16* x, std::int64_t n) {
-  return block_sum(x, n);
-}
+double block_sum_bf16(const c10::BFloat16* x, std::int64_t n) { return block_sum(x, n); }
 double block_sum_f16(const c10::Half* x, std::int64_t n) { return block_sum(x, n); }
 
 template <class T>
