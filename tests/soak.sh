@@ -3,7 +3,8 @@
 # behind is committed.
 #   usage  tests/soak.sh [--list] [--minutes N] [PART...]
 #     PART          tests processes processes_more tools exercises files address address_processes threads
-#                   faults mutants mutants_pipedream fuzz kills repeats cuda; without one: all, in this order
+#                   faults mutants mutants_pipedream fuzz kills repeats cuda aarch64; without one: all, in this
+#                   order
 #     --minutes N   how long `repeats` runs all tests in changing order (default 30); a round that has begun
 #                   is ended
 #     --list        the parts, and when each last passed
@@ -18,7 +19,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 cd "$root"
 
 all_parts=(tests processes processes_more tools exercises files address address_processes threads faults
-  mutants mutants_pipedream fuzz kills repeats cuda)
+  mutants mutants_pipedream fuzz kills repeats cuda aarch64)
 minutes=30 parts=()
 while (($#)); do
   case $1 in
@@ -119,6 +120,7 @@ part() {
       run_ctest cpu -R 'real_model|checkpoint_python|torch_'
       python3 -B tests/setup/tiers.py passed build/cpu/ctest.xml
       ;;
+    aarch64) STAGECRAFT_SETTINGS='' tests/aarch64.sh ;;
   esac
 }
 

@@ -2,7 +2,7 @@
 # that tests/aarch64.sh puts into .deps/aarch64; programs run under qemu-aarch64-static.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
-set(CMAKE_SYSROOT ${CMAKE_CURRENT_LIST_DIR}/../../.deps/aarch64)
+cmake_path(SET CMAKE_SYSROOT NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../../.deps/aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc-12)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++-12)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${CMAKE_SYSROOT})
@@ -10,7 +10,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
-set(LIBTORCH_ROOT ${CMAKE_SYSROOT}/torch)
+set(LIBTORCH_ROOT ${CMAKE_SYSROOT}/wheels/torch)
 # mpicc and pkg-config would name this machine's libraries.
 set(CMAKE_DISABLE_FIND_PACKAGE_PkgConfig ON)
 set(MPI_SKIP_COMPILER_WRAPPER ON)
