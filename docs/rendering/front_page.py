@@ -592,16 +592,18 @@ def parallelism_strategies_narrow():
 
 def block_from(lines, words):
     """The line that contains `words` and those after it, to the end of the block they stand in or its return;
-    without comments and empty lines."""
+    of `FIRST .. NEXT` up to the line with NEXT. Without comments and empty lines."""
+    words, _, until = words.partition(" .. ")
     begin = next((i for i, line in enumerate(lines) if words in line), None)
     if begin is None:
         raise RenderError(f"no line contains '{words}'")
     indent = len(lines[begin]) - len(lines[begin].lstrip())
     found = []
-    for line in lines[begin:]:
-        if line.strip() and (len(line) - len(line.lstrip()) < indent or line.strip().startswith("return ")):
+    for line in filter(str.strip, lines[begin:]):
+        inner, said = len(line) - len(line.lstrip()), line.strip()
+        if inner < indent or (inner == indent and said.startswith("return ")) or (until and until in line):
             break
-        if line.strip() and not line.strip().startswith(("//", "#")):
+        if not said.startswith(("//", "#")):
             found.append(line[indent:])
     return found
 

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -210,7 +211,6 @@ class Marks(unittest.TestCase):
                 f"{ratio:.1%}",
                 "<!-- /value -->",
             ),
-            ("<!-- fault: 01_norm_is_local -->", "`TwentyStepsBitEqualToOneDevice`", "<!-- /fault --> |"),
         ):
             for before in ("stale", said):
                 self.assertEqual(self.render(opened + before + closed), opened + said + closed)
@@ -230,7 +230,7 @@ class Marks(unittest.TestCase):
             ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
             (f"{never}\ntext\n", "'echo one' is never closed"),
             (f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n", "'echo one' is never closed"),
-            ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
+            ("<!-- render: faults 77 -->\n<!-- /render -->\n", "tests/faults has no patch of 77"),
             *(
                 (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
                 for path in ("timed_stops", "tokens_per_second.99", "threads.x")
@@ -470,6 +470,7 @@ PROGRAM = """void f() {
   after();
   return 1;
 }""".splitlines()
+FUNCTION = ["def f(a):", "    if a:", "        return 1", "    return 2"]
 DRAWN = {
     "runs": 3,
     "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
@@ -513,6 +514,8 @@ ANSWERS = {
         (front_page.block_from, PROGRAM, "begin(", ["begin();", "if (a) {", "  b();", "}"]),
         (front_page.block_from, PROGRAM, "after(", ["after();"]),
         (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
+        (front_page.block_from, PROGRAM, "begin( .. b()", ["begin();", "if (a) {"]),
+        (front_page.block_from, FUNCTION, "if a", ["if a:", "    return 1"]),
     ),
     "the peak of a GPU": (
         (gpu_tables.peak_of, "NVIDIA H200", 989e12),
@@ -798,14 +801,14 @@ class Parts(unittest.TestCase):
                 run["settings"],
             )
 
-    def test_a_fault_names_its_test(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "x.patch"
-            path.write_text("Something breaks.\nTest: A.B\n--- a/lessons/x.cpp\n+++ b/lessons/x.cpp\n")
-            self.assertEqual(faults.fault_of(path), ("Something breaks.", "A.B", ["lessons/x.cpp"]))
-            path.write_text("Something breaks.\n--- a/lessons/x.cpp\n")
-            with self.assertRaises(RenderError):
-                faults.fault_of(path)
+    def test_the_solutions_of_hunts_are_folded_and_the_story_comes_first(self):
+        text = faults.faults(Page(PAGE), "01")
+        self.assertTrue(text.startswith("<details><summary>") and text.endswith("</details>"))
+        rows = re.findall(r"^\| \[(\d)\]\(\S+/tests/faults/(\w+)\.patch\) \| .* \| `.*` \|$", text, re.M)
+        self.assertEqual([number for number, _ in rows], [str(n + 1) for n in range(len(rows))])
+        self.assertEqual(len(rows), len(list((ROOT / "tests/faults").glob("01_*.patch"))))
+        story = (ROOT / f"tests/faults/{rows[0][1]}.patch").read_text()
+        self.assertRegex(story, "(?m)^Story: ")
 
     @unittest.skipIf(plots.missing(), plots.missing())
     def test_a_plot_is_the_same_every_time_and_says_no_date(self):
@@ -985,6 +988,18 @@ class Tensor(unittest.TestCase):
         self.assertNotIn("hashes_", text)
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
             tensor_tables.difference(self.PAGE, *files, "step_slice")
+
+    def test_a_difference_marks_what_it_leaves_out(self):
+        files = ("lessons/02_zero1/zero1.cpp", "lessons/03_zero2/zero2.cpp")
+        lines = tensor_tables.difference(self.PAGE, *files, "train_step").splitlines()
+        self.assertIn("+    passes_.head(batch, params_full_, grads_full_, Write::overwrite, sums_);", lines)
+        self.assertEqual(
+            lines[3:5], ["   sums_.zero_();", "   for (std::size_t j = 0; j < micro_batches.size(); ++j) {"]
+        )
+        before = tensor_tables.difference(
+            self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", files[0], "train_step"
+        )
+        self.assertIn("sums_);\n     ...\n   global_norm();\n", before)
 
 
 class Combined(unittest.TestCase):
