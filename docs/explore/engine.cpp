@@ -50,7 +50,7 @@ int plan(const Words& words, std::ostream& out) {
       program, *plans, line, std::move(config), std::max<std::int64_t>(line.world, 1), sc::DeviceChoice::cpu);
   const std::vector<sc::RankPlan> ranks =
       sc::detail::exact_plans_of(*plans, run.shape, sc::detail::rank_plans_of(*plans, run.shape));
-  out << sc::format_plan_json(program.name, run.shape, ranks, sc::detail::notes_of(run, line));
+  out << sc::format_plan_json(program.name, run.shape, ranks, sc::detail::notes_of(run, line), run.known.cut);
   return 0;
 }
 
