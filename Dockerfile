@@ -1,5 +1,5 @@
 # Debian 12 with all that the README's commands need, and lesson 01 built: docs/containers.md. The packages are those that setup.sh asks for.
-FROM --platform=linux/amd64 debian:12
+FROM debian:12
 WORKDIR /stagecraft
 COPY common/setup common/setup
 RUN common/setup/setup.sh && rm -rf /var/lib/apt/lists

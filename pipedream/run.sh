@@ -4,16 +4,10 @@
 #   usage  pipedream/run.sh simulate --schedule gpipe        (pipedream/run.sh --help)
 #   exit   the command's; 69 if the compiler or a header is missing
 set -euo pipefail
-root=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$(dirname "${BASH_SOURCE[0]}")/../common/setup/lib.sh"
 build=$root/build/pipedream_command
 program=$build/pipedream
-compiler=${CXX:-c++}
-
-missing() {
-  echo "error: $1 is missing" >&2
-  echo "  fix: $2" >&2
-  exit 69
-}
+compiler=$(compiler)
 
 # compile SOURCE: compiles one source to an object, only if the source or any header is newer.
 compile() {
@@ -23,7 +17,7 @@ compile() {
     [[ -z $(find pipedream common/input -name '*.h' -newer "$object" -print -quit) ]]; then
     return 0
   fi
-  "$compiler" -std=c++20 -O2 -DCXXOPTS_NO_REGEX -I. -c "$source" -o "$object.new"
+  $compiler -std=c++20 -O2 -DCXXOPTS_NO_REGEX -I. -c "$source" -o "$object.new"
   mv "$object.new" "$object"
 }
 
@@ -42,16 +36,18 @@ build_program() {
   exec 9>"$build/lock"
   flock 9 || true  # without locks two may build at the same time
   if up_to_date; then return 0; fi
-  command -v "$compiler" >/dev/null || missing "the compiler $compiler" "apt-get install g++"
+  # shellcheck disable=SC2086  # CXX may hold flags too
+  have $compiler || die "$exit_missing" "$compiler" "is missing" "apt-get install g++"
   printf '#include <cxxopts.hpp>\n#include <nlohmann/json.hpp>\n' |
-    "$compiler" -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
-    missing "cxxopts or nlohmann-json" "apt-get install libcxxopts-dev nlohmann-json3-dev"
+    $compiler -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
+    die "$exit_missing" "$compiler" "does not find cxxopts or nlohmann-json" \
+    "apt-get install libcxxopts-dev nlohmann-json3-dev"
   echo "building the command pipedream (once, about a minute)" >&2
   export -f compile
   export build compiler
   printf '%s\n' common/input/*.cpp pipedream/*.cpp pipedream/command/*.cpp |
     xargs -n 1 -P "$(nproc)" bash -euc 'compile "$1"' compile
-  "$compiler" -o "$program.new" "$build"/*.o
+  $compiler -o "$program.new" "$build"/*.o
   mv "$program.new" "$program"
 }
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "common/base/clones.h"
+
 namespace sc {
 namespace {
 
@@ -63,7 +65,7 @@ constexpr float kCube = 0.044715F;
 
 }  // namespace
 
-[[gnu::target_clones("arch=x86-64-v3", "default")]] void gelu_f32(std::int64_t n, const float* x, float* y) {
+SC_CLONES("arch=x86-64-v3", "default") void gelu_f32(std::int64_t n, const float* x, float* y) {
   for_lanes(
       n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
         Lanes v, gate;
@@ -74,8 +76,7 @@ constexpr float kCube = 0.044715F;
       });
 }
 
-[[gnu::target_clones("arch=x86-64-v3", "default")]] void gelu_backward_f32(std::int64_t n, const float* x,
-                                                                           float* grad) {
+SC_CLONES("arch=x86-64-v3", "default") void gelu_backward_f32(std::int64_t n, const float* x, float* grad) {
   for_lanes(
       n, [&](std::int64_t i, std::int64_t count) __attribute__((always_inline)) {
         Lanes v, g, gate;
@@ -91,7 +92,7 @@ constexpr float kCube = 0.044715F;
 namespace {
 
 // The largest of the n numbers in `row`; a NaN may be skipped.
-[[gnu::target_clones("arch=x86-64-v3", "default")]] float row_max(std::int64_t n, const float* row) {
+SC_CLONES("arch=x86-64-v3", "default") float row_max(std::int64_t n, const float* row) {
   float max = row[0];
   Lanes lanes = Lanes{} + max;
   const std::int64_t whole = n / kLanes * kLanes;
@@ -129,20 +130,19 @@ template <class Keep>
 }
 
 // Replaces every x of a row by exp(x - max) and returns their sum.
-[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp(std::int64_t n, float max, float* row) {
+SC_CLONES("arch=x86-64-v3", "default") double row_exp(std::int64_t n, float max, float* row) {
   return sum_of_exponentials(
       n, max, row, [&](const Lanes& v, std::int64_t count, std::int64_t i) __attribute__((always_inline)) {
         store(v, count, row + i);
       });
 }
 
-[[gnu::target_clones("arch=x86-64-v3", "default")]] double row_exp_sum(std::int64_t n, float max,
-                                                                       const float* row) {
+SC_CLONES("arch=x86-64-v3", "default") double row_exp_sum(std::int64_t n, float max, const float* row) {
   return sum_of_exponentials(n, max, row,
                              [](const Lanes&, std::int64_t, std::int64_t) __attribute__((always_inline)){});
 }
 
-[[gnu::target_clones("arch=x86-64-v3", "default")]] void row_scale(std::int64_t n, float factor, float* row) {
+SC_CLONES("arch=x86-64-v3", "default") void row_scale(std::int64_t n, float factor, float* row) {
   for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
 }
 

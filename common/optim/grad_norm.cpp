@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/clones.h"
 #include "common/base/finite.h"
 #include "common/base/types.h"
 #include "common/optim/norm_rule.h"
@@ -45,12 +46,12 @@ template <class T>
 }
 
 // Compiled without contraction (CMakeLists.txt), so that all clones agree bit for bit.
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double block_sum_f32(const float* x,
-                                                                                           std::int64_t n) {
+SC_CLONES("arch=x86-64-v4", "arch=x86-64-v3", "default")
+double block_sum_f32(const float* x, std::int64_t n) {
   return block_sum(x, n);
 }
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] double block_sum_bf16(
-    const c10::BFloat16* x, std::int64_t n) {
+SC_CLONES("arch=x86-64-v4", "arch=x86-64-v3", "default")
+double block_sum_bf16(const c10::BFloat16* x, std::int64_t n) {
   return block_sum(x, n);
 }
 double block_sum_f16(const c10::Half* x, std::int64_t n) { return block_sum(x, n); }

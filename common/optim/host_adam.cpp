@@ -2,12 +2,14 @@
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
-#include <emmintrin.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include "common/base/check.h"
 
@@ -42,6 +44,7 @@ template <class Grad, class Out>
   }
 }
 
+#ifdef __x86_64__
 // Copies memory like memcpy, but past the caches.
 [[gnu::always_inline]] inline void stream(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kStep = sizeof(__m128i);
@@ -54,6 +57,14 @@ template <class Grad, class Out>
                      _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
   std::memcpy(out + i, in + i, bytes - i);
 }
+// Without this fence, streamed stores may become visible after the store that signals their end.
+void fence() { _mm_sfence(); }
+#else
+[[gnu::always_inline]] inline void stream(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+void fence() {}
+#endif
 
 // Outputs that were not read before go to a buffer in the first cache and stream from there. Blocks end with
 // a cache line of `out`, because a line written in two halves costs twice.
@@ -107,13 +118,22 @@ template <class Grad>
 }
 
 // Compiled without contraction (CMakeLists.txt), so that all kinds of loop agree bit for bit.
+void run_any(const AdamWFactors& f, const AdamWVectors& at, Range r) { adamw_loop(f, at, r); }
+#ifdef __x86_64__
 [[gnu::target("arch=x86-64-v4")]] void run_avx512(const AdamWFactors& f, const AdamWVectors& at, Range r) {
   adamw_loop(f, at, r);
 }
 [[gnu::target("arch=x86-64-v3")]] void run_avx2(const AdamWFactors& f, const AdamWVectors& at, Range r) {
   adamw_loop(f, at, r);
 }
-void run_sse2(const AdamWFactors& f, const AdamWVectors& at, Range r) { adamw_loop(f, at, r); }
+constexpr AdamWLoop kLoops[] = {{"AVX-512", run_avx512}, {"AVX2", run_avx2}, {"SSE2", run_any}};
+std::size_t first_loop() {
+  return __builtin_cpu_supports("x86-64-v4") ? 0 : __builtin_cpu_supports("x86-64-v3") ? 1 : 2;
+}
+#else
+constexpr AdamWLoop kLoops[] = {{"NEON", run_any}};
+std::size_t first_loop() { return 0; }
+#endif
 
 // Calls f(stretch, decays) for each stretch of `r` with or without weight decay, in order.
 template <class F>
@@ -148,10 +168,7 @@ AdamWFactors adamw_factors(const AdamWHyper& h, float lr, std::int64_t step, flo
 }
 
 std::span<const AdamWLoop> adamw_loops() {
-  static constexpr AdamWLoop kLoops[] = {{"AVX-512", run_avx512}, {"AVX2", run_avx2}, {"SSE2", run_sse2}};
-  static const std::size_t first = __builtin_cpu_supports("x86-64-v4")   ? 0
-                                   : __builtin_cpu_supports("x86-64-v3") ? 1
-                                                                         : 2;
+  static const std::size_t first = first_loop();
   return std::span(kLoops).subspan(first);
 }
 
@@ -167,8 +184,7 @@ void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::
   const auto run = adamw_loops().front().run;
   for_each_stretch(decay, r,
                    [&](Range stretch, bool decays) { run(decays ? factors : plain, vectors, stretch); });
-  // Without this fence, streamed stores may become visible after the store that signals the chunk's end.
-  _mm_sfence();
+  fence();
 }
 
 }  // namespace sc

@@ -53,7 +53,7 @@ void adamw_chunk(const AdamWFactors& factors, const AdamWVectors& vectors, std::
 
 /// AdamW's loop, compiled for one kind of processor; all kinds give equal bits.
 struct AdamWLoop {
-  const char* name;  // "AVX-512", "AVX2" or "SSE2"
+  const char* name;  // "AVX-512", "AVX2" or "SSE2"; "NEON" on aarch64
   void (*run)(const AdamWFactors& factors, const AdamWVectors& vectors, Range r);
 };
 /// The loops that this processor can run, the widest first; adamw_chunk uses the first.

@@ -56,7 +56,9 @@ else
 fi
 
 say "tools"
-tool compiler "${CXX:-g++}" g++ "${CXX:-g++}" -dumpfullversion
+compiler=$(compiler) mpirun=$(mpi_command mpirun) mpicc=$(mpi_command mpicc)
+# shellcheck disable=SC2086  # CXX may hold flags too
+tool compiler "${compiler%% *}" g++ $compiler -dumpfullversion
 tool CMake cmake cmake cmake --version
 tool Ninja ninja ninja-build ninja --version
 if have ccache; then
@@ -65,19 +67,19 @@ else
   row ccache "none (builds go without it)"
 fi
 tool Python python3 python3 python3 --version
-tool "Open MPI" mpirun "openmpi-bin libopenmpi-dev" mpirun --version
-tool "MPI compiler" mpicc libopenmpi-dev mpicc --version
-if have mpicc && ! is_open_mpi mpicc; then
+tool "Open MPI" "$mpirun" "openmpi-bin libopenmpi-dev" "$mpirun" --version
+tool "MPI compiler" "$mpicc" libopenmpi-dev "$mpicc" --version
+if have "$mpicc" && ! is_open_mpi "$mpicc"; then
   missing "MPI compiler" \
     "mpicc on PATH is another MPI's; apt-get install libopenmpi-dev, or put Open MPI's first"
 fi
-if have mpirun; then
+if have "$mpirun"; then
   # mpirun is asked to start ranks on this host alone, even inside a Slurm job.
-  if ! is_open_mpi mpirun; then
+  if ! is_open_mpi "$mpirun"; then
     missing "Open MPI" "mpirun on PATH is another MPI's; apt-get install openmpi-bin, or put Open MPI's first"
   elif words=$(OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm} OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm} \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 20 \
-    mpirun -n 2 --oversubscribe --bind-to none true </dev/null 2>&1); then
+    "$mpirun" -n 2 --oversubscribe --bind-to none true </dev/null 2>&1); then
     row '' "starts two processes"
   else
     row '' "$(head -n 3 <<<"$words" | tr '\n' ' ')"

@@ -178,9 +178,7 @@ if [[ -t 1 ]]; then settings+=(STAGECRAFT_TERMINAL=1); else settings+=(STAGECRAF
 compose() {
   command=()
   if ((ranks > 1)); then
-    mpirun=mpirun
-    if have mpirun.openmpi; then mpirun=mpirun.openmpi; fi  # Debian's name if another MPI is installed too
-    command=("$mpirun")
+    command=("$(mpi_command mpirun)")
     # mpirun's own messages stay on if there are several hosts, because they name the host of an error.
     if ((several_hosts == 0)); then command+=(-q); fi
     command+=(-n "$ranks" --oversubscribe --bind-to none "${passed_on[@]}" -x STAGECRAFT_TERMINAL)

@@ -6,12 +6,6 @@ unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 deps=$root/.deps  # what setup.sh installs in addition to the system's packages; ignored by git
 
-# HOME is not set for a user without an entry in the system's list, and mpirun crashes without it.
-if [[ ! -v HOME ]]; then
-  HOME=~
-  export HOME
-fi
-
 # Exit codes by name, as in docs/troubleshooting.md, "How a run ends".
 readonly exit_usage=64 exit_missing=69 exit_cannot_write=73 exit_lost_rank=75
 
@@ -24,6 +18,17 @@ die() {
   cat >&2 <<<"error: $2: $3${4:+$'\n'  fix: $4}${5:+$'\n'$5}"
   exit "$1"
 }
+
+# Said before anything that the bash of a Mac does not know.
+[[ $OSTYPE == linux* ]] ||
+  die "$exit_missing" "this machine" "its system is $OSTYPE, and the lessons need Linux" \
+    "a container: docs/containers.md"
+
+# HOME is not set for a user without an entry in the system's list, and mpirun crashes without it.
+if [[ ! -v HOME ]]; then
+  HOME=~
+  export HOME
+fi
 
 # print_header FILE: prints the comment with which a script begins, which is its --help.
 print_header() { sed -n '2,/^set /s/^# \{0,1\}//p' "$1" | grep -v '^set '; }
@@ -46,10 +51,26 @@ python_program() {
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # is_open_mpi COMMAND: whether this mpicc or mpirun is Open MPI's.
-is_open_mpi() { [[ $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) == *"Open MPI"* ]]; }
+is_open_mpi() {
+  [[ $1 == *.openmpi || $({ "$1" --showme:version || "$1" --version; } 2>/dev/null) == *"Open MPI"* ]]
+}
+
+# mpi_command NAME: NAME, or Debian's name for Open MPI's if another MPI is installed too.
+mpi_command() { if have "$1.openmpi"; then say "$1.openmpi"; else say "$1"; fi; }
+
+# of_another_system COMPILER: whether it has a C library and headers of its own, as conda's, and so sees
+# nothing that apt-get installs.
+of_another_system() { [[ $($1 -print-sysroot 2>/dev/null) == /?* ]]; }
+
+# compiler: the command that compiles C++: CXX, or g++ unless that one is of another system.
+compiler() {
+  if [[ -z ${CXX:-} ]] && of_another_system g++; then say /usr/bin/g++; else say "${CXX:-g++}"; fi
+}
 
 # have_libfuzzer: whether clang 14's libFuzzer is installed, which comes in a package of its own.
-have_libfuzzer() { [[ -e $(clang++-14 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null) ]]; }
+have_libfuzzer() {
+  [[ -e $(clang++-14 -print-file-name="libclang_rt.fuzzer-$(uname -m).a" 2>/dev/null) ]]
+}
 
 # Bash executes commands inside an index in arithmetic: (( x )) with x='a[$(command)]'. Text from outside is
 # therefore checked to be a number before any arithmetic.
@@ -246,6 +267,10 @@ configure() {
   if [[ $preset == cuda && -z ${CUDACXX:-} ]]; then
     CUDACXX=$(find_nvcc)
     export CUDACXX
+  fi
+  if [[ -z ${CXX:-} && $(compiler) != g++ ]]; then
+    say "$(command -v g++) does not see this system's headers: /usr/bin/g++ compiles"
+    export CC=/usr/bin/gcc CXX=/usr/bin/g++
   fi
   (cd "$root" && cmake --fresh --preset "$preset") >"$log" 2>&1 || {
     sed -n '/^CMake Error/,$p' "$log" | head -n 40 >&2

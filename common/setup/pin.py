@@ -3,8 +3,8 @@
 hash of every wheel that pip would take.
 
   common/setup/pin.py                  all files, at the versions named below
-Asks pip what it would install for each Python version that setup.sh supports (Linux on x86-64; pyarrow also
-on ARM), installs nothing. Run it to move to other versions; then read the difference, since setup.sh trusts
+Asks pip what it would install for each Python version that setup.sh supports, on x86-64 and on aarch64;
+installs nothing. Run it to move to other versions; then read the difference, since setup.sh trusts
 these hashes.
 """
 import itertools
@@ -67,10 +67,10 @@ def wheels(requirements, python, platforms):
     }
 
 
-def collect(requirements, pythons, keep=lambda name: True, machines=(X86,)):
-    """{name==version: hashes} over these Pythons and machines, of the names that keep() takes."""
+def collect(requirements, pythons, keep=lambda name: True):
+    """{name==version: hashes} over these Pythons and both machines, of the names that keep() takes."""
     found = {}
-    for python, platforms in itertools.product(pythons, machines):
+    for python, platforms in itertools.product(pythons, (X86, ARM)):
         for (name, version), digest in wheels(requirements, python, platforms).items():
             if keep(name):
                 found.setdefault(f"{name}=={version}", set()).add(digest)
@@ -111,7 +111,7 @@ def main():
     write(
         "../data/prepare/requirements-parquet.txt",
         "What `prepare` reads parquet files with.",
-        collect([PARQUET], PYTHONS, machines=(X86, ARM)),
+        collect([PARQUET], PYTHONS),
     )
     write(
         "requirements-curves.txt",

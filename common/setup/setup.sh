@@ -38,10 +38,21 @@ done
 
 # --- what is missing ----------------------------------------------------------------------------------------
 
-header() {
-  local folder
-  for folder in /usr/include /usr/local/include; do [[ ! -e $folder/$1 ]] || return 0; done
-  return 1
+# lacking HEADER PACKAGE...: the packages whose header neither the compiler finds nor CMake, in
+# CMAKE_PREFIX_PATH. Without a compiler all of them.
+lacking() {
+  local prefix source='' packages=''
+  local -a prefixes folders=()
+  IFS=: read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for prefix in "${prefixes[@]}"; do folders+=(-idirafter "$prefix/include"); done
+  while (($#)); do
+    printf -v source '%s#if !__has_include(<%s>)\n%s\n#endif\n' "$source" "$1" "$2"
+    packages+=$2$'\n'
+    shift 2
+  done
+  # shellcheck disable=SC2046,SC2086  # words
+  { $(compiler) ${CXXFLAGS:-} -E -P -x c++ "${folders[@]}" - <<<"$source" 2>/dev/null || say "$packages"; } |
+    { grep . || true; }
 }
 
 # The missing packages, judged by their content and not by name: a user who built a library from source needs
@@ -53,11 +64,12 @@ missing_packages() {
   say "$needed"
   # Builds work without these packages, so they are named only if another package is missing too.
   have ccache || say ccache
-  header liburing.h || say liburing-dev
+  lacking liburing.h liburing-dev
 }
 
 needed_packages() {
-  have g++ || say g++
+  # shellcheck disable=SC2046  # CXX may hold flags too
+  have $(compiler) || say g++
   have cmake || say cmake
   have ninja || say ninja-build
   { have flock && have setpriv; } || say util-linux
@@ -65,12 +77,7 @@ needed_packages() {
   have_pip || say python3-pip
   { have mpirun && have ompi_info; } || say openmpi-bin
   have mpicc || say libopenmpi-dev
-  header cxxopts.hpp || say libcxxopts-dev
-  header spdlog/spdlog.h || say libspdlog-dev
-  header gtest/gtest.h || say libgtest-dev
-  header nlohmann/json.hpp || say nlohmann-json3-dev
-  header zlib.h || say zlib1g-dev
-  header xxhash.h || say libxxhash-dev
+  missing_headers
   if ((dev)); then
     have clang-format-14 || say clang-format-14
     have clang-tidy-14 || say clang-tidy-14
@@ -87,6 +94,11 @@ needed_packages() {
     have_matplotlib || say python3-matplotlib
     have chromium || have chromium-browser || grep -qs '^ID=ubuntu' /etc/os-release || say chromium
   fi
+}
+
+missing_headers() {
+  lacking cxxopts.hpp libcxxopts-dev spdlog/spdlog.h libspdlog-dev gtest/gtest.h libgtest-dev \
+    nlohmann/json.hpp nlohmann-json3-dev zlib.h zlib1g-dev xxhash.h libxxhash-dev
 }
 
 have_matplotlib() {
@@ -119,7 +131,7 @@ missing_parts() {
   if ((cuda)); then
     [[ -n $(torch_for cuda) ]] || say torch-cuda
     [[ -n $(find_nvcc) ]] || say cuda-toolkit
-    header cudnn_frontend.h || complete cudnn-frontend || say cudnn-frontend
+    complete cudnn-frontend || lacking cudnn_frontend.h cudnn-frontend
   fi
   if ((oracle)); then complete oracle || say oracle; fi
   if ((dev)); then "$deps/prepare/bin/python" -c 'import pyarrow' 2>/dev/null || say prepare; fi
@@ -130,7 +142,10 @@ missing_parts() {
 # free.
 describe() {
   case $1 in
-    torch-cpu) text="LibTorch $torch_version for the CPU" download=545 disk=600 peak=2000 ;;
+    torch-cpu)
+      text="LibTorch $torch_version for the CPU" download=545 disk=600 peak=2000
+      if [[ $(uname -m) == aarch64 ]]; then download=435 disk=420; fi
+      ;;
     torch-cuda) text="LibTorch $torch_version with CUDA, cuDNN and NCCL" download=2600 disk=3800 peak=6500 ;;
     cuda-toolkit) text="nvcc 13.0 (no CUDA 13 toolkit was found)" download=150 disk=450 peak=700 ;;
     cudnn-frontend) text="cuDNN's frontend headers" download=2 disk=3 peak=50 ;;
@@ -144,29 +159,57 @@ describe() {
   esac
 }
 
+[[ $(uname -m) =~ ^(x86_64|aarch64)$ ]] ||
+  die "$exit_missing" "this machine" "$(uname -m); LibTorch's wheels are for x86_64 and aarch64" \
+    "use such a machine"
+
 mapfile -t parts < <(missing_parts)
 mapfile -t packages < <(missing_packages)
 
-[[ $(uname -s)-$(uname -m) == Linux-x86_64 ]] ||
-  die "$exit_missing" "this machine" "$(uname -s) on $(uname -m); LibTorch's wheel is used on Linux x86-64" \
-    "use such a machine, or a container on one"
-
-# at_least WHAT VERSION MINIMUM: refuses a VERSION older than MINIMUM.
+# at_least COMMAND PACKAGE MINIMUM FLAG: refuses a version older than MINIMUM: of COMMAND, as it answers FLAG,
+# or of PACKAGE, which apt-get would install.
 at_least() {
-  [[ $(printf '%s\n%s\n' "$3" "$2" | sort -V | head -n 1) == "$3" ]] ||
-    die "$exit_missing" "$1" "version $2, but $3 or newer is needed" \
+  local version what=$1
+  if [[ " ${packages[*]} " == *" $2 "* ]]; then
+    version=$({ apt-cache policy "$2" || true; } 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}//p')
+    what="apt-get's $2"
+  else
+    # shellcheck disable=SC2086  # words
+    version=$($1 "$4" 2>/dev/null | grep -oEm 1 '[0-9]+(\.[0-9]+)+' || true)
+  fi
+  [[ ! $version =~ ^[0-9] || $(printf '%s\n%s\n' "$3" "$version" | sort -V | head -n 1) == "$3" ]] ||
+    die "$exit_missing" "$what" "version $version, but $3 or newer is needed" \
     "use Debian 12, Ubuntu 24.04 or newer, or put a newer $1 first on PATH"
 }
-check_versions() {
-  is_open_mpi mpicc ||
-    die "$exit_missing" "$(command -v mpicc)" "it is another MPI's, and Stagecraft is built with Open MPI" \
-    "apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
-  at_least g++ "$(g++ -dumpfullversion)" 12
-  at_least cmake "$(cmake --version | awk 'NR == 1 {print $3}')" 3.25
+
+# refuse_early: refuses what would be refused after an installation, too; what is not known yet passes.
+refuse_early() {
+  local compiler mpicc headers part text download disk peak free place=$root
+  compiler=$(compiler) mpicc=$(mpi_command mpicc)
+  ! have "$mpicc" || is_open_mpi "$mpicc" ||
+    die "$exit_missing" "$(command -v "$mpicc")" \
+      "it is another MPI's, and Stagecraft is built with Open MPI" \
+      "apt-get install libopenmpi-dev openmpi-bin, and their mpicc first on PATH"
+  at_least "$compiler" g++ 12 -dumpfullversion
+  at_least cmake cmake 3.25 --version
+  if of_another_system "$compiler"; then
+    headers=$(missing_headers | tr '\n' ' ')
+    [[ -z $headers ]] || die "$exit_missing" "$compiler" "sees nothing that apt-get installs" \
+      "unset CC CXX; or install for it what these packages hold: $headers"
+  fi
+  if [[ -d $deps ]]; then place=$deps; fi
+  for part in "${parts[@]}"; do
+    describe "$part"
+    free=$(free_mib "$place")
+    ((free >= peak)) ||
+      die "$exit_missing" ".deps/$part" \
+      "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
+      "free some space on the disk of $root"
+  done
 }
+refuse_early
 
 if ((${#parts[@]} == 0 && ${#packages[@]} == 0)); then
-  check_versions
   ((quiet)) || say "setup: everything is there"
   exit 0
 fi
@@ -175,11 +218,19 @@ fi
 
 apt_line="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 
-# root_prefix: the command that gives root's rights: empty for root, otherwise sudo if it needs no password.
-# Fails if neither works.
+# root_prefix: the command that gives root's rights: empty for root, otherwise sudo, which asks for a password
+# on a terminal only. Fails if neither works.
 root_prefix() {
   if [[ $(id -u) == 0 ]]; then return 0; fi
-  if have sudo && sudo -n true 2>/dev/null; then say "sudo -n"; else return 1; fi
+  have sudo || return 1
+  if sudo -n true 2>/dev/null; then
+    say "sudo -n"
+  elif [[ -t 0 && -t 2 ]]; then
+    say "setup: sudo: $apt_line" >&2
+    sudo -v && say sudo
+  else
+    return 1
+  fi
 }
 
 print_missing() {
@@ -218,6 +269,7 @@ install_packages() {
   # shellcheck disable=SC2086  # the prefix is two words or none
   $prefix apt-get update -qq || die "$exit_missing" "apt-get update" "failed, its output is above" \
     "check the network and /etc/apt/sources.list*, then run common/setup/setup.sh again"
+  refuse_early
   # shellcheck disable=SC2086
   sizes=$($prefix apt-get install --assume-no --no-install-recommends "${packages[@]}" 2>&1 |
     grep -E 'Need to get|After this' || true)
@@ -240,15 +292,10 @@ pip() {
     TMPDIR="$deps/tmp" "$python" -m pip "$@"
 }
 
-# announce PART: prints what will be fetched, if the disk has space for it, and otherwise refuses.
+# announce PART: prints what will be fetched.
 announce() {
-  local text download disk peak free
+  local text download disk peak
   describe "$1"
-  free=$(free_mib "$deps")
-  ((free >= peak)) ||
-    die "$exit_missing" ".deps/$1" \
-    "needs $peak MB free while it is installed ($disk MB afterwards); there are $free" \
-    "free some space on the disk of $root"
   say "setup: $text: downloading $download MB"
 }
 
@@ -338,7 +385,8 @@ install_all() {
   say "setup: will install (packages with apt-get, the rest into .deps/ in this repository)"
   print_missing
   if ((${#packages[@]})); then install_packages; fi
-  check_versions
+  mapfile -t packages < <(missing_packages)
+  refuse_early
   if ((${#parts[@]})); then
     python=$(python_with_pip)
     [[ -n $python ]] || die "$exit_missing" "python3" "has no pip, or is not one of 3.10 to 3.14" \

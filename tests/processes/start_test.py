@@ -134,6 +134,12 @@ class StartTest(support.ProcessTest):
         self.assertIn("[warning]", ended.out)
         self.assertNotIn("\x1b", ended.said)
 
+    def test_without_a_network(self):
+        """What is set up and built needs none; mpirun takes the loopback, which every machine has."""
+        alone = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+        self.needs([*alone, "true"], "no network namespace can be made here (unshare -rn, ip)")
+        self.expect_well(job(alone))
+
     def test_processor_time_is_not_memory(self):
         for ranks in support.chosen((1, 2), 2):
             with self.subTest(ranks=ranks):

@@ -7,8 +7,7 @@ source=$(CDPATH='' cd "$here/../.." && pwd -P)
 image=$sandbox/image log=$sandbox/log
 mkdir -p "$image"
 basic_tools
-# The sandbox is like a new Debian without Python and headers, and the installation ends at apt-get.
-shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
+# The sandbox is like a new Debian without Python and compilers, and the installation ends at apt-get.
 shim id <<<'echo 0'
 shim apt-get <<<'echo "apt-get $*" >>"$log"; [[ $1 == update ]]'
 export log
@@ -32,22 +31,25 @@ copied() {
 # setup_asks: the packages that setup.sh names as missing in the sandbox; the image's first RUN must install
 # the same.
 setup_asks() {
-  sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
-    "$image/common/setup/setup.sh"
-  : >"$log"
-  PATH=$shims run "$image/common/setup/setup.sh" --check
-  packages=$(sed -n 's/^  packages  //p' <<<"$out")
-  check "setup.sh needs packages" contains " $packages " " openmpi-bin "
-  PATH=$shims run "$image/$1"
-  check "$1 asks for the packages" contains "$(<"$log")" "install -y -qq --no-install-recommends $packages"
-  check "$1 ends where apt-get does" contains "$code $err" "69 error: apt-get install: failed"
-  if [[ -e $image/.deps ]]; then rm -r "$image/.deps"; fi
+  local processor
+  on_its_own "$image"
+  for processor in x86_64 aarch64; do
+    shim uname <<<"echo $processor"
+    : >"$log"
+    PATH=$shims run "$image/common/setup/setup.sh" --check
+    packages=$(sed -n 's/^  packages  //p' <<<"$out")
+    check "setup.sh needs packages" contains " $packages " " openmpi-bin "
+    PATH=$shims run "$image/$1"
+    check "$1 asks for the packages" contains "$(<"$log")" "install -y -qq --no-install-recommends $packages"
+    check "$1 ends where apt-get does" contains "$code $err" "69 error: apt-get install: failed"
+    if [[ -e $image/.deps ]]; then rm -r "$image/.deps"; fi
+  done
 }
 
 runs=0
 while read -r step words; do
   case $step in
-    FROM) check "the base" equal "$words" "--platform=linux/amd64 debian:12" ;;
+    FROM) check "the base" equal "$words" "debian:12" ;; # of the engine's own processor
     WORKDIR) check "the folder" equal "$words" /stagecraft ;;
     COPY)
       # shellcheck disable=SC2086  # two words
@@ -78,6 +80,20 @@ for page in README.md docs/containers.md; do
   done < <(grep -oE '^ *(lessons|common|tests)/[a-z0-9_/]+\.sh' "$source/$page")
 done
 while read -r path; do check "$path is left out" test ! -e "$image/$path"; done <"$source/.dockerignore"
-check "the page says how the image is built" contains "$(<"$source/docs/containers.md")" \
-  "docker build --tag stagecraft ."
+check "the page says how the image is built, and how it starts" contains \
+  "$(<"$source/docs/containers.md")" "docker build --tag stagecraft .
+docker run --rm -it --init --stop-timeout 120 --shm-size=1g "
+devcontainer=$source/.devcontainer/devcontainer.json
+check "the editor's container is of the same Dockerfile" equal \
+  "$(python3 -m json.tool "$devcontainer" | sed -n 's/.*"dockerfile": "\([^"]*\)".*/\1/p')" ../Dockerfile
+
+# The site: what the workflow publishes, in a copy of the repository.
+mkdir -p "$sandbox/site/docs"
+cp -r "$source/docs/explore" "$source/docs/pages" "$sandbox/site/docs"
+step=$(sed -n 's/^ *- run: //p' "$source/.github/workflows/site.yml")
+run bash -euc "cd $sandbox/site && $step"
+check "the site is made" equal "$code $err" "0 "
+check "the explorer opens it" cmp "$sandbox/site/site/index.html" "$source/docs/explore/index.html"
+check "with every sample page" equal "$(cd "$sandbox/site/site/pages" && echo *)" \
+  "$(CDPATH='' cd "$source/docs/pages" && echo *.html)"
 finish_test

@@ -59,7 +59,14 @@ for name in CXXFLAGS=-Ofast "CXX=g++ -ffinite-math-only"; do
     "-${name#*-}: with it isfinite is always true, and a NaN would train on fix: without it in CXXFLAGS,"
   rm -r "$sandbox/configured"
 done
-mkdir "$sandbox/mpi"
+shim static <<<'exec g++ -static-libstdc++ "$@"' # as a compiler does that has libstdc++.a alone
+run env "CXX=$shims/static" cmake -S "$checkout" -B "$sandbox/configured"
+check "a static libstdc++" contains "$code $(tr -s ' \n' ' ' <<<"$err")" \
+  "$shims/static: links libstdc++ statically, and LibTorch brings a shared one fix: unset CC CXX CUDAHOSTCXX"
+rm -r "$sandbox/configured"
+mkdir -p "$sandbox/mpi" "$sandbox/conda/bin" "$sandbox/conda/lib/cmake/spdlog"
+echo 'message(FATAL_ERROR "the library of another compiler")' \
+  >"$sandbox/conda/lib/cmake/spdlog/spdlogConfig.cmake"
 cat >"$sandbox/mpi/mpi.h" <<'E'
 #define MPI_VERSION 4
 #define MPI_SUBVERSION 0
@@ -78,8 +85,10 @@ case "\$*" in
 esac
 E
 chmod +x "$sandbox/mpi/mpicc"
-run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
-check "another MPI" contains "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
+PATH=$sandbox/conda/bin:$PATH \
+  run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
+check "another MPI, behind libraries that are found by no PATH" contains \
+  "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
 check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" \
   "$sandbox/mpi/mpicc: is not Open MPI's, which Stagecraft is built with fix: apt-get install libopenmpi-dev"
 

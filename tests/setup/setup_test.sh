@@ -2,10 +2,9 @@
 # shellcheck disable=SC2016  # what stand-ins expand, they expand when they run
 # Tests what setup.sh says and does if something is missing; apt-get, sudo and pip are stand-ins.
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
-# The script sees no Python and no headers of this machine, only those of the sandbox.
-sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/include /usr/local/include#$sandbox/include#" \
-  "$repo/common/setup/setup.sh"
+on_its_own "$repo"
 basic_tools
+gxx=$(command -v g++) script=$(command -v script)
 shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
 PATH=$shims
 setup() { run "$repo/common/setup/setup.sh" "$@"; }
@@ -42,6 +41,17 @@ check "sudo that asks for a password: the line, exit 69" equal "$code $err" \
   "69 error: packages: missing: $packages; installing needs root
   fix: sudo sh -c '$line'"
 check "apt-get was not called" equal "$(<"$log")" ""
+if [[ -n $script ]]; then # which gives a terminal
+  shim sudo <<<'case $1 in -n) exit 1 ;; -v) exit "${SUDO:-0}" ;; *) echo sudo >>"$log"; "$@" ;; esac'
+  SHELL=$BASH run "$script" -qec "$repo/common/setup/setup.sh" "$sandbox/typescript"
+  check "on a terminal sudo may ask, and what for stands above" contains "$out" "setup: sudo: $line"
+  check "and runs it" contains "$(<"$log")" "sudo
+apt-get install -y"
+  : >"$log"
+  SHELL=$BASH SUDO=1 run "$script" -qec "$repo/common/setup/setup.sh" "$sandbox/typescript"
+  check "a wrong password: the line, exit 69" contains "$code $out" "69 "
+  check "as above" contains "$out$(<"$log")" "  fix: sudo sh -c '$line'"
+fi
 
 shim sudo <<<'[[ $1 == -n ]] && shift; [[ $1 == true ]] || { echo sudo >>"$log"; "$@"; }'
 setup
@@ -62,11 +72,9 @@ setup
 check "no network for apt-get" contains "$code $err" "69 error: apt-get update: failed"
 
 # --- wheels -------------------------------------------------------------------------------------------------
-mkdir -p "$sandbox"/include/{spdlog,gtest,nlohmann}
-touch "$sandbox"/include/{cxxopts.hpp,spdlog/spdlog.h,gtest/gtest.h,nlohmann/json.hpp,zlib.h,xxhash.h}
 for tool in ninja mpirun ompi_info; do shim $tool <<<'exit 0'; done
 shim mpicc <<<'echo "mpicc: ${MPI:-Open MPI 4.1.4} (Language: C)"'
-shim g++ <<<'echo 12.2.0'
+shim g++ <<<'[[ $1 != -dumpfullversion ]] || echo 12.2.0' # and it finds every header
 shim cmake <<<'echo cmake version 3.25.1'
 # A stand-in for Python and pip; FAIL names the step at which the "network" or machine fails.
 shim python3 <<'EOF'
@@ -229,10 +237,18 @@ check "a full disk" contains "$code $err" \
   "69 error: .deps/torch-cpu: needs 2000 MB free while it is installed (600 MB afterwards); there are 1999"
 check "nothing was fetched" equal "$(steps)" ""
 ln -sf "$(PATH=/usr/bin:/bin command -v df)" "$shims/df"
-shim g++ <<<'echo 11.4.0'
+shim g++ <<<'[[ $1 != -dumpfullversion ]] || echo 11.4.0'
 setup
-check "an old compiler" contains "$code $err" "69 error: g++: version 11.4.0, but 12 or newer is needed"
-shim g++ <<<'echo 13.2.0'
+check "an old compiler" equal "$code $out$err" "69 error: g++: version 11.4.0, but 12 or newer is needed
+  fix: use Debian 12, Ubuntu 24.04 or newer, or put a newer g++ first on PATH"
+rm "$shims/g++"
+shim apt-cache <<<'echo "$2:"; echo "  Candidate: 4:11.2.0-1ubuntu1"'
+setup
+check "none, and apt-get has an old one: refused before it is installed" contains "$code $out$err" \
+  "69 error: apt-get's g++: version 11.2.0-1ubuntu1, but 12 or newer is needed"
+check "nothing was installed or fetched" equal "$(<"$log")" ""
+rm "$shims/apt-cache"
+shim g++ <<<'[[ $1 != -dumpfullversion ]] || echo 13.2.0'
 MPI=MPICH run "$repo/common/setup/doctor.sh"
 check "doctor: another MPI's compiler" contains "$code $out" "  MPI compiler       missing
                      fix: mpicc on PATH is another MPI's; \
@@ -240,10 +256,50 @@ apt-get install libopenmpi-dev, or put Open MPI's first"
 shim cmake <<<'echo cmake version 3.22.1'
 setup
 check "an old CMake" contains "$code $err" "69 error: cmake: version 3.22.1, but 3.25 or newer is needed"
-shim uname <<<'[[ $1 == -s ]] && echo Linux || echo aarch64'
-setup
-check "another processor" contains "$code $err" "69 error: this machine: Linux on aarch64"
-shim uname <<<'[[ $1 == -s ]] && echo Linux || echo x86_64'
+shim cmake <<<'echo cmake version 3.25.1'
+for processor in aarch64 riscv64; do
+  shim uname <<<"echo $processor"
+  setup --check
+  check "$processor" contains "$code $out$err" "69 $(if [[ $processor == aarch64 ]]; then
+    echo "setup: missing"
+  else
+    echo "error: this machine: riscv64;"
+  fi)"
+done
+shim uname <<<'echo x86_64'
+OSTYPE=darwin23 setup
+check "a Mac" equal "$code $err" "69 error: this machine: its system is darwin23, and the lessons need Linux
+  fix: a container: docs/containers.md"
+
+# --- compilers and headers, wherever they are ---------------------------------------------------------------
+# This g++ finds no header but where it is told to look.
+shim g++ <<<'[[ $1 != -dumpfullversion ]] || { echo 12.2.0; exit; }
+[[ $1 == -print-sysroot ]] && echo "${SYSROOT:-}" || exec '"$gxx"' -nostdinc "$@"'
+setup --check
+headers="libcxxopts-dev libspdlog-dev libgtest-dev nlohmann-json3-dev zlib1g-dev libxxhash-dev"
+check "no header" contains "$out" "  packages  $headers ccache liburing-dev"
+mkdir -p "$sandbox"/{module,spack,flags}/include/{spdlog,gtest,nlohmann}
+touch "$sandbox"/module/include/{cxxopts.hpp,spdlog/spdlog.h} "$sandbox"/flags/include/{zlib.h,xxhash.h} \
+  "$sandbox"/spack/include/{gtest/gtest.h,nlohmann/json.hpp}
+CPATH=$sandbox/module/include CMAKE_PREFIX_PATH=$sandbox/none:$sandbox/spack \
+  CXXFLAGS="-O2 -I$sandbox/flags/include" setup --check
+check "headers of a module, of spack and of flags" equal "$out" "setup: missing
+  .deps/torch-cpu  LibTorch 2.11.0 for the CPU: 545 MB to download, 600 MB on disk
+  fix: common/setup/setup.sh"
+CXX="g++ -I$sandbox/module/include" setup --check
+check "CXX with a flag" contains "$out" "  packages  libgtest-dev nlohmann-json3-dev "
+SYSROOT=/conda CXX=g++ setup
+check "a compiler that is asked for and sees nothing of the system: refused first" equal "$code $out$err" \
+  "69 error: g++: sees nothing that apt-get installs
+  fix: unset CC CXX; or install for it what these packages hold: $headers "
+SYSROOT=/conda setup --check
+check "one that is only first on PATH: the system's is missing" contains "$out" "  packages  g++ $headers"
+mkdir "$sandbox/system"
+sed 's/SYSROOT/NONE/' "$shims/g++" >"$sandbox/system/g++"
+chmod +x "$sandbox/system/g++"
+SYSROOT=/conda CPATH=$sandbox/module/include setup --check
+check "and is taken where it is there" contains "$out" "  packages  libgtest-dev nlohmann-json3-dev "
+shim g++ <<<'[[ $1 != -dumpfullversion ]] || echo 13.2.0'
 
 run "$repo/common/setup/doctor.sh"
 check "doctor: 69 and the fix where LibTorch is missing" contains "$code $out" "  for cpu            missing

@@ -62,6 +62,12 @@ basic_tools() {
   done
 }
 
+# on_its_own FOLDER: its setup.sh sees no Python and no g++ of this machine beside those on PATH.
+on_its_own() {
+  sed -i "s#/usr/bin/python3#$sandbox/no-python3#; s#/usr/bin/g++#$sandbox/system/g++#" \
+    "$1"/common/setup/{setup,lib}.sh
+}
+
 finish_test() {
   printf '%d checks, %d failed\n' "$checks" "$failures"
   ((failures == 0))
