@@ -163,7 +163,8 @@ chmod +x "$repo/build/pipedream_command/pipedream"
 export CDPATH=$decoy:.:$repo
 cd "$repo"
 for script in "lessons/choose.sh --gpus 0 --no-build" "lessons/all.sh 99" "lessons/report.sh no-run" \
-  "lessons/curves.sh" "lessons/09_checkpoint_and_faults/run.sh --dry-run" "pipedream/run.sh --help" \
+  "lessons/hunt.sh --help" "lessons/curves.sh" "lessons/09_checkpoint_and_faults/run.sh --dry-run" \
+  "pipedream/run.sh --help" \
   "tests/run.sh --nonsense" "tests/exercises.sh nonsense" "tests/soak.sh --nonsense" \
   "common/setup/setup.sh --nonsense" "common/setup/launch.sh none" "common/setup/tidy.sh $sandbox"; do
   # shellcheck disable=SC2086  # words
