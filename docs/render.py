@@ -6,8 +6,8 @@ usage: python3 docs/render.py [--check] [--program PATH]     (from anywhere; PAT
   pages      every *.md: between `<!-- render: NAME ARGUMENTS -->` and `<!-- /render -->` what docs/rendering/
              makes of a record in docs/results/, of the command `pipedream`, or of a figure;
              `<!-- value: RECORD PATH FORMAT -->` a number in a sentence, also computed from a workload
-             (docs/rendering/plans.py); `<!-- fault: NAME -->` the test that tests/faults/NAME.patch turns
-             red; links to code, [`anchor`](file.cpp#L1), get the line of `[anchor: anchor]`
+             (docs/rendering/plans.py); links to code, [`anchor`](file.cpp#L1), get the line of
+             `[anchor: anchor]`
   figures    docs/figures/*.svg, each drawn from a record whose name is in its caption
   pipedream  docs/results/pipedream_*.json, as the command computes them
   notebooks  what the cells of notebooks/*.ipynb print and draw

@@ -101,6 +101,7 @@ part() {
     faults)
       tests/mutate/base.sh --faults --record
       tests/mutate/pipedream.sh --faults --record
+      lessons/hunt.sh --prove --record
       ;;
     mutants) tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
     mutants_pipedream) tests/mutate/pipedream.sh --record ;;

@@ -76,7 +76,7 @@ class Dataset {
   std::vector<std::string> notes_;
 };
 
-/// The rows of a whole file, for an evaluation of its own.
+/// All rows of a file, for an evaluation besides the validation (--test).
 class TestSet {
  public:
   /// Opens `source` like Dataset::open().

@@ -77,7 +77,7 @@ class MemoryPlan {
       if (item.purpose == purpose && item.place == place) sum += item.bytes();
     return sum;
   }
-  /// The bytes of all buffers with one name, by name.
+  /// Bytes by purpose, place and name: the sum over the buffers that have all three in common.
   [[nodiscard]] ByName by_name() const {
     ByName sums;
     for (const Buffer& item : items_) sums[{item.purpose, item.place, item.name}] += item.bytes();

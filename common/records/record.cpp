@@ -234,7 +234,8 @@ Json json_of(const RunRecord& r) {
   return json;
 }
 
-// Objects and arrays of nested or long content take one line per member; a column of numbers takes one line.
+// An array of plain values takes one line, however long. Nested arrays, and objects that are nested or longer
+// than a line, take a line per member.
 std::string text_of(const Json& json, std::size_t indent) {
   constexpr std::size_t kLine = 100;
   const bool nested =

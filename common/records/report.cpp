@@ -41,7 +41,7 @@ std::string memory_table(const MemoryPlan& plan) {
   return table(rows);
 }
 
-// What the sum of one path's bytes is called: messages, copies and transfers are summed separately.
+// The name of a sum of bytes. Messages, copies over the link and transfers of the disk have one each.
 std::string sum_name(Way way) { return way == Way::wire ? "total" : "over the " + std::string(name_of(way)); }
 
 std::string operation_table(const CommPlan& named) {

@@ -22,7 +22,7 @@ std::map<std::string, std::string> values_of(Workload workload);
 /// write there, the user's own cache (XDG_CACHE_HOME or HOME/.cache, stagecraft), if that can be written.
 Path cache_dir();
 
-/// A file's name as given (`named`) and the sum of its content (`path`), all of which is read.
+/// A file's name as given (`named`) and the checksum of its content, for which all of `path` is read.
 FileRecord record_of_file(const std::string& named, const Path& path);
 
 /// The files of a run. Rank 0 writes; the others send it what they know. record.json exists from the start,

@@ -61,8 +61,8 @@ struct FileLock {
 struct FileCall;
 class FileOps;
 
-/// One open file, whose FileOps must outlive it. The destructor closes it and reports nothing; sync what must
-/// survive before.
+/// One open file, whose FileOps must outlive it. The destructor closes it and reports nothing: call sync()
+/// before it where data must survive.
 class File {
  public:
   File(FileOps& ops, UniqueFd fd, Path path) : ops_(ops), fd_(std::move(fd)), path_(std::move(path)) {}

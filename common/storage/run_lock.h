@@ -29,8 +29,9 @@ struct LockOwner {
   bool operator==(const LockOwner&) const = default;
 };
 
-/// This process, or the launcher that `named` identifies ("pid started host", STAGECRAFT_HOLDER of
-/// launch.sh), which starts runs in turn and keeps the lock between them.
+/// The launcher that `named` identifies, if it is alive; otherwise this process. A launcher starts runs in
+/// turn and keeps the lock between them: launch.sh sets STAGECRAFT_HOLDER to "<pid> <start in clock ticks>
+/// <host>".
 LockOwner this_lock_owner(const char* named);
 
 /// Turns an owner into the text at the beginning of a lock file, and back; nullopt for any other text.

@@ -31,8 +31,8 @@ class Effects {
   }
   [[nodiscard]] const std::vector<Effect>& all() const { return all_; }
 
-  // The number of sets of a unit's activations at the beginning of the first step: those of micro-batches
-  // whose forward ended before.
+  // The micro-batches whose activations a unit holds when the first recorded step begins. The first forward
+  // and the first backward in the record tell: what lies between them was forwarded in an earlier step.
   [[nodiscard]] int sets_before(int unit) const {
     std::optional<int> forward, backward;
     for (const Timeline::Span& span : happened_.spans) {

@@ -77,7 +77,7 @@ class Timeline {
   /// Adds a span of another host thread, measured by its own clock.
   void add(const Computed& computed, Clock::time_point begin, Clock::time_point end,
            std::string_view name = "");
-  /// All spans in the order of their beginnings, without those that a GPU has not passed.
+  /// The spans to be drawn, in the order they were noted, without those whose end the GPU has not reached.
   [[nodiscard]] std::vector<Span> drawn() const;
   /// The spans of the last steps. A graph's replays count as the step that was captured, with the times of
   /// the last replay.

@@ -54,6 +54,15 @@ int plan(const Words& words, std::ostream& out) {
   return 0;
 }
 
+// Each key of a lesson: what it is by default, and what it means.
+int keys(const Words& words, std::ostream& out) {
+  const std::unique_ptr<sc::Plans> plans = sc::lesson_plans_of(words.back(), {}).plans->with({});
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const sc::Field& field : plans->fields().fields()) json[field.path] = {field.default_text, field.doc};
+  out << json.dump();
+  return 0;
+}
+
 sc::choose::Measured measured() {
   const std::ifstream file(sc::choose::kMeasured);
   std::ostringstream text;
@@ -65,6 +74,7 @@ int answer(const Words& words, std::ostream& out, std::ostream& err) {
   const std::string& program = words.front();
   try {
     if (program == "pipedream") return sc::pipedream::run_command(words, {out, err});
+    if (program == "keys") return keys(words, out);
     if (program != "choose") return plan(words, out);
     const std::vector<const char*> argv = pointers(words);
     return sc::choose::run_command(static_cast<int>(argv.size()), argv.data(), measured, out);
@@ -82,7 +92,8 @@ int answer(const Words& words, std::ostream& out, std::ostream& err) {
 // Replaces common/base/control_group.cpp, because the page has no machine to inspect.
 int sc::usable_cores(const std::string& /*top*/) { return 1; }
 
-/// Runs the program in `text` ("04_zero3", "choose", "pipedream") with its arguments, separated by line ends.
+/// Runs the program in `text` ("04_zero3", "choose", "pipedream") with its arguments, separated by line ends;
+/// "keys" and a lesson ask for its keys.
 /// Files are those of the module's own file system.
 ///   Returns  {"code", "out", "err"} as JSON, to be freed.
 extern "C" char* explore(const char* text) {

@@ -33,13 +33,9 @@ def part(page, name):
     return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.S).group(1)
 
 
-def colours():
-    """The colours of a run's page: one name is one colour everywhere."""
-    return "\n".join(
-        re.findall(
-            r"^  --[a-z]+: light-dark\(.*\);$", (ROOT / "common/records/page/template.html").read_text(), re.M
-        )
-    )
+RUN_PAGE = (ROOT / "common/records/page/template.html").read_text()
+# The colours and names of a run's page: a thing has one of each everywhere.
+COLOURS = "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", RUN_PAGE, re.M))
 
 
 def allowed(page):
@@ -63,9 +59,11 @@ def make(build):
         text, code = part(PAGE.read_text(), "engine"), part(PAGE.read_text(), "code")
     if "</script" in text:
         sys.exit("error: the engine holds </script")
-    page = (HERE / "template.html").read_text()
+    page, words = (HERE / "template.html").read_text(), json.loads(part(RUN_PAGE, "words"))
     for slot, what in (
-        ("COLOURS", colours()),
+        ("COLOURS", COLOURS),
+        ("PURPOSES", json.dumps(words["tables"]["COLOUR"])),
+        ("HELD", json.dumps(words["held"])),
         ("LESSONS", json.dumps(sorted(file.parent.name for file in ROOT.glob("lessons/[0-9]*/*_plan.cpp")))),
         ("ENGINE", text),
         ("CODE", code),

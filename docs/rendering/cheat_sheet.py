@@ -5,7 +5,7 @@ import shlex
 
 from . import checks
 from .memory_tables import worked
-from .palette import FILLS, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS
+from .palette import held_in, parts_of
 from .pipelines import MICROBATCHES
 from .plans import STATES, plan_of, symbols
 from .registry import COURSE, ROOT, RenderError, bytes_text, figure, record
@@ -23,14 +23,6 @@ COLUMNS = (
 )
 # In pixels: top of the first row, height of a row, height of a line in a row, and the longest bar.
 TOP, ROW, LINE, BAR = 94, 56, 13, 262
-PURPOSES = (
-    (PARAMETERS, "parameters"),
-    (GRADIENTS, "gradients"),
-    (OPTIMIZER, "optimizer states"),
-    (FORWARD, "activations"),
-    (FILLS[3], "older weights"),
-    (FILLS[7], "workspace"),
-)
 KINDS = {
     "to_host": "link, each way",
     "disk_write": "disk, each way",
@@ -330,21 +322,6 @@ def held_by(plan):
     return plan.fullest["places"]["device"].values()
 
 
-def parts_of(plan):
-    """(fill, bytes) on the device."""
-    held = plan.fullest["places"]["device"]
-    optimizer = sum(held.get(purpose, 0) for purpose in ("master", "momentum", "variance"))
-    counts = (
-        held["parameters"],
-        held["gradients"],
-        optimizer,
-        held["activations"],
-        held.get("stash", 0),
-        held["workspace"] + held.get("communication", 0),
-    )
-    return [(fill, count) for (fill, _), count in zip(PURPOSES, counts) if count]
-
-
 def joined(words, formula):
     return f"{words} {formula}".strip()
 
@@ -394,8 +371,9 @@ def draw_lesson(drawing, lesson, y, scale):
             drawing.text(left[column], y + 8 + LINE * (i + (column == 0)), line, "small")
     if plan:
         x, wide = left[1], 0
-        for fill, count in parts_of(plan):
-            drawing.box(x + wide, y + 38, count * scale, 9, fill)
+        for fill, count in parts_of(plan.fullest["places"]["device"]):
+            if count:
+                drawing.box(x + wide, y + 38, count * scale, 9, fill)
             wide += count * scale
         drawing.text(x + wide + 6, y + 47, bytes_text(sum(held_by(plan))), "small")
 
@@ -404,7 +382,7 @@ def draw_lesson(drawing, lesson, y, scale):
 def cheat_sheet():
     checked()
     plans = [example(lesson) for lesson in LESSONS if lesson.states]
-    most = max(sum(count for _, count in parts_of(plan)) for plan in plans)
+    most = max(sum(held_by(plan)) for plan in plans)
     rows = [
         f"{COURSE[lesson.program]['name']} holds {bytes_text(sum(held_by(plan)))} on a GPU and sends "
         f"{bytes_text(plan.fullest['sent'])} per step"
@@ -419,7 +397,7 @@ def cheat_sheet():
         f"1024 tokens per step in micro-batches of {SMALL['batch.micro']}, {RANKS} GPUs (lesson 00: one)"
     )
     drawing = Drawing(HIGH, "Stagecraft on one sheet", alt, note, width=WIDE)
-    drawing.legend(268, 54, PURPOSES)
+    drawing.legend(268, 54, held_in([parts_of(plan.fullest["places"]["device"]) for plan in plans]))
     for title, at in COLUMNS:
         drawing.text(at, 78, title)
     for i, lesson in enumerate(LESSONS):

@@ -150,10 +150,9 @@ def checkpoint_behind_steps():
             figure,
             326,
             [
-                (COMPUTE, "a step"),
-                (WAITING, "the run waits for its save"),
-                (WRITING, "the file is written"),
-                (COMMUNICATION, "flushed"),
+                (COMPUTE, "a step: forward, backward, update"),
+                (WAITING, "waiting for the save"),
+                (WRITING, "writing and flushing the file"),
             ],
             left=96,
         )
@@ -181,7 +180,7 @@ def rows_of(run):
     ]
     return [
         ("training", 26, training + waits),
-        ("its file", 26, [(*run["written"], WRITING, "write"), (*run["flushed"], COMMUNICATION, "")]),
+        ("its file", 26, [(*run["written"], WRITING, "write"), (*run["flushed"], WRITING, "flush")]),
     ]
 
 

@@ -1,9 +1,10 @@
 """Tables of docs/choosing.md, from choosing.json: what lessons/choose.sh says of some machines, and how far
 it is from steps that were timed."""
 import statistics
+import textwrap
 
-from .palette import COMMUNICATION, FORWARD, GRADIENTS, OPTIMIZER, PARAMETERS, READING
-from .registry import RenderError, figure, record, renders, source, table_of
+from .palette import ACTIVATIONS, OPTIMIZER, PARAMETERS, READING
+from .registry import COURSE, RenderError, figure, record, renders, source, table_of, two_digits
 from .svg import Drawing
 
 KINDS = (  # of timed steps; each belongs to the first that takes it
@@ -59,7 +60,7 @@ def choosing_plan(page, plan):
         "GB on a GPU": lambda row: gb(row["device"]),
         "GB in host memory / on disk": lambda row: f"{gb(row['host'])} / {gb(row['disk'])}",
         "GB to other nodes": lambda row: gb(row["to_nodes"]) if row["fits"] else "",
-        "tokens per second": lambda row: f"{row['tokens_per_second']:,.0f}"
+        "tokens per second": lambda row: two_digits(row["tokens_per_second"])
         if row["fits"]
         else "does not fit",
     }
@@ -76,7 +77,7 @@ def said_by(page, found):
     words = found["command"].split()
     measured = "--gpu" not in words or words[words.index("--gpu") + 1] == "H200"
     said = "Predicted" if measured else "Estimated"  # as lessons/choose/report.cpp says it
-    return f"{said}: `{found['command']}` ({source(page, 'choosing')})."
+    return f"{said}, {found['sure']}: `{found['command']}` ({source(page, 'choosing')})."
 
 
 @renders
@@ -89,7 +90,7 @@ def choosing_quickest(page, plan, count):
             "settings": settings,
             "a step": lambda row: row["waits_for"],
             "batch.micro": lambda row: row["micro"],
-            "tokens per second": lambda row: f"{row['tokens_per_second']:,.0f}",
+            "tokens per second": lambda row: two_digits(row["tokens_per_second"]),
         },
         left=3,
     )
@@ -111,7 +112,9 @@ def choosing_ahead(page):
             "run": lambda row: f"{row['run'].replace(' x', ', ')} "
             f"{row['gpu']}{'s' if row['gpus'] > 1 else ''}, {row['rows']} rows",
             "lesson and settings": lesson_and_settings,
-            "predicted ms": lambda row: f"{1e3 * row['predicted']:.1f}",
+            "predicted ms": lambda row: f"{1e3 * row['predicted']:.1f}"
+            if "seconds" in row
+            else two_digits(1e3 * row["predicted"]),
             "then measured ms": measured,
             "error, %": lambda row: f"{100 * (row['predicted'] / row['seconds'] - 1):+.1f}"
             if "seconds" in row
@@ -198,120 +201,146 @@ EVERY = {
 }
 
 
-def first_of_each():
-    """lesson -> its first row on eight GPUs, lesson 00's on one; "" where the model is not taken, or there is
-    no row."""
+def of_each():
+    """lesson -> its first row on eight GPUs and its quickest, lesson 00's on one; nothing where the model is
+    not taken, or there is no row."""
     plans = record("choosing")["plans"]
     rows = [*plans["7b x8"]["rows"], *plans["7b x1"]["rows"]]
+    quickest = {row["lesson"]: row for row in quickest_of_each(rows)}
     return {
-        lesson: next((row for row in rows if row["lesson"] == lesson and "micro" in row), "")
+        lesson: next(
+            ((row, quickest[lesson]) for row in rows if row["lesson"] == lesson and "micro" in row), ()
+        )
         for lesson in EVERY
     }
+
+
+def seconds_of(row):
+    return two_digits(row["seconds"]) if row["fits"] else "does not fit"
 
 
 @renders
 def every_lesson(page):
     """Memory, seconds, cost and use of each lesson, of one model on one machine."""
     rows = table_of(
-        first_of_each().items(),
+        of_each().items(),
         {
             "lesson": lambda lesson, _: page.lesson(lesson),
-            "GB on a GPU": lambda _, row: row and gb(row["device"]),
-            "GB in host memory / on disk": lambda _, row: row and f"{gb(row['host'])} / {gb(row['disk'])}",
-            "seconds per step": lambda _, row: row
-            and (f"{row['seconds']:.1f}" if row["fits"] else "does not fit"),
+            "GB on a GPU": lambda _, rows: " ".join(gb(row["device"]) for row in rows[:1]),
+            "GB in host memory / on disk": lambda _, rows: " ".join(
+                f"{gb(row['host'])} / {gb(row['disk'])}" for row in rows[:1]
+            ),
+            "seconds per step; with the best settings": lambda _, rows: "; ".join(
+                dict.fromkeys(map(seconds_of, rows))
+            ),
             "what it costs": lambda lesson, _: EVERY[lesson][0],
             "use it when": lambda lesson, _: EVERY[lesson][1],
         },
         last=2,
     )
-    return f"{rows}\n\nEstimated, the plainest settings of each that fit ({source(page, 'choosing')})."
+    sure = record("choosing")["plans"]["7b x8"]["sure"]
+    said = f"Estimated, {sure}; the plainest settings of each that fit, and then the quickest"
+    return f"{rows}\n\n{said} ({source(page, 'choosing')})."
 
 
 @renders
 def every_lesson_commands(page):
     """The command of each row that fits."""
-    lines = [row["command"] for row in first_of_each().values() if row and row["fits"]]
+    lines = dict.fromkeys(row["command"] for rows in of_each().values() for row in rows if row["fits"])
     return "<!-- commands: gpu -->\n```sh\n" + "\n".join(lines) + "\n```"
 
 
-QUESTION_X, QUESTION_WIDE, LEAF_X, LEAF_WIDE, HIGH, ROW = 16, 390, 480, 464, 40, 66
-# Each entry: a question, the answer that ends the search, the leaf it leads to, and the leaf's fill. The
-# other answer leads to the next entry.
-ONE_NODE = (
-    (
-        "Do one row's activations fit on a GPU, recomputed?",
-        "no",
-        "10, tensor parallelism: inside one node",
-        COMMUNICATION,
-    ),
-    ("Do 16 P bytes fit as well?", "yes", "00 on one GPU; 01, data parallelism, on several", FORWARD),
-    ("Do 4 P + 12 P / N bytes fit?", "yes", "02, ZeRO-1", OPTIMIZER),
-    ("Do 2 P + 14 P / N bytes fit?", "yes", "03, ZeRO-2", GRADIENTS),
-    (
-        "Do 16 P / N bytes and two blocks fit?",
-        "yes",
-        "04, ZeRO-3; over a slow link 07, a pipeline",
-        PARAMETERS,
-    ),
-    ("Does the host have 16 P bytes?", "yes", "05, offload to the host", READING),
+# By lesson: what every GPU no longer holds or has, and its fill; lessons 00 and 01 have none.
+LEAVES = {
+    "02": (OPTIMIZER, "optimizer states are divided"),
+    "04": (PARAMETERS, "parameters too"),
+    "05": (READING, "reading states from a host or disk"),
+    "06": (READING, ""),
+    "11": (ACTIVATIONS, "activations travel"),
+}
+TREE_KEY = [entry for entry in LEAVES.values() if entry[1]]
+MODELS = {"gpt2_355m": "GPT-2 355M", "gpt2_1558m": "GPT-2 1.5B", "gpt_7b": "7B", "gpt_70b": "70B"}
+TREE_CAPTION = (
+    "What `lessons/choose.sh` advises, asked of each machine (choosing.json). It predicts: no lesson has run "
+    "on cards of 24 GB, or on more than four GPUs."
 )
+
+
+def tree_alt():
+    found = {}
+    for where, _, advised in machines():
+        found.setdefault(where, set()).update(advice.split()[1][:2] for advice in advised.values() if advice)
+    said = "; ".join(f"{where}: {', '.join(sorted(lessons))}" for where, lessons in found.items())
+    return (
+        f"A tree: how many GPUs, which machine, which model, and then the lesson that choose advises. {said}."
+    )
+
+
+def machines():
+    """(where its GPUs are, the machine, {model: advice}) of all that were asked of."""
+    for machine, one in record("choosing")["tree"].items():
+        where = (
+            "one GPU"
+            if machine.startswith("1 ")
+            else "several nodes"
+            if "--node-link" in one["command"]
+            else "one node"
+        )
+        yield where, machine, one["advice"]
+
+
+def draw_leaf(drawing, x, y, wide, high, advice, name=""):
+    """What was advised: its lesson, and below it the settings."""
+    _, folder, *settings = (advice or " ").split(" ")
+    fill = LEAVES.get(folder[:2], ("none",))[0]
+    words = " ".join(settings).replace("activations=", "").replace("schedule=", "")
+    lines = [
+        name + (COURSE[folder]["name"] if folder else "nothing fits"),
+        *textwrap.wrap(words, int(wide / 8)),
+    ]
+    drawing.box(x, y, wide, high, fill, kind_of_box="bare" if fill == "none" else "box")
+    for i, line in enumerate(lines):
+        place = y + high / 2 + 4 - 7 * (len(lines) - 1) + 14 * i
+        drawing.text(x + wide / 2, place, line, "small mid" if fill == "none" else "in small")
 
 
 @figure
 def choosing_tree():
-    """Which lesson, by bytes and nodes."""
-    top = 52
+    """Which lesson, as choose says."""
+    rows, top, row_high = list(machines()), 84, 84
     drawing = Drawing(
-        top + ROW * (len(ONE_NODE) + 3) - 8,
-        "Which lesson?",
-        "A decision tree: which lesson, by nodes and by the bytes that fit on a GPU. The list below asks "
-        "the same questions.",
-        "P parameters, N GPUs, G of them in a node",
+        top + row_high * len(rows) + 36, "Which lesson?", tree_alt(), "advised by choose, not measured"
     )
+    for i, model in enumerate(MODELS.values()):
+        drawing.text(369 + 164 * i, top - 12, model, "mid")
+    for row, (where, machine, advised) in enumerate(rows):
+        y = top + row_high * row
+        middle = y + row_high / 2 - 3
+        first = [of for of, *_ in rows].index(where)
+        if row == first:
+            count = sum(of == where for of, *_ in rows)
+            drawing.box(16, y, 94, row_high * count - 6, "none", where, "small mid", "bare")
+        drawing.line(110, middle, 124, middle, "arrow", tip=True)
+        drawing.box(126, y, 146, row_high - 6, "none", machine, "small mid", "bare")
+        drawing.line(272, middle, 286, middle, "arrow", tip=True)
+        for i, advice in enumerate(advised.values()):
+            draw_leaf(drawing, 288 + 164 * i, y, 158, row_high - 6, advice)
+    drawing.legend(16, top + row_high * len(rows) + 18, TREE_KEY)
+    return drawing.done(TREE_CAPTION)
 
-    def asks(row, question, x=QUESTION_X, wide=QUESTION_WIDE):
-        drawing.box(x, top + row * ROW, wide, HIGH, "none", question, "mid", "bare")
 
-    def leads(row, answer, leaf, fill):
-        y = top + row * ROW + HIGH / 2
-        drawing.line(QUESTION_X + QUESTION_WIDE, y, LEAF_X, y, "arrow", tip=True)
-        drawing.text((QUESTION_X + QUESTION_WIDE + LEAF_X) / 2 - 4, y - 6, answer, "mid")
-        if fill:
-            drawing.box(LEAF_X, top + row * ROW, LEAF_WIDE, HIGH, fill, leaf)
-        else:
-            asks(row, leaf, LEAF_X, LEAF_WIDE)
-
-    def down(row, answer, x, rows=1):
-        drawing.line(x, top + row * ROW + HIGH, x, top + (row + rows) * ROW, "arrow", tip=True)
-        drawing.text(x + 24, top + row * ROW + HIGH + 17, answer, "mid")
-
-    asks(0, "Are the GPUs in several nodes?")
-    leads(0, "yes", "Do 16 P / G bytes fit on each GPU of a node?", None)
-    half = (LEAF_WIDE - 16) / 2
-    for at, (answer, leaf, more, fill) in enumerate(
-        (
-            ("yes", "04, ZeRO-3, shard_ranks=G:", "gathers stay in a node", PARAMETERS),
-            ("no", "11, a 3D mesh: tensor in a node,", "stages across, data the rest", COMMUNICATION),
-        )
-    ):
-        x = LEAF_X + at * (half + 16)
-        down(0, answer, x + half / 2)
-        drawing.box(x, top + ROW, half, HIGH + 6, fill)
-        drawing.text(x + half / 2, top + ROW + 19, leaf, "in")
-        drawing.text(x + half / 2, top + ROW + 37, more, "in")
-    middle = QUESTION_X + QUESTION_WIDE / 2
-    down(0, "no", middle, 2)
-    for row, (question, answer, leaf, fill) in enumerate(ONE_NODE, 2):
-        asks(row, question)
-        leads(row, answer, leaf, fill)
-        down(row, "no" if answer == "yes" else "yes", middle)
-    drawing.box(
-        QUESTION_X,
-        top + (2 + len(ONE_NODE)) * ROW,
-        QUESTION_WIDE,
-        HIGH,
-        READING,
-        "06, infinity: states on a disk",
-    )
-    return drawing.done("The list below says why. Recompute activations before you change the lesson.")
+@figure
+def choosing_tree_narrow():
+    """For narrow screens: the leaves of a machine below its name."""
+    rows, top, high = list(machines()), 66, 168
+    drawing = Drawing(top + high * len(rows) + 44, "Which lesson?", tree_alt(), width=480)
+    for row, (where, machine, advised) in enumerate(rows):
+        y = top + high * row
+        drawing.text(16, y, f"{where}: {machine}" if where != "one GPU" else f"GPUs: {machine}")
+        for i, (model, advice) in enumerate(advised.items()):
+            draw_leaf(
+                drawing, 16 + 226 * (i % 2), y + 10 + 70 * (i // 2), 220, 64, advice, f"{MODELS[model]}: "
+            )
+    for i in (0, 2):
+        drawing.legend(16, top + high * len(rows) + 4 + 11 * i, TREE_KEY[i : i + 2])
+    return drawing.done(TREE_CAPTION)

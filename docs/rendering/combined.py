@@ -5,7 +5,7 @@ from . import plots
 from .lesson_figures import COMPUTED
 from .lesson_tables import tail
 from .machine_tables import gpu_table
-from .palette import COMPUTE, FORWARD, GRADIENTS, LINES, OPTIMIZER, PARAMETERS
+from .palette import COMPUTE, LINES, held_in
 from .plans import plan_of, settings_in
 from .registry import (
     RenderError,
@@ -310,16 +310,7 @@ def mesh_bytes():
             yticklabels=[],
             xticks=[1e7, 1e8, 1e9, 1e10, 1e11, 1e12],
         )
-        plots.key(
-            figure,
-            62 + high + 66,
-            [
-                (PARAMETERS, "parameters"),
-                (GRADIENTS, "gradients"),
-                (OPTIMIZER, "optimizer"),
-                (FORWARD, "rest"),
-            ],
-        )
+        plots.key(figure, 62 + high + 66, held_in(columns))
         figure.legend(
             *sent.get_legend_handles_labels(),
             ncol=4,
@@ -327,11 +318,11 @@ def mesh_bytes():
             borderaxespad=0,
             borderpad=0,
             handletextpad=0.2,
-            bbox_to_anchor=(470 / 960, 1 - (62 + high + 62) / (figure.get_figheight() * 72)),
+            bbox_to_anchor=(470 / 960, 1 - (62 + high + 84) / (figure.get_figheight() * 72)),
         )
 
     return plots.plot(
-        62 + high + 84,
+        62 + high + 106,
         "Eight GPUs, GPT-2 774M: what each layout holds and sends",
         alt,
         f"{COMPUTED}: plans.json (`--plan --world {GPUS}`, 512 rows of 1024 tokens a step in micro-batches "

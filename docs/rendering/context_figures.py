@@ -1,7 +1,7 @@
 """Drawings of lesson 12, from plans.json: who computes which pairs, what goes round, bytes of long rows."""
 from . import plots
 from .lesson_figures import COMPUTED
-from .palette import FILLS, LINES
+from .palette import EDGE, FILLS
 from .plans import plan_of, workload
 from .registry import COURSE, bytes_text, figure
 from .svg import PALE, Drawing
@@ -142,7 +142,7 @@ def context_memory():
     def draw(figure):
         names = ("tokens of a row", "GB that a GPU holds")
         plotted = plots.axes(figure, 72, 250, right=170, names=names, log="xy", forms=("{:,.0f}", "{:g}"))
-        plotted.axhline(H200, color=LINES[3], linewidth=1, linestyle="--")
+        plotted.axhline(H200, color=EDGE, linewidth=1, linestyle="--")
         plotted.annotate("an H200", (LENGTHS[0], H200), xytext=(8, 6), textcoords="offset points")
         drawn = plots.lines_of([(COURSE[lesson]["name"], points) for lesson, points in found.items()])
         plots.curves(plotted, drawn, xlim=(LENGTHS[0], LENGTHS[-1]), ylim=(1, 1000), xticks=LENGTHS)

@@ -6,7 +6,7 @@ import dataclasses
 from .lesson_figures import COMPUTED
 from .outputs import lines_between
 from .palette import BACKWARD as BACKWARD_FILL
-from .palette import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING
+from .palette import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, READING, WAITING, WRITING, done, held
 from .palette import FORWARD as FORWARD_FILL
 from .registry import COURSE, ROOT, RenderError, figure, record, renders, table_of
 from .svg import PALE, Drawing
@@ -264,7 +264,7 @@ TOP_AND_HEIGHT = {
 
 
 def draw_span(drawing, span, left, y, scale, height):
-    label = {"update": "AdamW", "wait": "", "activation": ""}.get(span.what, unit_name(span.unit))
+    label = {"update": "update", "wait": "", "activation": ""}.get(span.what, unit_name(span.unit))
     if span.row == "host":
         label = unit_name(span.unit)
     elif span.what[0] in "FB":
@@ -345,12 +345,10 @@ HERO_ALT = (
 )
 HERO_CAPTION = f"{COMPUTED}: lengths are chosen; bytes as planned, docs/results/zero_plans.json."
 HERO_KEY = (
-    (FORWARD_FILL, "forward"),
-    (BACKWARD_FILL, "backward"),
-    (PARAMETERS, "parameters"),
-    (GRADIENTS, "gradients"),
-    (OPTIMIZER, "optimizer's states and step"),
-    (WAITING, "waiting"),
+    *done(FORWARD_FILL, BACKWARD_FILL),
+    *held(PARAMETERS, GRADIENTS),
+    (OPTIMIZER, "optimizer states, update"),
+    *done(WAITING),
 )
 
 
@@ -480,9 +478,9 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
 )
 
 
-def draw_held(drawing, x, y, held):
+def draw_held(drawing, x, y, vectors):
     """Three vectors, cut into RANKS slices each."""
-    for i, (name, fill, how) in enumerate(zip("PGO", (PARAMETERS, GRADIENTS, OPTIMIZER), held)):
+    for i, (name, fill, how) in enumerate(zip("PGO", (PARAMETERS, GRADIENTS, OPTIMIZER), vectors)):
         drawing.text(x, y + 20 * i + 12, name, "small")
         if how not in ("all", "pale", "slice"):
             drawing.text(x + 16, y + 20 * i + 12, how, "small")
@@ -501,76 +499,111 @@ def draw_held(drawing, x, y, held):
             )
 
 
+STRATEGIES_ALT = (
+    "One step of each lesson on a clock: what a rank computes, what travels meanwhile, where it waits;"
+    " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
+    " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on "
+    "states leave the device or are divided."
+)
+STRATEGIES_CAPTION = (
+    f"{COMPUTED}: each lesson's order with one micro-batch; lengths are"
+    f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
+)
+STRATEGIES_KEY = (
+    *done(FORWARD_FILL, BACKWARD_FILL),
+    (PARAMETERS, "P parameters"),
+    (GRADIENTS, "G gradients"),
+    (OPTIMIZER, "O optimizer states, update"),
+    *done(WAITING),
+    (COMMUNICATION, "message of activations"),
+    *done(READING, WRITING),
+)
+# Height of a lesson's clock; of the others CLOCK.
+CLOCKS, CLOCK = {"05_offload": 84, "06_infinity": 106}, 78
+
+
+def all_steps():
+    return {lesson: STEPS[lesson]() if lesson in STEPS else step_of(lesson) for lesson, *_ in ROWS}
+
+
+def draw_words(drawing, y, lesson, words):
+    drawing.text(16, y + 12, COURSE[lesson]["name"])
+    drawing.lines(16, y + 30, 16, *words)
+
+
+def draw_clock(drawing, lesson, step, left, y, scale):
+    for span in step.spans:
+        top, height = TOP_AND_HEIGHT[span.row]
+        draw_span(drawing, span, left, y + top, scale, height)
+        if lesson == "08_weight_versions" and span.unit >= 0:
+            drawing.text(left + (span.begin + span.end) / 2 * scale, y + 78, f"v{span.unit}", "small mid")
+    if lesson == "00_one_device":
+        drawing.text(left, y + 56, "nothing travels", "small")
+
+
 @figure
 def parallelism_strategies():
-    alt = (
-        "One step of each lesson on a clock: what a rank computes, what travels meanwhile, where it waits;"
-        " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
-        " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on "
-        "states leave the device or are divided."
+    left, steps, y = 240, all_steps(), 84
+    drawing = Drawing(
+        y + sum(CLOCKS.get(lesson, CLOCK) + 16 for lesson in steps) + 66,
+        "One step, and what each lesson changes in it",
+        STRATEGIES_ALT,
     )
-    left, steps = 240, {
-        lesson: STEPS[lesson]() if lesson in STEPS else step_of(lesson) for lesson, *_ in ROWS
-    }
-    heights = [{"05_offload": 100, "06_infinity": 124}.get(lesson, 94) for lesson, *_ in ROWS]
-    y = 84
-    drawing = Drawing(y + sum(heights) + 64, "One step, and what each lesson changes in it", alt)
     scale = 560 / max(step.now for step in steps.values())
     drawing.text(left, 64, "time of one step, rank 1 of 4: work above, what travels below", "small")
     drawing.text(818, 64, "rank 1's device holds", "small")
-    for (lesson, words, held), high in zip(ROWS, heights):
+    for lesson, words, vectors in ROWS:
         drawing.line(16, y - 10, 944, y - 10)
-        drawing.text(16, y + 12, COURSE[lesson]["name"])
-        for j, line in enumerate(words):
-            drawing.text(16, y + 30 + 16 * j, line, "small")
-        for span in steps[lesson].spans:
-            top, height = TOP_AND_HEIGHT[span.row]
-            draw_span(drawing, span, left, y + top, scale, height)
-            if lesson == "08_weight_versions" and span.unit >= 0:
-                drawing.text(left + (span.begin + span.end) / 2 * scale, y + 78, f"v{span.unit}", "small mid")
-        if lesson == "00_one_device":
-            drawing.text(left, y + 56, "nothing travels", "small")
-        draw_held(drawing, 818, y + 4, held)
-        y += high
-    drawing.legend(
-        16,
-        y + 14,
-        (
-            (FORWARD_FILL, "forward"),
-            (BACKWARD_FILL, "backward"),
-            (PARAMETERS, "P parameters"),
-            (GRADIENTS, "G gradients"),
-            (OPTIMIZER, "O optimizer, AdamW"),
-            (WAITING, "waiting"),
-            (COMMUNICATION, "activations and their gradients"),
-        ),
-    )
-    drawing.legend(16, y + 40, ((READING, "read"), (WRITING, "write")))
+        draw_words(drawing, y, lesson, words)
+        draw_clock(drawing, lesson, steps[lesson], left, y, scale)
+        draw_held(drawing, 818, y + 4, vectors)
+        y += CLOCKS.get(lesson, CLOCK) + 16
+    drawing.legend(16, y + 14, STRATEGIES_KEY[:7])
+    drawing.legend(16, y + 40, STRATEGIES_KEY[7:])
     drawing.text(
-        180,
+        200,
         y + 40,
-        "Pale: a few units at a time. Outlined: not held. In 07 and 08 a slice is a stage's blocks, in 10 a "
-        "part of every matrix, in 11 both.",
+        "Pale: a few units at once. Outlined: not held. A slice: in 07, 08 a stage's blocks, in 10 parts of "
+        "matrices, in 11 both.",
         "small",
     )
-    return drawing.done(
-        f"{COMPUTED}: each lesson's order with one micro-batch; lengths are"
-        f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
-    )
+    return drawing.done(STRATEGIES_CAPTION)
+
+
+@figure
+def parallelism_strategies_narrow():
+    """For narrow screens: the clock of a lesson below its words."""
+    steps, y = all_steps(), 84
+    heights = [46 + 16 * len(words) + CLOCKS.get(lesson, CLOCK) for lesson, words, _ in ROWS]
+    drawing = Drawing(y + sum(heights) + 112, "One step, lesson by lesson", STRATEGIES_ALT, width=480)
+    scale = 448 / max(step.now for step in steps.values())
+    drawing.text(16, 60, "rank 1 of 4: work above, what travels below", "small")
+    drawing.text(336, 60, "its device holds", "small")
+    for (lesson, words, vectors), high in zip(ROWS, heights):
+        drawing.line(16, y - 10, 464, y - 10)
+        draw_words(drawing, y, lesson, words)
+        draw_held(drawing, 336, y + 4, vectors)
+        draw_clock(drawing, lesson, steps[lesson], 16, y + 30 + 16 * len(words), scale)
+        y += high
+    for row, (first, last) in enumerate(((0, 3), (3, 5), (5, 7), (7, 9))):
+        drawing.legend(16, y + 14 + 24 * row, STRATEGIES_KEY[first:last])
+    return drawing.done(STRATEGIES_CAPTION)
 
 
 def block_from(lines, words):
     """The line that contains `words` and those after it, to the end of the block they stand in or its return;
-    without comments and empty lines."""
+    of `FIRST .. NEXT` up to the line with NEXT. Without comments and empty lines."""
+    words, _, until = words.partition(" .. ")
     begin = next((i for i, line in enumerate(lines) if words in line), None)
     if begin is None:
         raise RenderError(f"no line contains '{words}'")
     indent = len(lines[begin]) - len(lines[begin].lstrip())
     found = []
-    for line in lines[begin:]:
-        if line.strip() and (len(line) - len(line.lstrip()) < indent or line.strip().startswith("return ")):
+    for line in filter(str.strip, lines[begin:]):
+        inner, said = len(line) - len(line.lstrip()), line.strip()
+        if inner < indent or (inner == indent and said.startswith("return ")) or (until and until in line):
             break
-        if line.strip() and not line.strip().startswith(("//", "#")):
+        if not said.startswith(("//", "#")):
             found.append(line[indent:])
     return found
 

@@ -1,10 +1,10 @@
 """Drawings of lesson 06: pieces in the window during a step, and how many tokens hide a disk
 (docs/results/lesson_06_*.json)."""
 from . import plots
-from .infinity_tables import by_formulas, efficiencies
+from .infinity_tables import by_formulas, efficiencies, median_of
 from .lesson_tables import is_busy
-from .palette import BACKWARD, FORWARD, OPTIMIZER, READING, WRITING
-from .registry import figure, record
+from .palette import EDGE, OPTIMIZER, READING, WRITING, done
+from .registry import figure, record, times_text
 
 FILL_OF = {"read": READING, "AdamW": OPTIMIZER, "write": WRITING}
 # Height of one buffer's row in pixels.
@@ -12,9 +12,10 @@ ROW = 30
 
 
 def in_words(buffers, step):
-    return (
-        f"{buffers} {'buffer' if buffers == 1 else 'buffers'}: a step of {step['microseconds'] / 1e3:.0f} ms"
-    )
+    """The drawn step, and how long the table's run with as many buffers takes."""
+    (run,) = (run for run in record("lesson_06_window")["runs"] if run["buffers"] == buffers)
+    took = f"a step of {step['microseconds'] / 1e3:.0f} ms, where the median is {1e3 * median_of(run):.0f} ms"
+    return f"{times_text(buffers, 'buffer')}: {took}"
 
 
 @figure
@@ -35,18 +36,8 @@ def infinity_window():
     def draw(figure):
         top = 72
         for buffers, step in steps.items():
-            high, whole, turn = 36 + ROW * buffers, step["microseconds"] / 1e3, step["turn"] / 1e3
+            high, whole, turn = 8 + ROW * buffers, step["microseconds"] / 1e3, step["turn"] / 1e3
             rows = [
-                (
-                    "device",
-                    24,
-                    [
-                        (0, turn, FORWARD, "forward, as parameters come"),
-                        (turn, whole, BACKWARD, "head, backward"),
-                    ],
-                )
-            ]
-            rows += [
                 (
                     f"buffer {i}",
                     22,
@@ -64,23 +55,16 @@ def infinity_window():
                 for i in range(buffers)
             ]
             plots.words(figure, 16, top - 8, in_words(buffers, step), weight="bold")
-            plots.lanes(plots.axes(figure, top, high, left=96, right=24), rows, end)
+            plotted = plots.axes(figure, top, high, left=96, right=24)
+            plots.lanes(plotted, rows, end)
+            plotted.axvline(turn, color=EDGE, linewidth=1, linestyle="--")
+            at = plotted.transData.transform((turn, 0))[0]
+            plots.words(figure, at, top - 8, "forward has all parameters", ha="center")
             top += high + 58
-        plots.key(
-            figure,
-            top - 16,
-            [
-                (FORWARD, "forward"),
-                (BACKWARD, "backward"),
-                (READING, "reading"),
-                (OPTIMIZER, "AdamW"),
-                (WRITING, "writing"),
-            ],
-            left=96,
-        )
+        plots.key(figure, top - 16, done(READING, OPTIMIZER, WRITING), left=96)
 
     return plots.plot(
-        72 + sum(94 + ROW * buffers for buffers in steps),
+        72 + sum(66 + ROW * buffers for buffers in steps),
         "One step through the window: reading, updating and writing pieces",
         alt,
         f"A number is a piece, of {next(iter(steps.values()))['pieces']} in all; a read or a write lasts "

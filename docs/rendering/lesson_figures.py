@@ -4,7 +4,7 @@ from xml.sax.saxutils import quoteattr
 
 from . import plots
 from .lesson_tables import bytes_text, file_text
-from .plans import FILES, plan_of
+from .plans import plan_of
 from .palette import BACKWARD, COMPUTE, GRADIENTS, LINES, OPTIMIZER, PARAMETERS, WAITING
 from .registry import FIGURES, RENDERERS, RenderError, figure, record
 from .svg import Drawing
@@ -21,7 +21,7 @@ def shown_figure(page, name, narrow=""):
     if narrow:
         source, shown = (page.link(f"docs/figures/{one}.svg") for one in (narrow, name))
         return (
-            f'<picture>\n<source media="(max-width: 600px)" srcset="{source}">\n<img '
+            f'<picture>\n<source media="(max-width: 860px)" srcset="{source}">\n<img '
             f'alt={quoteattr(drawn.alt)} src="{shown}">\n</picture>\n\n*{drawn.caption}*'
         )
     return f"![{drawn.alt}]({page.link(f'docs/figures/{name}.svg')})\n\n*{drawn.caption}*"
@@ -236,7 +236,11 @@ def gpu_trace():
         plots.key(
             figure,
             154 + 22 * count,
-            [(COMPUTE, "compute"), (GRADIENTS, "all-reduce of gradients"), (WAITING, "waiting")],
+            [
+                (COMPUTE, "forward, backward, update"),
+                (GRADIENTS, "all-reduce of gradients"),
+                (WAITING, "waiting"),
+            ],
             left=110,
         )
 

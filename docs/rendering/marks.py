@@ -6,7 +6,6 @@ import shlex
 import subprocess
 
 from . import plans
-from .faults import fill_tests
 from .registry import RENDERERS, ROOT, NoRecord, RenderError, record
 
 BLOCK = re.compile(r"^<!-- render: (\S+)(.*?) -->\n(.*?)<!-- /render -->$", re.S | re.M)
@@ -109,7 +108,7 @@ def unmentioned_anchors(page, text):
 
 def rendered(page, text):
     try:
-        return fill_anchors(page, fill_tests(fill_values(fill_blocks(page, text))))
+        return fill_anchors(page, fill_values(fill_blocks(page, text)))
     except RenderError as error:
         raise RenderError(f"{page.path}: {error}") from None
 

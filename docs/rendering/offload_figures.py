@@ -1,21 +1,23 @@
 """Drawings of lesson 05: where its bytes lie, and a step's copies."""
 from . import plots
-from .palette import BACKWARD, COMPUTE, EDGE, FORWARD, GRADIENTS, LINES, OPTIMIZER, PARAMETERS
+from .palette import (
+    BACKWARD,
+    COMPUTE,
+    EDGE,
+    FORWARD,
+    GRADIENTS,
+    LINES,
+    OPTIMIZER,
+    PARAMETERS,
+    done,
+    held,
+    held_in,
+    parts_of,
+)
 from .registry import figure, record
 
-KINDS = (
-    ("parameters", PARAMETERS, ("parameters",)),
-    ("gradients", GRADIENTS, ("gradients",)),
-    ("optimizer states", OPTIMIZER, ("master", "momentum", "variance")),
-    ("activations and the rest", COMPUTE, ("activations", "workspace", "communication")),
-)
 RUNS = (("one_device", "lesson 00"), ("exact", "exact"), ("delayed", "delayed"))
 PLACES = ("device", "pinned", "host")
-
-
-def in_gigabytes(of):
-    """The bytes of one place by kind."""
-    return [sum(of.get(purpose, 0) for purpose in purposes) / 1e9 for *_, purposes in KINDS]
 
 
 @figure
@@ -23,15 +25,18 @@ def offload_places():
     """Bytes of one rank by place and purpose, 355M: as measured."""
     runs = record("gpu_offload")["runs"]["355m"]
     bars = [
-        (name, place, in_gigabytes(held if place == "device" else held.get(place, {})))
+        (name, place, parts_of(of if place == "device" else of.get(place, {})))
         for run, name in RUNS
-        for held in (runs[run]["bytes"],)
+        for of in (runs[run]["bytes"],)
         for place in PLACES
     ]
+    columns = [parts for *_, parts in bars]
     alt = (
         "Bytes by place. "
         + "; ".join(
-            f"{name}, {place}: {sum(parts):.2f} GB" for name, place, parts in bars if sum(parts) >= 0.005
+            f"{name}, {place}: {count / 1e9:.2f} GB"
+            for name, place, parts in bars
+            if (count := sum(part for _, part in parts)) >= 5e6
         )
         + "."
     )
@@ -40,18 +45,13 @@ def offload_places():
         plotted = plots.axes(figure, 56, 34 * len(bars), left=170, right=90, forms=("{:g} GB", ""))
         places = [i + 0.5 * (i // len(PLACES)) for i in range(len(bars))]
         plots.stacked(
-            plotted,
-            places,
-            [(fill, [parts[k] for *_, parts in bars]) for k, (_, fill, _) in enumerate(KINDS)],
-            lambda end, _: f"{end:.2f} GB",
-            across=True,
-            gap=6,
+            plotted, places, plots.gigabytes(columns), lambda end, _: f"{end:.2f} GB", across=True, gap=6
         )
         plotted.set(ylim=(places[-1] + 0.6, -0.6), yticks=places, yticklabels=[place for _, place, _ in bars])
         for i, (_, name) in enumerate(RUNS):
             middle = plotted.transData.transform((0, places[len(PLACES) * i + 1]))[1]
             plots.words(figure, 16, figure.get_figheight() * 72 - middle + 4, name, weight="bold")
-        plots.key(figure, 56 + 34 * len(bars) + 46, [(fill, name) for name, fill, _ in KINDS], left=170)
+        plots.key(figure, 56 + 34 * len(bars) + 46, held_in(columns), left=170)
 
     return plots.plot(
         120 + 34 * len(bars),
@@ -64,16 +64,19 @@ def offload_places():
 
 
 def rows_of(step):
-    """Lanes of a traced step. Backward begins when the first gradient leaves."""
-    turn = step["to_host"][0][0]
-    work = [(begin, min(end, turn), FORWARD) for begin, end in step["compute"] if begin < turn] + [
-        (max(begin, turn), end, BACKWARD) for begin, end in step["compute"] if end > turn
-    ]
+    """Lanes of a traced step. What the GPU computes has the names of the record's marks; a record without
+    them says only when it computes."""
+    passes = {
+        "compute": (COMPUTE, ""),
+        "forward": (FORWARD, "forward"),
+        "backward": (BACKWARD, "backward"),
+        "update": (OPTIMIZER, ""),
+    }
     return [
-        ("GPU", 24, [(*span, "forward" if span[2] == FORWARD else "backward") for span in work]),
+        ("GPU", 24, [(*span, *passes[name]) for name in passes for span in step.get(name, ())]),
         ("parameters up", 18, [(begin, end, PARAMETERS, "") for begin, end in step["to_device"]]),
         ("gradients down", 18, [(begin, end, GRADIENTS, "") for begin, end in step["to_host"]]),
-        ("host", 24, [(begin, end, OPTIMIZER, "AdamW") for begin, end in step["adam"]]),
+        ("host", 24, [(begin, end, OPTIMIZER, "update") for begin, end in step["adam"]]),
     ]
 
 
@@ -85,7 +88,7 @@ def offload_timeline():
     end = max(step["milliseconds"] for step in steps.values())
     alt = "Steps on a clock. " + " ".join(
         f"{name.capitalize()}: {step['milliseconds']:.0f} ms, the host's AdamW "
-        + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"])
+        + " and ".join(f"from {begin:.0f} to {stop:.0f}" for begin, stop in step["adam"] if stop - begin > 1)
         + "."
         for name, step in steps.items()
     )
@@ -93,31 +96,23 @@ def offload_timeline():
     def draw(figure):
         for i, (name, step) in enumerate(steps.items()):
             top = 78 + 196 * i
-            known = (
-                step["norm"][-1][1] if step.get("norm") else step["adam"][-1][0]
-            )  # a record without it: the host begins when it knows the norm
+            known = step["norm"][-1][1]
             plots.words(figure, 16, top - 10, f"{name}: {step['milliseconds']:.0f} ms", weight="bold")
             plotted = plots.axes(figure, top, 124, left=130, right=24)
             plots.lanes(plotted, rows_of(step), end)
             plotted.axvline(known, color=EDGE, linewidth=1, linestyle="--")
-            late = known > end / 2
             plots.words(
-                figure,
-                plotted.transData.transform((known, 0))[0] + (4 if late else 0),
-                top - 10,
-                "norm known" if late else "norm of the step before known",
-                ha="right" if late else "left",
+                figure, plotted.transData.transform((known, 0))[0] + 4, top - 10, "norm known", ha="right"
             )
+        passes = (
+            [(COMPUTE, "forward and backward")]
+            if any("compute" in step for step in steps.values())
+            else done(FORWARD, BACKWARD)
+        )
         plots.key(
             figure,
             78 + 196 * len(steps) - 26,
-            [
-                (FORWARD, "forward"),
-                (BACKWARD, "backward, norm"),
-                (PARAMETERS, "parameters"),
-                (GRADIENTS, "gradients"),
-                (OPTIMIZER, "AdamW on the host"),
-            ],
+            [*passes, *held(PARAMETERS, GRADIENTS), *done(OPTIMIZER)],
             left=130,
         )
 
@@ -165,7 +160,7 @@ def offload_curve():
         "Thousands of tokens per second by gigabytes on the device. "
         + " ".join(
             f"{kind}: "
-            + ", ".join(f"{units} resident {held:.1f} GB {rate:.0f}" for units, held, rate in found)
+            + ", ".join(f"{units} resident {size:.1f} GB {rate:.0f}" for units, size, rate in found)
             + "."
             for kind, found in points.items()
         )
@@ -178,15 +173,15 @@ def offload_curve():
         )
         for kind, colour, marker in SERIES:
             plotted.plot(
-                [held for _, held, _ in points[kind]],
+                [size for _, size, _ in points[kind]],
                 [rate for *_, rate in points[kind]],
                 color=colour,
                 marker=marker,
                 label=kind,
             )
-            for units, held, rate in points[kind]:
+            for units, size, rate in points[kind]:
                 plotted.annotate(
-                    f"{units}", (held, rate), xytext=(0, 7), textcoords="offset points", ha="center"
+                    f"{units}", (size, rate), xytext=(0, 7), textcoords="offset points", ha="center"
                 )
         plotted.plot(
             [one["device_bytes"] / 1e9],

@@ -3,7 +3,7 @@ simulator expected (docs/results/pipeline_*.json)."""
 from . import plots
 from .lesson_tables import file_text, tail
 from .machine_tables import gpu_table
-from .palette import BACKWARD, EDGE, FORWARD, LINES, OPTIMIZER, TINTS
+from .palette import BACKWARD, EDGE, FORWARD, LINES, OPTIMIZER, TINTS, done
 from .pipelines import MICROBATCHES
 from .registry import RenderError, figure, record, renders, source, table, table_of, times_text
 
@@ -143,12 +143,7 @@ def pipeline_overlay():
             "the norm's barrier, which is not simulated",
             ha="right",
         )
-        plots.key(
-            figure,
-            116 + 52 * len(ranks),
-            [(FORWARD, "forward"), (BACKWARD, "backward"), (OPTIMIZER, "update")],
-            left=90,
-        )
+        plots.key(figure, 116 + 52 * len(ranks), done(FORWARD, BACKWARD, OPTIMIZER), left=90)
 
     return plots.plot(
         134 + 52 * len(ranks),

@@ -12,6 +12,8 @@ from .svg import STYLE
 
 FIGURE_NAMES = ["naive_pipeline", "microbatch_forward", "microbatch_backward", "weight_versioning"]
 MICROBATCHES = [4, 8, 16, 32]
+# kPalette of pipedream/command/svg.cpp.
+OWN_FILLS = ("#9cc2f5", "#f7c486", "#a9dcb3", "#f2a9b8", "#cdb7f0", "#8fd6d6", "#e3d98a", "#d0d0d0")
 # Micro-batches of the schedule in pipedream_alive.json.
 ALIVE_OF = 8
 
@@ -53,11 +55,9 @@ def pipedream_fail(page, code, *arguments):
 
 
 def in_palette(drawn, name):
-    """The command's drawing in the colours and the style of the other figures."""
-    changed = {FILLS[0]: FORWARD, FILLS[1]: BACKWARD}
-    if name == "weight_versioning":  # its colours are versions
-        changed = {"#f2a9b8": FILLS[3], "#d0d0d0": FILLS[7]}
-    for old, new in changed.items():
+    """The command's drawing in the colours and the style of the other figures. Its colours are versions in
+    weight_versioning, otherwise forward and backward."""
+    for old, new in zip(OWN_FILLS, FILLS if name == "weight_versioning" else (FORWARD, BACKWARD)):
         drawn = drawn.replace(f'fill="{old}"', f'fill="{new}"')
     return re.sub(r"<style>.*?</style>", lambda match: f"<style>{STYLE}</style>", drawn, flags=re.S)
 

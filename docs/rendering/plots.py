@@ -23,7 +23,7 @@ SETTINGS = {
     "path.simplify": False,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 12,
+    "font.size": 12.6,
     "text.color": "#000000",
     "axes.labelcolor": "#000000",
     "xtick.color": "#000000",
@@ -107,7 +107,7 @@ def cleaned(text, height, title, alt):
 def words(figure, x, y, text, **more):
     """Text at a place of the SVG."""
     height = figure.get_figheight() * 72
-    figure.text(x / WIDTH, 1 - y / height, text, **{"size": 12, "va": "baseline", **more})
+    figure.text(x / WIDTH, 1 - y / height, text, **{"size": 12.6, "va": "baseline", **more})
 
 
 def axes(figure, top, height, left=LEFT, right=RIGHT, names=("", ""), log="", forms=("", "")):

@@ -2,6 +2,7 @@
 read."""
 import functools
 import json
+import math
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -115,6 +116,12 @@ def source(page, name):
 def times_text(count, what):
     """1 round, 3 rounds."""
     return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def two_digits(number):
+    """A number that is predicted, as lessons/choose/report.cpp shows it."""
+    shown = float(f"{number:.1e}")
+    return f"{shown:,.{max(0, 1 - math.floor(math.log10(shown)))}f}"
 
 
 def bytes_text(count):

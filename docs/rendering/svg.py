@@ -27,7 +27,7 @@ text {{ font-family: sans-serif; font-size: 13px; }}
 .line {{ stroke-width: 1.8; }}
 .got {{ stroke-width: 2; }}
 .arrow {{ stroke-width: 1.5; }}
-.small {{ font-size: 12px; }}
+.small {{ font-size: 12.6px; }}
 .head {{ font-size: 16px; font-weight: bold; }}
 .mid, .in {{ text-anchor: middle; }}
 .end {{ text-anchor: end; }}
@@ -57,14 +57,20 @@ def number(value):
 
 
 class Drawing:
+    """Small letters have 11 pixels where a README is 840 wide and the figure as wide as it; those of a narrow
+    figure on a screen of 420. What is wider than a README is for paper."""
+
     def __init__(self, height, title, description, note="", width=WIDTH):
-        self.description = description
+        self.description, self.narrow = description, width < WIDTH
+        style = STYLE if width <= WIDTH else STYLE.replace("12.6px", "12px")
+        if self.narrow:
+            style = STYLE.replace("font-size: 13px", "font-size: 15px").replace("12.6px", "14px")
         self.parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{number(height)}" viewBox="0 '
             f'0 {width} {number(height)}" role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="desc">{escape(description)}</desc>',
-            f"<style>{STYLE}</style>",
+            f"<style>{style}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
             'orient="auto-start-reverse"><path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
             f'<rect class="ground" x="0.5" y="0.5" width="{width - 1}" height="{number(height - 1)}" '
@@ -115,7 +121,7 @@ class Drawing:
         for fill, name in entries:
             self.box(x, y - 12, 16, 16, fill)
             self.text(x + 22, y, name, "small")
-            x += 38 + 7.2 * len(name)
+            x += 38 + (8 if self.narrow else 7.2) * len(name)
 
     def done(self, caption):
         return Figure("\n".join(self.parts) + "\n</svg>\n", self.description, caption)

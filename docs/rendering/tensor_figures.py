@@ -4,15 +4,19 @@ from . import plots
 from .front_page import Step
 from .lesson_figures import COMPUTED
 from .palette import (
+    ACTIVATIONS,
     BACKWARD,
     COMMUNICATION,
-    COMPUTE,
+    EDGE,
     FORWARD,
     GRADIENTS,
-    LINES,
     OPTIMIZER,
     PARAMETERS,
     WAITING,
+    done,
+    held,
+    held_in,
+    parts_of,
 )
 from .plans import plan_of, workload
 from .registry import bytes_text, figure, record
@@ -24,9 +28,8 @@ from .zero_figures import BLOCKS, CELL_HIGH, CELL_WIDE, HIGH as ROW_HIGH, RANKS,
 MINE = 1
 # Side and height of a matrix in pixels.
 SIDE, HIGH = 72, 72
-GATHER, SUM, NORM = "all-gather", "reduce-scatter", 0.2
-# The length of a message; lengths of the schematic have no unit.
-MESSAGE = 0.55
+# The lengths of a norm and of a message; lengths of the schematic have no unit.
+NORM, MESSAGE = 0.2, 0.55
 FIRST, SECOND = {"attention": 1.25, "MLP": 1.25}, {"attention": 0.65, "MLP": 0.95}
 NAMES = {"attention": ("q, k, v, heads", "c_proj"), "MLP": ("c_fc, GELU", "c_proj")}
 
@@ -91,13 +94,13 @@ def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
 # For each box: (fill, stripes side by side, whole, pale), (what it is, its size), the operation to the next
 # box.
 FLOW = (
-    ((COMMUNICATION, False, False, False), ("norm of my", "tokens: n x d"), "all-gather"),
-    ((COMMUNICATION, False, True, False), ("of all", "tokens: BT x d"), "times"),
+    ((ACTIVATIONS, False, False, False), ("norm of my", "tokens: n x d"), "all-gather"),
+    ((ACTIVATIONS, False, True, False), ("of all", "tokens: BT x d"), "times"),
     ((PARAMETERS, False, False, False), ("first matrix,", "cut by rows"), "is"),
-    ((COMPUTE, True, False, False), ("my heads", "or columns"), "times"),
+    ((ACTIVATIONS, True, False, False), ("my heads", "or columns"), "times"),
     ((PARAMETERS, True, False, False), ("second matrix,", "cut by columns"), "is"),
-    ((GRADIENTS, False, True, True), ("a summand of", "all tokens"), "reduce-scatter"),
-    ((COMMUNICATION, False, False, False), ("the sum of my", "tokens: n x d"), ""),
+    ((ACTIVATIONS, False, True, True), ("a summand of", "all tokens"), "reduce-scatter"),
+    ((ACTIVATIONS, False, False, False), ("the sum of my", "tokens: n x d"), ""),
 )
 
 
@@ -159,15 +162,7 @@ def tensor_block():
     draw_lane(drawing, backward, "backward", 300, scale, BACKWARD)
     drawing.text(944, 226, "narrow: a norm", "small end")
     drawing.legend(
-        16,
-        410,
-        (
-            (PARAMETERS, "parameters"),
-            (COMMUNICATION, "tokens, and messages of them"),
-            (GRADIENTS, "a summand"),
-            (COMPUTE, "computed here"),
-            (WAITING, "waiting"),
-        ),
+        16, 410, [*held(PARAMETERS, ACTIVATIONS), *done(FORWARD, BACKWARD, COMMUNICATION, WAITING)]
     )
     return drawing.done(
         f"{COMPUTED}: rank {MINE} of {RANKS}, `tokens=split`; the order is that of `forward_block` and "
@@ -177,19 +172,14 @@ def tensor_block():
 
 # At each moment: blocks whose activations are kept, and the block whose norm of all tokens is held.
 KEPT = {"forward, block 2": ((0, 1, 2), 2), "backward, block 3": ((0, 1, 2, 3), 3), "update": ((), None)}
-HELD = (
-    ("parameters", PARAMETERS),
-    ("gradients", GRADIENTS),
-    ("optimizer", OPTIMIZER),
-    ("activations", COMMUNICATION),
-)
+HELD = [(name, fill) for fill, name in held(PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS)]
 
 
 def draw_parts(drawing, x, y, fill, rank, units, whole):
     """A rank's part of each unit, above a strip for what every rank has; of the unit `whole` all tokens for a
     moment."""
     wide = (CELL_WIDE - 4) / RANKS
-    strip = 0 if fill == COMMUNICATION else 5
+    strip = 0 if fill == ACTIVATIONS else 5
     for unit in range(len(UNITS)):
         ends_alone = strip and UNITS[unit] == "H"  # the last norm: nothing of it is cut
         for piece in range(RANKS):
@@ -250,12 +240,7 @@ SPLIT, WHOLE = (), ("tokens=whole",)
 
 
 def purposes_of(plan):
-    states = [
-        (PARAMETERS, plan.bytes("parameters")),
-        (GRADIENTS, plan.bytes("gradients")),
-        (OPTIMIZER, sum(plan.bytes(one) for one in ("master", "momentum", "variance"))),
-    ]
-    return [*states, (COMPUTE, sum(plan.bytes(one) for one in ("activations", "workspace", "communication")))]
+    return parts_of({purpose: plan.bytes(purpose) for purpose in plan.buffers})
 
 
 @figure
@@ -291,16 +276,7 @@ def tensor_memory():
             xticks=range(len(COUNTS)),
             xticklabels=["one device" if t == 1 else f"t = {t}" for t in COUNTS],
         )
-        plots.key(
-            figure,
-            366,
-            [
-                (PARAMETERS, "parameters"),
-                (GRADIENTS, "gradients"),
-                (OPTIMIZER, "master, momentum, variance"),
-                (COMPUTE, "activations, workspace, communication"),
-            ],
-        )
+        plots.key(figure, 366, held_in(columns))
 
     work = workload("gpt2_1558m")["batch"]
     return plots.plot(
@@ -356,7 +332,7 @@ def tensor_rule():
             log="xy",
             forms=("{:g}", "{:g}"),
         )
-        plotted.axhline(1, color=LINES[3], linewidth=1, linestyle="--")
+        plotted.axhline(1, color=EDGE, linewidth=1, linestyle="--")
         plotted.annotate(
             "as long as the products", (12288, 1), xytext=(-8, 6), textcoords="offset points", ha="right"
         )

@@ -1,6 +1,8 @@
 """Tables of lesson 10: what its ranks hold and send, whose bits they end in, and what that costs
 (docs/results/lesson_10*.json, gpu_tensor.json, plans.json)."""
 import difflib
+import itertools
+import operator
 import re
 import statistics
 
@@ -226,21 +228,30 @@ def tensor_plans(page):
 
 
 def body_of(path, name):
-    """A function's lines without its comments."""
+    """A function's lines without its comments. A call that a comment parted from its last line is whole."""
     lines = (ROOT / path).read_text().splitlines()
     begin = next((i for i, line in enumerate(lines) if re.match(rf"\S.*::{name}\(", line)), None)
     if begin is None:
         raise RenderError(f"{path} defines no {name}")
-    found = lines[begin : lines.index("}", begin) + 1]
-    return [re.sub(r" +// .*", "", line) for line in found if not line.strip().startswith("//")]
+    found = "\n".join(
+        line for line in lines[begin : lines.index("}", begin) + 1] if not line.strip().startswith("//")
+    )
+    joined = re.sub(r",\n +([^\n]*;) +// .*", r", \1", found)
+    return [re.sub(r" +// .*", "", line) for line in joined.split("\n")]
 
 
 @renders
 def difference(page, before, after, *names):
-    """What became of functions: the lines of their diff, without the functions' comments."""
+    """What became of functions: the lines of their diff, without the functions' comments; `...` stands for
+    three lines or more that both have."""
     found = []
     for name in names:
         old, new = (body_of(path, name) for path in (before, after))
-        lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
-        found += [*([""] if found else []), *(line.rstrip() for line in lines if not line.startswith("@@"))]
+        lines = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[3:]
+        near = [any(line[0] != " " for line in lines[max(0, i - 1) : i + 2]) for i in range(len(lines))]
+        found += [""] if found else []
+        for shown, run in itertools.groupby(zip(near, lines), operator.itemgetter(0)):
+            of_run = [line.rstrip() for _, line in run]
+            indent = of_run[0][: len(of_run[0]) - len(of_run[0].lstrip())]
+            found += of_run if shown or len(of_run) < 3 else [f"{indent}..."]
     return "```diff\n" + "\n".join(found) + "\n```"

@@ -4,7 +4,17 @@ import functools
 from . import plots
 from .lesson_figures import COMPUTED, lanes_of, steps_text, took
 from .lesson_tables import bytes_text, is_busy, load_text
-from .palette import COMMUNICATION, COMPUTE, EDGE, GRADIENTS, OPTIMIZER, PARAMETERS, WAITING
+from .palette import (
+    COMMUNICATION,
+    COMPUTE,
+    EDGE,
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    WAITING,
+    held_in,
+    parts_of,
+)
 from .registry import FIGURES, RenderError, figure, record
 from .svg import PALE, Drawing
 from .zero_tables import LESSONS, states_of
@@ -125,17 +135,6 @@ def zero3_holds():
     )
 
 
-def parts_of(bytes_):
-    got = bytes_.get
-    return (
-        (PARAMETERS, got("parameters", 0)),
-        (GRADIENTS, got("gradients", 0)),
-        (OPTIMIZER, got("master", 0) + got("momentum", 0) + got("variance", 0)),
-        (COMMUNICATION, got("communication", 0)),
-        (COMPUTE, got("activations", 0) + got("workspace", 0)),
-    )
-
-
 @figure
 def zero_bytes():
     """GPT-2 1.5B under four strategies: a panel for each N, in one scale."""
@@ -149,15 +148,14 @@ def zero_bytes():
         + ", ".join(f"{LESSONS[lesson]} {bytes_text(bytes_['total'])}" for lesson, bytes_ in one.items())
         for name, one in panels
     )
-    rests = [[dict(parts_of(bytes_))[COMPUTE] for bytes_ in one.values()] for _, one in panels]
+    rests = [[bytes_["activations"] + bytes_["workspace"] for bytes_ in one.values()] for _, one in panels]
     apart = max(max(rest) - min(rest) for rest in rests)
     same = f"the same for all but for {apart} bytes at most" if apart else "the same for all"
     alt = f"Bytes of a rank by purpose under four strategies. {totals}. Activations and workspace are {same}."
 
     def draw(figure):
-        most = max(
-            sum(count for _, count in parts_of(bytes_)) for _, one in panels for bytes_ in one.values()
-        )
+        bars = [[parts_of(bytes_) for bytes_ in one.values()] for _, one in panels]
+        most = max(sum(count for _, count in bar) for several in bars for bar in several)
         for i, (name, one) in enumerate(panels):
             plotted = plots.axes(
                 figure, 72, 210, left=64 + 460 * i, right=476 - 460 * i, names=("", f"{name}, GB")
@@ -165,7 +163,7 @@ def zero_bytes():
             plots.stacked(
                 plotted,
                 range(len(one)),
-                plots.gigabytes([parts_of(bytes_) for bytes_ in one.values()]),
+                plots.gigabytes(bars[i]),
                 lambda _, i, held=list(one.values()): bytes_text(held[i]["total"]),
             )
             plotted.set(
@@ -174,17 +172,7 @@ def zero_bytes():
                 xticks=range(len(one)),
                 xticklabels=[LESSONS[lesson].replace(" ", "\n", 1) for lesson in one],
             )
-        plots.key(
-            figure,
-            344,
-            [
-                (PARAMETERS, "parameters"),
-                (GRADIENTS, "gradients"),
-                (OPTIMIZER, "master, momentum, variance"),
-                (COMMUNICATION, "communication"),
-                (COMPUTE, "activations, workspace"),
-            ],
-        )
+        plots.key(figure, 344, held_in(sum(bars, [])))
 
     return plots.plot(
         362,
@@ -320,13 +308,13 @@ def draw_timeline(figure, run):
         figure,
         282,
         [
-            (COMPUTE, "compute"),
+            (COMPUTE, "forward, backward, update"),
             (PARAMETERS, "all-gather of parameters"),
             (GRADIENTS, "reduce-scatter of gradients"),
-            (COMMUNICATION, "all-reduce of four numbers"),
+            (COMMUNICATION, "message of four numbers"),
             (WAITING, "waiting"),
         ],
-        left=110,
+        left=16,
     )
 
 

@@ -23,7 +23,7 @@ StepResult DataParallel::train_step(std::span<const Batch> micro_batches) {
       passes_.backward_weights(unit, grads_full_[unit], write);
       if (last) reduce_grads(unit);
     }
-    passes_.embed_backward(batch, grads_full_[0], write);  // the tied head opened it, this completes it
+    passes_.embed_backward(batch, grads_full_[0], write);  // adds to a tied head's part
     if (last) reduce_grads(0);
   }
   for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);

@@ -16,7 +16,7 @@ StepResult Zero3::train_step(std::span<const Batch> micro_batches) {
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();
     forward(batch);
-    // The micro-batch before may still be on its way out of the buffers that head writes.
+    // The gradients of the micro-batch before may still be leaving the buffers that head writes.
     wait_reduced(0);
     wait_reduced(layout_.last_unit());
     // Head computes the loss and the gradients of the last block's output, of its own matrix and of ln_f.

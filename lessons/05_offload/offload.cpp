@@ -5,9 +5,11 @@
 namespace sc {
 
 // One optimizer step. New in this lesson: the step's sums go on to the host (leave), whose AdamW updates
-// (post_update, tell_norm), and the next forward fetches parameters from there (fetch_params).
+// (post_update, tell_norm), and the next forward fetches parameters from there (fetch_params). A piece is a
+// part of this rank's slice of a unit: the host updates piece by piece.
 StepResult Offload::train_step(std::span<const Batch> micro_batches) {
   before_ = context_.copies.issued();
+  // Posted before its gradients exist: the host updates a piece when its gradient and the norm have come.
   post_update();
   release_params();
   sums_.zero_();
@@ -17,7 +19,7 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
     const Write slice = j == 0 ? Write::overwrite : Write::accumulate;
     const bool last = j + 1 == micro_batches.size();
     forward(batch, j == 0);
-    // The micro-batch before may still be on its way out of the buffers that head writes.
+    // The gradients of the micro-batch before may still be leaving the buffers that head writes.
     wait_reduced(0);
     wait_reduced(layout_.last_unit());
     // Head computes the loss and the gradients of the last block's output, of its own matrix and of ln_f.
@@ -52,7 +54,8 @@ StepResult Offload::train_step(std::span<const Batch> micro_batches) {
 // While one unit computes, the next `prefetch` are on their way. A block's buffer is free when the block has
 // computed: the gather that takes it over starts after the work issued so far.
 // In a step's first micro-batch (fetch) parameters come up from the host. due() counts the updates that they
-// must have had. A unit that has had them is fetched ahead; forward waits only for the one it has come to.
+// must have had: all that were posted before this step, or one less with update=delayed. A unit that has had
+// them is fetched ahead; forward waits only for the one it has come to.
 void Offload::forward(const Batch& batch, bool fetch) {
   const int last = layout_.last_unit();
   for (int unit = 0, fetched = fetch ? 0 : last + 1, next = 0; unit <= last; ++unit) {
@@ -146,7 +149,8 @@ void Offload::global_norm() {
 
 // [anchor: update-on-the-host]
 // Returns at once: the host will update each piece when its gradient has landed and the norm is known.
-// Where the norm changes nothing, or is guessed (update=early), the host does not wait for it.
+// Where the norm changes nothing, or is guessed (update=early), the host does not wait for it; where the
+// guess was wrong it makes the update again.
 void Offload::post_update() {
   const std::int64_t update = clock_.posted(step_);
   LandedScalars guess;

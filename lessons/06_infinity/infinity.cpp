@@ -4,13 +4,13 @@
 
 namespace sc {
 
-// One optimizer step. Every micro-batch gathers what it computes with, and gives its gradients away.
-// The step's sums go on to the host, whose AdamW updates; the next forward fetches parameters from there.
+// One optimizer step. New against lesson 05: optimizer states lie on a disk, and pass through a window of
+// host memory to be updated (StatesOnDisk, below). Parameters and gradients may have other homes, too
+// (params_at, grads_at): end_gathers, expect_gathers and end_updates are theirs.
 StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
-  // New in this lesson: states lie on a disk, and the host updates them in a window of memory (below). A save
-  // may have read states into the window's first buffer: those that were there are read again.
+  // A save may have read states into the window's first buffer: those that were there are read again.
   states_->give_first_buffer_back();
-  // From here on the host may overwrite what the step before gathered (params_at=host or disk).
+  // From here on the host may overwrite the parameters that the step before gathered from host memory.
   end_gathers();
   post_update();
   release_params();
@@ -23,7 +23,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
     // With params_at=disk the parameters of the coming gathers are read ahead, in the order of the gathers.
     expect_gathers(true);
     forward(batch, j == 0);
-    // The micro-batch before may still be on its way out of the buffers that head writes.
+    // The gradients of the micro-batch before may still be leaving the buffers that head writes.
     wait_reduced(0);
     wait_reduced(layout_.last_unit());
     // Head computes the loss and the gradients of the last block's output, of its own matrix and of ln_f.
@@ -59,6 +59,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
 // The host's thread calls this before each piece of an update (HostOptimizer::apply). A Number counts pieces
 // as they pass: update u of piece i has u x pieces + i. One is updated and the one before it written, while
 // the other buffers are read into. Between two updates nothing is written, and the whole window fills.
+// Returns true if a buffer is not free yet: the thread calls again before it sleeps.
 bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
   const bool between = next_update_ % window_.pieces() == 0;
   const Number last =

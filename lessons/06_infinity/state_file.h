@@ -22,7 +22,7 @@ class StateFile {
   OpEnd write(std::size_t extent, std::span<const std::byte> from, const What& what, std::int64_t update);
   /// Waits until the transfers of the first `updates` updates have ended. Called by the thread that records.
   void end_updates(std::int64_t updates);
-  /// Waits until nothing is in flight, while nobody begins anything.
+  /// Waits until no transfer is in flight. No other thread may begin one meanwhile.
   void wait();
 
   /// Transfers through of_this_step() count for the present step, those through uncounted() for none.

@@ -9,10 +9,11 @@ using pipedream::Action;
 using pipedream::Kind;
 
 // [anchor: perform]
-// One optimizer step. New against lesson 02: a rank is a stage with blocks of its own, and performs a list of
-// actions that pipedream made, and proved to fit the other stages' lists. A Slot says which buffers an action
-// uses (common/pipeline/slots.h). 1F1B is such a list; on stage 0 of four, with six micro-batches (F forward,
-// SA sends an activation, RG receives a gradient, B backward):
+// One optimizer step. New against lesson 02: a rank is a stage that holds its own blocks whole (its share_),
+// and performs a list of actions that pipedream (pipedream/README.md) made, and proved to fit the other
+// stages' lists. A Slot says which buffers an action uses (common/pipeline/slots.h). 1F1B is such a list; on
+// stage 0 of four, with six micro-batches (F forward, SA sends an activation, RG receives a gradient, B
+// backward):
 //   F0 SA0  F1 SA1  F2 SA2              as many forwards as stages follow, until the first gradient comes
 //   RG0 F3 SA3 B0                       a backward after each forward keeps no more than four micro-batches.
 //   RG1 F4 SA4 B1                       Receives are posted a computation early, and travel during it
@@ -54,14 +55,14 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
         break;  // only schedules without a flush have these, which this lesson refuses
     }
   }
-  messages_.wait_sent();  // no message outlives its step, so that one graph can hold a step
+  messages_.wait_sent();  // no message outlives its step, so that one CUDA graph can hold a step
   return {sums_, context_.scalars.grad_norm};
 }
 
 void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
-  const auto timed = pace_.turn(a);
+  const auto timed = pace_.turn(a);  // with --pace it takes as long as the schedule says
   // Position p of the model is a run of blocks, which stage p % stages computes.
   stage_.forward(share_.schedule.position(a), batch.tokens, slot);
 }
@@ -72,7 +73,7 @@ void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
 void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
   const int position = share_.schedule.position(a);
   const Part& part = share_.part(position);
-  const Halves halves = halves_of(a.kind);
+  const Halves halves = halves_of(a.kind);  // the gradients of inputs, of weights (zero bubble), or both
   const Write write = a.microbatch == 0 ? Write::overwrite : Write::accumulate;
   const bool last = a.microbatch + 1 == share_.schedule.microbatches;
   if (halves.inputs) messages_.wait_gradient(slot);
@@ -96,7 +97,7 @@ void Pipeline::backward(const Action& a, const Slot& slot, const Batch& batch) {
 // [anchor: reduce-over-replicas]
 // A Held has this stage's vectors of a unit, its replica's slice and their tickets (common/pipeline/stage.h).
 // A gradient leaves after the unit's last micro-batch, as in lesson 01, but over this stage's replicas alone.
-// Whole segments, which lesson 11's tensor ranks all have, are complete later.
+// What lesson 11's tensor ranks all hold whole is complete later.
 void Pipeline::reduce_grads(int unit) {
   for (Stage::Held& held : stage_.completed_by(unit))
     if (held.segment == Segment::sharded) reduce(held);
@@ -175,6 +176,7 @@ bool Pipeline::compare_copies(std::int64_t step) {
   return replicas_ || ends_;
 }
 
+// For the page of a run: each stage's computations and when they should begin.
 std::optional<Timetable> Pipeline::timetable(Communicator& comm) {
   pipedream::Family family{};
   const bool known = pipedream::family_from_name(options_.schedule, family);

@@ -90,11 +90,12 @@ void WeightVersions::backward(const Action& a, const Slot& slot, std::span<const
   const MicroBatch& kept = alive_[a.microbatch];
   const bool first = a.microbatch % endless_.update_every == 0;
   const Write write = first ? Write::overwrite : Write::accumulate;
+  // How many updates old the weights were that forward and backward read.
   ++versions_.read.forward[updates_ - kept.version], ++versions_.read.backward[updates_ - a.version];
   messages_.wait_gradient(slot);
   const auto timed = pace_.turn(a);
   if (share_.has_head(position)) {
-    // The last stage has just been forward with this micro-batch, whose targets are still there.
+    // The last stage has just computed this micro-batch's forward, so its targets are still there.
     const std::size_t i = in_window(a);
     if (first) set_scale(micro_batches.subspan(i, static_cast<std::size_t>(endless_.update_every)));
     stage_.head(micro_batches[i].targets, scale_, slot, write, sums_[updates_]);
@@ -128,9 +129,9 @@ void WeightVersions::update(const Action& a, const Slot& slot) {
   at::Tensor lr = context_.scalars.lr;
   lr.fill_(learning_rate_of(updates_));
   // [anchor: next-version]
-  // The newest weights become the next version where they are, unless a micro-batch in flight still needs
-  // them: then the next version is written to a free buffer. In 16 bits that costs nothing, since AdamW
-  // writes its rounded result anyway; in fp32 the weights are copied first.
+  // The newest weights become the next version in place, unless a micro-batch in flight still needs them:
+  // then the next version is written to a free buffer. In 16 bits that costs no copy, since AdamW writes its
+  // rounded result anyway; in fp32 the weights are copied first.
   stage_.move_newest(slot.next_weights);
   for (Stage::Held& held : stage_.held())
     if (!held.own.empty()) adamw_step(context_, share_.layout, held.own);
@@ -138,9 +139,9 @@ void WeightVersions::update(const Action& a, const Slot& slot) {
 }
 
 // [anchor: lagged-norm]
-// A stage may wait for the norm only as long as nobody needs its next weights. The last stage needs them at
-// once, and stage 0 has its part of this gradient S - 1 micro-batches later: so an update is clipped by the
-// norm of norm_lag updates before, which all stages have made. The first norm_lag ones are not clipped.
+// The norm over all stages would make each stage wait for all. So an update is clipped by the norm of
+// norm_lag updates before, when every stage has sent its part. The first norm_lag updates are not clipped.
+// leave() sends this stage's part of this update's norm, and returns the older norm that has come.
 void WeightVersions::global_norm() {
   at::Tensor& sums = sums_[updates_];
   std::vector<at::Tensor> mine;

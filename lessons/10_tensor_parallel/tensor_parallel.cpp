@@ -29,7 +29,7 @@ StepResult TensorParallel::train_step(std::span<const Batch> micro_batches) {
     forward(batches);
     head(batches, write);  // loss; gradients of x, the head's, ln_f's
     for (int unit = layout().num_blocks(); unit >= 1; --unit) backward_block(unit, write);
-    embed_backward(batches, write);  // the tied head opened it, this completes it
+    embed_backward(batches, write);  // a tied head wrote wte's gradient, this adds to it
   }
   sum_replicated();
   global_norm();
@@ -51,10 +51,10 @@ void TensorParallel::embed(std::span<const Batch> batches) {
 }
 
 // [anchor: two-halves]
-// Attention and MLP have one form (tensor_lane.h). With one lane the calls are those of `one` alone:
-//   first_product              waits for the all-gather of all tokens' norms
+// Attention and MLP make the same calls (tensor_lane.h). With one lane they are those of `one` alone:
+//   first_product              waits for the all-gather of all tokens' LayerNorm outputs
 //   second_product             starts the reduce-scatter (tokens=whole: all-reduce) of all ranks' summands
-//   end_attention, end_block   waits for that sum, and starts the all-gather of the next half's norms
+//   end_attention, end_block   waits for that sum, and starts the all-gather of the next half's
 // A second lane is one call behind the first, so that one's collectives travel during the other's products.
 void TensorParallel::forward_block(int unit, bool two) {
   const auto mark = context_.timeline.mark(Pass::forward, unit);
@@ -126,7 +126,7 @@ StateSlice TensorParallel::last_local() const {
 // [anchor: seen-by-parts]
 // Norms, the second matrices' biases and positions are on every rank, and each has seen its own tokens only:
 // their gradients are summands. Where every rank has seen all tokens (tokens=whole) they are equal already,
-// and a sum would count them t times.
+// and a sum would count them once for every rank.
 void TensorParallel::sum_replicated() {
   context_.timeline.comes_to("the sum of what every rank has");
   if (parts_.sizes().split()) context_.comm.all_reduce(replicated_grads_, {OpPurpose::gradients}).wait();
@@ -152,7 +152,7 @@ void TensorParallel::step_slice(OwnedSlice& slice) {
 }
 
 // [anchor: verify-replicas]
-// Finds two errors that make no noise: copies that part, and ranks that read different rows.
+// Finds two errors that make no noise: copies that diverge, and ranks that read different rows.
 void TensorParallel::after_step(std::int64_t step) {
   if (!verifies_after(step, options_.verify_replicas)) return;
   const int units = layout().num_units();

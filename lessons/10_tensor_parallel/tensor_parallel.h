@@ -1,7 +1,7 @@
 // Lesson 10: tensor parallelism. Every rank has a part of every matrix, and computes it for all tokens; the
 // output of every half of every block is a sum over ranks.
-//   Source: Shoeybi et al., arXiv:1909.08053 (the cut); Korthikanti et al., arXiv:2205.05198 (tokens split
-//   between the halves).
+//   Source: Shoeybi et al., arXiv:1909.08053 (the cut); Korthikanti et al., arXiv:2205.05198 (between the
+//   halves each rank keeps its share of the tokens).
 #pragma once
 
 #include <vector>

@@ -5,6 +5,7 @@
 namespace sc {
 
 // [anchor: tokens-of-the-context-axis]
+// Without a context axis micro-batches stay as they are.
 std::vector<Batch> InnerAxes::own(std::span<const Batch> micro_batches) const {
   std::vector<Batch> own(micro_batches.begin(), micro_batches.end());
   for (std::size_t j = 0; context_ranks_ && j < own.size(); ++j)
@@ -15,10 +16,10 @@ std::vector<Batch> InnerAxes::own(std::span<const Batch> micro_batches) const {
 // The step is lesson 07's Pipeline::train_step, which computes with a TensorStage, and calls what follows.
 
 // [anchor: each-axis-its-sum]
-// A part of a matrix is this tensor rank's alone. Its gradient is complete with its unit's last backward and
-// has left for the data group then, as in lesson 07. Norms, biases and positions are on every tensor rank,
-// and each has seen its own tokens only: their gradients are summed over the tensor group first, and then
-// over the data group.
+// A part of a matrix is this tensor rank's alone (Segment::sharded). Its gradient is complete with its unit's
+// last backward and has left for the replicas then (the ranks of the data and the context axis), as in lesson
+// 07. Norms, biases and positions are whole on every tensor rank, and each has seen its own tokens only:
+// their gradients are summed over the tensor ranks first, and then over the replicas.
 void Combined::wait_reduced() {
   if (tensor_ && tokens_ == TokenShare::split)
     tensor_->all_reduce(stage_.whole_grads(), {OpPurpose::gradients}).wait();
@@ -36,8 +37,8 @@ bool Combined::squares(const Stage::Held& held) const {
 }
 
 // [anchor: verify-copies]
-// What is held twice must be equal to the bit along each axis: a data group's vectors and both copies of wte,
-// as in lesson 07, and what every tensor rank has.
+// What is held twice must be equal to the bit along each axis: the replicas' parameters and both copies of
+// wte, as in lesson 07, and what every tensor rank has.
 bool Combined::compare_copies(std::int64_t step) {
   const bool among_stages = Pipeline::compare_copies(step);
   if (!tensor_) return among_stages;

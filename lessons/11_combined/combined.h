@@ -13,20 +13,21 @@
 
 namespace sc {
 
-/// The groups of ranks that share a stage's matrices, and the tokens of its rows; null where that is one
-/// rank. A base of Combined, because these must exist before the stage and outlive it.
+/// Two groups of ranks: those that share a stage's matrices, and those that share the tokens of its rows. A
+/// Communicator is null where its axis has one rank. A base of Combined, because these must exist before the
+/// stage and outlive it.
 struct InnerAxes {
   explicit InnerAxes(const RunContext& context);
   [[nodiscard]] std::unique_ptr<Layers> layers(const Share& share, const CombinedOptions& options);
-  /// This rank's tokens of each.
+  /// This rank's tokens of each micro-batch.
   [[nodiscard]] std::vector<Batch> own(std::span<const Batch> micro_batches) const;
 
   const RunContext& run_;
-  const RunShape shape_;  // of this rank's part of the batch
-  RunContext part_;       // with it
+  const RunShape shape_;  // rows and tokens as this rank has them
+  RunContext part_;       // of the run, with that shape
   std::unique_ptr<Communicator> tensor_, context_ranks_;
   std::unique_ptr<ContextAttention> attention_;
-  at::Tensor own_tokens_;  // [M, 2, C B, m] int64
+  at::Tensor own_tokens_;  // [micro-batches, 2, chunks x rows, tokens of a chunk] int64
 };
 
 /// The step is lesson 07's Pipeline::train_step, with a TensorStage as layers where ranks share matrices. Its

@@ -22,7 +22,7 @@ StepResult ContextParallel::train_step(std::span<const Batch> micro_batches) {
       passes_.backward_weights(unit, grads_full_[unit], write);
       if (last) reduce_grads(unit);
     }
-    passes_.embed_backward(batch, grads_full_[0], write);  // the tied head opened it, this completes it
+    passes_.embed_backward(batch, grads_full_[0], write);  // adds to a tied head's part
     if (last) reduce_grads(0);
   }
   for (int unit = layout_.last_unit(); unit >= 0; --unit) wait_reduced(unit);
@@ -41,7 +41,7 @@ void ContextParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(own, params_full_, sums);
 }
 
-// Each rank has seen its own tokens only: it has a gradient of every parameter, which is one summand of c.
+// Each rank has seen its own tokens only: its gradient of a parameter is one summand, as many as ranks.
 void ContextParallel::reduce_grads(int unit) {
   reduced_[unit] = context_.comm.all_reduce(grads_full_[unit].sharded, {OpPurpose::gradients, unit});
 }

@@ -81,6 +81,7 @@ Measured Measured::parse(const std::string& text, const std::string& path) {
     file.at("host_link_bytes_per_second").get_to(measured.host_link);
     file.at("adam_parameters_per_second").get_to(measured.adam);
     file.at("adam_early_parameters_per_second").get_to(measured.adam_early);
+    file.at("largest_error").get_to(measured.largest_error);
     for (const auto& [name, steps] :
          {std::pair("steps", &measured.steps), std::pair("ahead", &measured.ahead)})
       for (const nlohmann::json& row : file.at(name)) steps->push_back(step_of(row, measured.gpu));

@@ -17,9 +17,14 @@ using Cells = std::vector<std::vector<std::string>>;
 
 std::string gb(Bytes bytes) { return fmt::format("{:.2f}", 1e-9 * static_cast<double>(bytes.value())); }
 
-std::string rounded(double tokens) {  // three digits: what a prediction has at most
-  const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(tokens)) - 2));
-  return human_count(std::llround(tokens / unit) * std::llround(unit));
+// The number with two digits: what a prediction has at most.
+double two_digits(double number) { return std::stod(fmt::format("{:.1e}", number)); }
+
+std::string rounded(double tokens) { return human_count(std::llround(two_digits(tokens))); }
+
+std::string in_two_digits(double number) {
+  const double shown = two_digits(number);
+  return fmt::format("{:.{}f}", shown, std::max(0, 1 - static_cast<int>(std::floor(std::log10(shown)))));
 }
 
 std::string name_of(const Row& row) {
@@ -39,18 +44,28 @@ std::string command_of(const Options& options, const Row& row) {
   return text;
 }
 
-// How trustworthy the seconds are, in words.
-std::string rates_text(const Options& options) {
+// Where the seconds come from, in words.
+std::string rates_text(const Options& options, const Measured& measured) {
   if (options.other_machine)
     return "estimated with an H200's rates, since no --gpu is named (--gpu RTX4090, for example)";
-  const bool measured = std::string(options.machine.gpu.name) == "H200";
+  const std::string tested = fmt::format("; the farthest of {} timed steps was {:.0f} % off",
+                                         measured.steps.size(), 100 * measured.largest_error);
   return fmt::format(
       "{}: shares of the peaks as measured on an H200 (docs/choosing.md){}",
-      measured ? "predicted" : "estimated",
-      options.machine.gpu.has_run ? "" : "; no lesson has been run on this GPU (docs/gpus.md)");
+      std::string(options.machine.gpu.name) == "H200" ? "predicted" : "estimated",
+      options.machine.gpu.has_run ? tested : "; no lesson has been run on this GPU (docs/gpus.md)");
 }
 
-std::string machine_text(const Options& options, const Rates& rates) {
+// How far a prediction may be off, as far as runs have told.
+std::string how_sure(const Options& options, const Measured& measured) {
+  if (options.other_machine || !options.machine.gpu.has_run) return "untested on such GPUs";
+  std::int64_t most = 0;
+  for (const MeasuredStep& step : measured.steps) most = std::max(most, step.gpus);
+  return fmt::format("+-{:.0f} %", 100 * measured.largest_error) +
+         (options.machine.gpus > most ? fmt::format("; untested beyond {} GPUs", most) : "");
+}
+
+std::string machine_text(const Options& options, const Measured& measured, const Rates& rates) {
   const Machine& m = options.machine;
   const std::string nodes = m.node() == m.gpus
                                 ? ""
@@ -65,7 +80,7 @@ std::string machine_text(const Options& options, const Rates& rates) {
       human_bytes(m.memory), nodes, m.host_memory ? ", host " + human_bytes(*m.host_memory) : "",
       m.disk ? fmt::format(", disk {:g} GB/s", *m.disk / 1e9) : "", options.workload.batch.global,
       options.workload.batch.sequence, rates.flops / 1e12, rates.link / 1e9, rates.host_link / 1e9,
-      rates.adam / 1e9, rates_text(options));
+      rates.adam / 1e9, rates_text(options, measured));
 }
 
 // The lesson's settings in a timed step, and activations if they are computed again.
@@ -86,19 +101,22 @@ std::string late_text(const std::vector<Row>& rows, const Row& chosen) {
       name_of(*late), rounded(late->tokens_per_second()));
 }
 
-std::string advice(const Options& options, const std::vector<Row>& rows) {
-  const Row* chosen = best(rows);
-  if (chosen == nullptr) return "";
+// Why best() is advised.
+std::string why(const Options& options, const std::vector<Row>& rows) {
   const auto fit =
       std::ranges::count_if(rows, [](const Row& row) { return row.fits && !row.candidate.late; });
   return fmt::format(
-             "advice: {}, {} tokens a second: {} within {:.0f} % of the most among the {} that fit "
-             "and train as one "
-             "device does\n  {}\n",
-             name_of(*chosen), rounded(chosen->tokens_per_second()),
-             options.machine.node() < options.machine.gpus ? "it sends least to other nodes of those"
-                                                           : "the first",
-             100 * kAsGood, fit, command_of(options, *chosen)) +
+      "{} within {:.0f} % of the most among the {} that fit and train as one device does",
+      options.machine.node() < options.machine.gpus ? "it sends least to other nodes of those" : "the first",
+      100 * kAsGood, fit);
+}
+
+std::string advice(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
+  const Row* chosen = best(rows);
+  if (chosen == nullptr) return "";
+  return fmt::format("advice: {}, {} tokens a second ({}): {}\n  {}\n", name_of(*chosen),
+                     rounded(chosen->tokens_per_second()), how_sure(options, measured), why(options, rows),
+                     command_of(options, *chosen)) +
          late_text(rows, *chosen);
 }
 
@@ -149,7 +167,7 @@ std::string table_of(const Machine& machine, const std::vector<Row>& rows) {
       {"to nodes GB", nodes, [](const Row& row) { return gb(row.to_nodes); }},
       {"copied GB", host, [](const Row& row) { return gb(row.copied); }},
       {"over disk GB", disk, [](const Row& row) { return gb(row.on_disk); }},
-      {"s/step", true, [](const Row& row) { return fmt::format("{:.3g}", row.seconds); }},
+      {"s/step", true, [](const Row& row) { return in_two_digits(row.seconds); }},
       {"tokens/s", true, [](const Row& row) { return rounded(row.tokens_per_second()); }}};
   Cells cells(1);
   for (const Column& column : columns)
@@ -201,8 +219,9 @@ std::string report(const Options& options, const Measured& measured, const std::
     if (!row.fits &&
         (row.needs.device.value() > 0 || said.insert(row.candidate.plans.folder + row.reason).second))
       not_fitting += fmt::format("  {}: {}\n", name_of(row), row.reason);
-  return machine_text(options, rates) + "\n" + table_of(options.machine, kinds) + nearest_text(rows, rates) +
-         (not_fitting.empty() ? "" : "\ndoes not fit:\n" + not_fitting) + "\n" + advice(options, rows);
+  return machine_text(options, measured, rates) + "\n" + table_of(options.machine, kinds) +
+         nearest_text(rows, rates) + (not_fitting.empty() ? "" : "\ndoes not fit:\n" + not_fitting) + "\n" +
+         advice(options, measured, rows);
 }
 
 std::string report_json(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
@@ -215,10 +234,12 @@ std::string report_json(const Options& options, const Measured& measured, const 
   }
   const Row* chosen = best(rows);
   const nlohmann::json advised = chosen == nullptr ? nlohmann::json() : nlohmann::json(name_of(*chosen));
-  return nlohmann::json({{"machine", machine_text(options, rates)},
+  return nlohmann::json({{"machine", machine_text(options, measured, rates)},
                          {"rows", kinds},
                          {"quickest", quickest},
-                         {"advice", advised}})
+                         {"advice", advised},
+                         {"why", why(options, rows)},
+                         {"sure", how_sure(options, measured)}})
              .dump(1) +
          "\n";
 }
@@ -254,13 +275,14 @@ std::vector<Checked> predict_ahead(const Measured& measured) {
 namespace {
 
 std::vector<std::string> cells_of(const Checked& row) {
-  return {row.step.record,
-          row.step.run,
-          fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
-          fmt::format("{} {}", row.step.gpus, row.step.gpu),
-          row.step.seconds > 0 ? fmt::format("{:.1f}", 1e3 * row.step.seconds) : "",
-          fmt::format("{:.1f}", 1e3 * row.predicted),
-          row.step.seconds > 0 ? fmt::format("{:+.1f} %", 100 * row.error()) : ""};
+  return {
+      row.step.record,
+      row.step.run,
+      fmt::format("lesson {} {}", row.step.lesson, fmt::join(settings_of(row.step), " ")),
+      fmt::format("{} {}", row.step.gpus, row.step.gpu),
+      row.step.seconds > 0 ? fmt::format("{:.1f}", 1e3 * row.step.seconds) : "",
+      row.step.seconds > 0 ? fmt::format("{:.1f}", 1e3 * row.predicted) : in_two_digits(1e3 * row.predicted),
+      row.step.seconds > 0 ? fmt::format("{:+.1f} %", 100 * row.error()) : ""};
 }
 
 nlohmann::json checked_json(const Checked& row) {

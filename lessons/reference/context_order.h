@@ -19,7 +19,7 @@ namespace sc {
 
 class ContextRanks;
 
-/// One rank's attention, which reads the others' keys and values, and they its own.
+/// One rank's attention. It reads the other ranks' keys and values where they lie, as they read its own.
 class MeetingAttention final : public Attention {
  public:
   ///   others  all of them by rank, this one included

@@ -9,6 +9,7 @@ and docs/results/choosing.json.
 import json
 import shlex
 import statistics
+import subprocess
 import sys
 
 import gpu_infinity
@@ -37,6 +38,16 @@ PLANS = {
     "355m x8 24GB": "--gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s",
 }
 
+# The machines of docs/figures/choosing_tree.svg, by what a GPU has, and the models that they are asked for.
+TREE = {
+    "1 x 24 GB": "--gpus 1 --gpu RTX4090 --host-memory 512GB --disk 4GB/s",
+    "1 x 80 GB": "--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s",
+    "8 x 24 GB": "--gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s",
+    "8 x 80 GB": "--gpus 8 --gpu H100 --host-memory 2TB --disk 4GB/s",
+    "2 x 4 x 80 GB": "--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s",
+    "8 x 8 x 80 GB": "--gpus 64 --gpu H100 --gpus-per-node 8 --node-link 50GB/s",
+}
+MODELS = "gpt2_355m", "gpt2_1558m", "gpt_7b", "gpt_70b"
 
 # Runs for one, four and eight GPUs that are predicted before they are timed. A prediction is not changed any
 # more once its run was timed.
@@ -221,7 +232,7 @@ def copies_of(sweep):
     }
 
 
-def measured():
+def measured(largest_error):
     offload = record("gpu_offload")
     parameters = {size: runs["exact"]["bytes"]["parameters"] / 2 for size, runs in offload["runs"].items()}
     to_host = 1e-3 * sum(end - begin for begin, end in offload["steps"]["exact"]["to_host"])
@@ -249,6 +260,7 @@ def measured():
         "adam_early_parameters_per_second": adam
         * gpu_offload.streamed(alone, ", elsewhere")
         / gpu_offload.streamed(alone),
+        "largest_error": largest_error,
         "steps": [
             *of_turns("gpu_peers"),
             *of_turns("gpu_pipeline"),
@@ -261,15 +273,35 @@ def measured():
     }
 
 
-def chosen(program):
+def advice_of(program, words):
+    """What choose advises, or None where it says that nothing fits."""
+    done = subprocess.run(
+        [program, *shlex.split(words), "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 69):
+        sys.exit(f"error: choose {words}: exit {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)["advice"]
+
+
+def chosen(program, check):
     def said(words):
         return json.loads(said_by([program, *shlex.split(words), "--json"]))
 
     plans = {name: {"command": f"lessons/choose.sh {words}", **said(words)} for name, words in PLANS.items()}
+    tree = {
+        machine: {
+            "command": f"lessons/choose.sh {words}",
+            "advice": {
+                model: advice_of(program, f"{words} --workload configs/{model}.json") for model in MODELS
+            },
+        }
+        for machine, words in TREE.items()
+    }
     return {
         "about": "What lessons/choose.sh --check and lessons/choose.sh say; predicted, not measured.",
-        "check": said("--check"),
+        "check": check,
         "plans": plans,
+        "tree": tree,
     }
 
 
@@ -297,26 +329,31 @@ def predicted_before(predicted, timed, kept):
 ASKED = {"--program": {"default": str(CPU_BIN / "choose")}, "--check": {"action": "store_true"}}
 
 
+def updated(name, what, check):
+    """Whether the file was another; it is then written, unless this only checks."""
+    path, text = ROOT / name, json.dumps(what, indent=1) + "\n"
+    if path.exists() and path.read_text() == text:
+        return False
+    if not check:
+        path.write_text(text)
+    print(f"stale: {name}; fix: python3 tests/benchmarks/choosing.py" if check else f"written: {name}")
+    return True
+
+
 def main():
     args = arguments(__doc__, ASKED)
-    facts, found = measured(), chosen(args.program)
-    predicted, before = found["check"].pop("ahead"), record("choosing_ahead")["rows"]
+    facts = measured(json.loads((ROOT / MEASURED).read_text()).get("largest_error", 0))
+    stale = [updated(MEASURED, facts, args.check)]
+    found = json.loads(said_by([args.program, "--check", "--json"]))  # of what is written now
+    facts["largest_error"] = max(abs(row["error"]) for row in found["rows"])
+    stale.append(updated(MEASURED, facts, args.check))
+    predicted, before = found.pop("ahead"), record("choosing_ahead")["rows"]
     ahead_of = {
         "about": "What lessons/choose.sh --check said of runs before they were timed.",
-        "rows": list(predicted_before(predicted, found["check"]["rows"], before)),
+        "rows": list(predicted_before(predicted, found["rows"], before)),
     }
-    stale = False
-    for name, what in ((MEASURED, facts), (CHOSEN, found), (BEFORE, ahead_of)):
-        path, text = ROOT / name, json.dumps(what, indent=1) + "\n"
-        if path.exists() and path.read_text() == text:
-            continue
-        stale = True
-        if not args.check:
-            path.write_text(text)
-        print(
-            f"stale: {name}; fix: python3 tests/benchmarks/choosing.py" if args.check else f"written: {name}"
-        )
-    sys.exit(1 if args.check and stale else 0)
+    stale += [updated(CHOSEN, chosen(args.program, found), args.check), updated(BEFORE, ahead_of, args.check)]
+    sys.exit(1 if args.check and any(stale) else 0)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ of AdamW's states in bf16 and no fp32 copy, so that small updates are lost: less
 `fp32`: nothing in bf16, for tests.
 
 Several ranks (--ranks): one process a GPU, DistributedDataParallel; its optimizer split among the ranks by
-ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all). The same model as
-stages of a pipeline: torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
+ZeroRedundancyOptimizer (--shard optimizer); or everything split by FSDP2 (--shard all; --shard gradients:
+parameters stay whole from forward to the end of backward). The same model as stages of a pipeline:
+torch_pipeline.py. Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_gpt2.py \\
     --workload configs/gpt2_355m.json --rows 16
 """
@@ -46,6 +47,7 @@ START_STEPS = 4  # of which the first compiles
 BATCHES = 64  # different ones
 REPLAYED = ("reduce-overhead", "max-autotune")  # modes of torch.compile whose steps are CUDA graphs
 HOUR = datetime.timedelta(hours=1)
+FSDP = ("gradients", "all")  # of --shard
 
 
 class Block(nn.Module):
@@ -235,11 +237,11 @@ class Trainer:
         args, self.batches_a_step = self.args, self.args.ranks  # each rank has its own
         self.forward = (
             self.sharded(self.model)
-            if args.shard == "all"
+            if args.shard in FSDP
             else self.distributed(self.compiled(self.model), rank)
         )
         self.parameters = list(self.model.parameters())
-        self.shards = LocalShards(self.model) if args.shard == "all" else None
+        self.shards = LocalShards(self.model) if args.shard in FSDP else None
         self.optim = optimizer_of(self.shards or self.model, args.optim, args.shard == "optimizer")
         self.batches = self.endless_batches(rank, args.rows)
 
@@ -274,13 +276,15 @@ class Trainer:
     def sharded(self, model):
         """FSDP2: fp32 parameters and states, a slice a rank; gathered, computed with and summed in bf16. What
         is compiled is a block, and the head with the loss: gathering stands between them."""
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        asked = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)}
+        if self.args.shard == "gradients":
+            asked["reshard_after_forward"] = False
         model.loss_of = self.compiled(loss_of)
         for block in model.blocks:
             if self.args.mode != "eager":
                 block.compile(**self.options())
-            fully_shard(block, mp_policy=policy)
-        return fully_shard(model, mp_policy=policy)
+            fully_shard(block, **asked)
+        return fully_shard(model, **asked)
 
     def endless_batches(self, rank, rows_a_step):
         """Pinned, as a loader's would be. Rows of --tokens, for which the lessons train too: what they hold
@@ -382,7 +386,7 @@ class Trainer:
         }
 
     def about_ranks(self):
-        several, whole = self.args.ranks > 1, self.args.shard == "all"
+        several, whole = self.args.ranks > 1, self.args.shard in FSDP
         return {
             "bucket_mb": self.args.bucket_mb if several and not whole else None,
             "wire": ("bf16" if whole else self.args.wire) if several else None,
@@ -435,9 +439,10 @@ OWN = {
         "help": "numbers in which ranks sum gradients",
     },
     "--shard": {
-        "choices": ("none", "optimizer", "all"),
+        "choices": ("none", "optimizer", *FSDP),
         "default": "none",
-        "help": "optimizer: ZeroRedundancyOptimizer; all: FSDP2, which has its own bf16 instead of autocast",
+        "help": "optimizer: ZeroRedundancyOptimizer; all, gradients (parameters are whole until backward has "
+        "used them): FSDP2, which has its own bf16 instead of autocast",
     },
     "--one-graph": {
         "action": "store_true",
@@ -448,7 +453,7 @@ OWN = {
 
 def refusal(args):
     if args.shard != "none" and (
-        args.ranks == 1 or args.variant != "autocast" or (args.shard == "all" and args.wire != "same")
+        args.ranks == 1 or args.variant != "autocast" or (args.shard in FSDP and args.wire != "same")
     ):
         return (
             "--shard: of several ranks with fp32 parameters (--ranks 2, --variant autocast); FSDP2 without "

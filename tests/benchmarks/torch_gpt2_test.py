@@ -133,11 +133,12 @@ def splits():
     """Two ranks learn the same whatever they split; FSDP2's bf16 is rounded elsewhere than autocast's."""
     with tempfile.TemporaryDirectory() as folder:
         same, found = ["--ranks", "2", "--rows", "4", *workload_in(folder)], {}
-        for shard in ("none", "optimizer", "all"):
+        for shard in ("none", "optimizer", "gradients", "all"):
             ready, found[shard] = losses("torch_gpt2.py", *same, "--shard", shard)
             check(ready["shard"] == shard, f"{ready}")
     none = found["none"]
     check(found["optimizer"] == none, f"who holds AdamW's states changes nothing: {found}")
+    check(found["gradients"] == found["all"], f"nor when parameters are cut again: {found}")
     check(0.1 < none[0] - none[-1] and apart(found["all"], none) < 0.05 * (none[0] - none[-1]), f"{found}")
 
 

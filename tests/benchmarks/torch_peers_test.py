@@ -5,6 +5,7 @@ PyTorch what it is asked for; and what is asked of it: settings.
 
 Needs PyTorch for Python (common/setup/setup.sh --oracle): without it the test is skipped (77). usage:
 torch_peers_test.py pipeline|tensor|context|deepspeed"""
+import functools
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ PEERS = {
         ("--variant fp32 --cut tp", 0),
         ("--variant fp32 --cut sp", 0),
         ("--variant autocast --cut async", 0.05),
+        ("--variant fp32 --cut sp --ranks 4 --replicas 2 --rows 4", 0),
     ),
     "context": (
         "--rows 8 --ranks 2",
@@ -42,7 +44,10 @@ REFUSED = {
         ("--micro-batches 4 --ranks 2 --split 1,1", "3 blocks in all"),
         ("--micro-batches 4 --ranks 2 --split 3,0", "3 blocks in all"),
     ),
-    "tensor": (("--ranks 3 --cut sp", "divide heads, width, sequence"),),
+    "tensor": (
+        ("--ranks 3 --cut sp", "divide heads, width, sequence"),
+        ("--ranks 4 --replicas 3", "they divide --ranks"),
+    ),
     "context": (("--ranks 3", "twice as many divide a row"),),
     "deepspeed": (("--rows 8 --variant bf16", "DeepSpeed has an fp32 master"),),
 }
@@ -84,12 +89,14 @@ def learns_as_one_rank(peer):
     """A wrong first loss, gradient or norm would show in every loss that follows."""
     with tempfile.TemporaryDirectory() as folder:
         same = workload_in(folder)
-        one = {
-            variant: losses("torch_gpt2.py", *same, "--rows", "8", "--variant", variant)[1]
-            for variant in ("fp32", "autocast")
-        }
-        learned = one["fp32"][0] - one["fp32"][-1]
-        check(learned > 0.1, f"{one}")
+
+        @functools.cache
+        def alone(variant, replicas):  # whose rows are their own
+            words = f"--rows {8 // replicas} --ranks {replicas} --variant {variant}".split()
+            return losses("torch_gpt2.py", *same, *words)[1]
+
+        learned = alone("fp32", 1)[0] - alone("fp32", 1)[-1]
+        check(learned > 0.1, f"{alone('fp32', 1)}")
         all_alike, *several = PEERS[peer]
         for flags, share in several:
             words = f"{all_alike} {flags}".split()
@@ -97,7 +104,8 @@ def learns_as_one_rank(peer):
             ready, found = losses(f"torch_{peer}.py", *same, *words)
             for key in ("schedule", "micro_batches", "split", "cut"):
                 check(f"{ready.get(key)}" == told.get(f"--{key.replace('_', '-')}", "None"), f"{ready}")
-            far = apart(found, one[told["--variant"]])
+            one = alone(told["--variant"], int(told.get("--replicas", "1")))
+            far = apart(found, one)
             check(far < max(1e-5, share * learned), f"{peer} {flags}: {far} apart: {found}, {one}")
 
 

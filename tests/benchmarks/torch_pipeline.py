@@ -61,7 +61,7 @@ class PipelineTrainer(Trainer):
         x = torch.zeros(*tokens.shape, args.width, dtype=self.model.dtype, device=self.device)
         compiled = self.compiled(stage)
         self.compile_now(compiled, tokens, x.clone().requires_grad_())
-        self.schedule = self.scheduled(compiled, rank, tokens.to("meta"), x.to("meta"))
+        self.schedule_stage(compiled, rank, tokens.to("meta"), x.to("meta"))
         self.batches = self.endless_batches(0, args.rows * args.micro_batches)
 
     def compile_now(self, stage, tokens, x):
@@ -70,33 +70,22 @@ class PipelineTrainer(Trainer):
         y.backward(torch.zeros_like(y))
         self.optim.zero_grad(set_to_none=True)
 
-    def scheduled(self, stage, rank, tokens, x):
+    def schedule_stage(self, stage, rank, tokens, x):
         """Shapes are said, so that nothing runs to find them out. The loss is divided, and not each gradient
         behind backward."""
         args, loss = self.args, torch.empty((), device="meta")
-        piped = PipelineStage(
-            stage,
-            rank,
-            args.ranks,
-            self.device,
-            input_args=tokens if self.first else x,
-            output_args=loss if self.last else x,
-        )
-        return SCHEDULES[args.schedule](
-            piped, args.micro_batches, loss_fn=lambda loss, _: loss / args.micro_batches, scale_grads=False
-        )
+        shapes = {"input_args": tokens if self.first else x, "output_args": loss if self.last else x}
+        piped = PipelineStage(stage, rank, args.ranks, self.device, **shapes)
+        mean = {"loss_fn": lambda loss, _: loss / args.micro_batches, "scale_grads": False}
+        self.schedule = SCHEDULES[args.schedule](piped, args.micro_batches, **mean)
 
     def step(self):
         """Returns the loss: the host waits for the whole step."""
         self.static.copy_(next(self.batches), non_blocking=True)
         tokens, targets = self.static
-        losses = []
-        if self.first:
-            self.schedule.step(tokens, return_outputs=False)
-        elif self.last:
-            self.schedule.step(target=targets, targets=targets, losses=losses, return_outputs=False)
-        else:
-            self.schedule.step(return_outputs=False)
+        losses, first = [], [tokens] if self.first else []
+        last = {"target": targets, "targets": targets, "losses": losses} if self.last else {}
+        self.schedule.step(*first, **last, return_outputs=False)
         loss = self.clip(losses)
         self.optim.step()
         self.optim.zero_grad(set_to_none=True)

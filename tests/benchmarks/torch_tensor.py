@@ -6,7 +6,8 @@ as torch_gpt2.py is.
 computes it for its part of every row's tokens. async: sp, with messages and products in pieces that run
 beside each other (async TP). A block is one graph, messages included, or all blocks are (--one-graph), which
 the host launches sooner; embedding, head and loss are DTensor's (loss_parallel: logits stay cut by
-vocabulary). q, k and v are three matrices, since a cut is by heads. Run by tests/benchmarks/gpu.py; by hand:
+vocabulary). q, k and v are three matrices, since a cut is by heads. With --replicas ranks are a mesh of two
+axes, and replicas' gradients are averaged as in lesson 11. Run by tests/benchmarks/gpu.py; by hand:
   echo '{"warm_up": 10, "steps": 25}' | python3 tests/benchmarks/torch_tensor.py \\
     --workload configs/gpt2_355m.json --rows 16 --ranks 2 --cut sp
 """
@@ -148,12 +149,25 @@ def cut(model, mesh, by_tokens):
     model.head.weight = model.wte.weight
 
 
+def add_up(grads, group):
+    """All in one message."""
+    if grads:
+        sums = torch.cat([grad.flatten() for grad in grads])
+        dist.all_reduce(sums, group=group)
+        torch._foreach_copy_(
+            [grad.view(-1) for grad in grads], list(sums.split([grad.numel() for grad in grads]))
+        )
+
+
 class LocalParts(LocalShards):
-    """Some of which all ranks have alike."""
+    """Some of which all ranks of a tensor group have alike."""
+
+    def __init__(self, model, mesh):
+        super().__init__(model)
+        self.mesh = mesh
 
     def clip(self, largest):
-        """First the gradients of what all ranks have are summed where each saw its own tokens, all in one
-        message."""
+        """First the gradients of what all ranks have are summed where each saw its own tokens."""
         cut_grads, whole_grads, seen_in_part = [], [], []
         for own, p in zip(self.local, self.parts, strict=True):
             layout = p.grad.placements[0] if isinstance(p, DTensor) else Replicate()
@@ -161,36 +175,37 @@ class LocalParts(LocalShards):
                 own.grad, p.grad = p.grad._local_tensor, None
             (cut_grads if layout.is_shard() else whole_grads).append(own.grad)
             seen_in_part += [own.grad] if layout.is_partial() else []
-        if seen_in_part:
-            sums = torch.cat([grad.flatten() for grad in seen_in_part])
-            dist.all_reduce(sums)
-            torch._foreach_copy_(
-                [grad.view(-1) for grad in seen_in_part],
-                list(sums.split([grad.numel() for grad in seen_in_part])),
-            )
+        grads, data, tensor = [*cut_grads, *whole_grads], self.mesh["data"], self.mesh["tensor"]
+        add_up(seen_in_part, tensor.get_group())
+        if data.size() > 1:
+            add_up(grads, data.get_group())
+            torch._foreach_div_(grads, data.size())
         squares = squares_of(cut_grads)
-        dist.all_reduce(squares)
-        clip_grads([*cut_grads, *whole_grads], squares + squares_of(whole_grads), largest)
+        dist.all_reduce(squares, group=tensor.get_group())
+        clip_grads(grads, squares + squares_of(whole_grads), largest)
 
 
 class TensorTrainer(Trainer):
     fused = None  # of async: how many calls of a step send and multiply at once
 
     def prepare(self, rank):
-        args, self.batches_a_step, self.steps = self.args, 1, 0  # all ranks have the same rows
-        mesh = init_device_mesh(args.device, (args.ranks,))
+        args, self.steps = self.args, 0
+        axes = {"data": args.replicas, "tensor": args.ranks // args.replicas}
+        mesh = init_device_mesh(args.device, tuple(axes.values()), mesh_dim_names=tuple(axes))
         self.forward = TensorGpt2(self.model, BareProduct if args.cut == "async" else nn.Linear)
         self.model = None
-        cut(self.forward, mesh, args.cut != "tp")
+        cut(self.forward, mesh["tensor"], args.cut != "tp")
         if args.cut == "async":
             torch._inductor.config._micro_pipeline_tp = True
-            enable_symm_mem_for_group(mesh.get_group().group_name)
+            enable_symm_mem_for_group(mesh["tensor"].get_group().group_name)
         if args.mode != "eager":
             for block in [self.forward.blocks] if args.one_graph else self.forward.blocks:
                 block.compile(**self.options())
-        self.shards = LocalParts(self.forward)
+        self.shards = LocalParts(self.forward, mesh)
         self.optim = optimizer_of(self.shards, args.optim, split=False)
-        self.batches = self.endless_batches(0, args.rows)
+        # A tensor group has the same rows.
+        self.batches_a_step = args.replicas
+        self.batches = self.endless_batches(mesh["data"].get_local_rank(), args.rows)
 
     def autocast(self):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.args.variant == "autocast")
@@ -211,6 +226,7 @@ class TensorTrainer(Trainer):
     def about_ranks(self):
         return {
             "cut": self.args.cut,
+            "replicas": self.args.replicas,
             "one_graph": self.args.one_graph,
             **({} if self.fused is None else {"fused_calls": self.fused}),
         }
@@ -218,17 +234,21 @@ class TensorTrainer(Trainer):
 
 OWN = {
     "--cut": {"choices": CUTS, "default": "tp"},
+    "--replicas": {"type": int, "default": 1, "help": "of a tensor group, which --ranks are divided into"},
     "--one-graph": {"action": "store_true", "help": "of all blocks, instead of one each"},
 }
 
 
 def refusal(args):
+    if args.replicas < 1 or args.ranks % args.replicas:
+        return "--replicas: at least one, and they divide --ranks (--ranks 4 --replicas 2)"
+    ranks = args.ranks // args.replicas
     wrong = [
         name
         for name in ("heads", "width", *(("sequence",) if args.cut != "tp" else ()))
-        if getattr(args, name) % args.ranks
+        if getattr(args, name) % ranks
     ]
-    if args.ranks < 2 or wrong:
+    if ranks < 2 or wrong:
         return f"--ranks: at least two, which divide {', '.join(wrong or ['heads', 'width'])} (--ranks 2)"
     return None
 

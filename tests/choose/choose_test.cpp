@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <tuple>
 
@@ -342,6 +343,30 @@ TEST(Choose, AdviceTrainsAsOneDeviceDoesAndIsTheSameEveryTime) {
   const std::string machine = nlohmann::json::parse(report_json(options, measured(), rows))["machine"];
   EXPECT_EQ(report(options, measured(), rows).substr(0, machine.size()), machine)
       << "in both, how good they are";
+}
+
+// No rate has more than two digits, and each says how far it may be off, or that nobody knows.
+TEST(Choose, RatesHaveTwoDigitsAndSayHowSureTheyAre) {
+  const auto said = [](const char* gpu, std::int64_t gpus, std::int64_t rows) {
+    Options options;
+    options.machine = machine(gpus, Bytes(24'000'000'000)), options.machine.gpu = gpu_named(gpu);
+    options.workload = from_file("configs/gpt2_355m.json", rows);
+    return report(options, measured(), search(options.machine, measured(), options.workload));
+  };
+  for (const auto& [text, sure] : {std::pair(said("H200", 2, 32), std::string("(+-21 %):")),
+                                   {said("H200", 8, 32), "(+-21 %; untested beyond 4 GPUs):"},
+                                   {said("RTX4090", 2, 32), "(untested on such GPUs):"}}) {
+    EXPECT_NE(text.find("tokens a second " + sure), std::string::npos) << text;
+    const std::regex rate(R"(([\d,]+) tokens(/s| a second))");
+    std::int64_t rates = 0;
+    for (std::sregex_iterator each(text.begin(), text.end(), rate), end; each != end; ++each, ++rates) {
+      std::string digits = (*each)[1];
+      std::erase(digits, ',');
+      digits.resize(digits.find_last_not_of('0') + 1);
+      EXPECT_LE(digits.size(), 2U) << each->str();
+    }
+    EXPECT_GT(rates, 2);
+  }
 }
 
 // Three blocks of width 64 with two heads, 128 tokens in the vocabulary, an untied head; four rows of 16
@@ -873,8 +898,12 @@ TEST(Predict, ATimedStepDoesNotPredictItself) {
 TEST(Predict, EveryTimedStepIsPredicted) {
   const std::vector<Checked>& all = checked();
   EXPECT_GT(all.size(), 40U);
-  for (const Checked& row : all)
+  double most = 0;
+  for (const Checked& row : all) {
     EXPECT_LT(std::abs(row.error()), 0.25) << row.step.record << " " << row.step.run;
+    most = std::max(most, std::abs(row.error()));
+  }
+  EXPECT_NEAR(most, measured().largest_error, 1e-9);
 }
 
 // The quoted runs have 1,024 tokens per step, or another machine's host.

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -28,6 +29,7 @@ from rendering import (  # noqa: E402
     lesson_tables,
     machine_tables,
     marks,
+    offload_figures,
     offload_tables,
     outputs,
     palette,
@@ -209,7 +211,6 @@ class Marks(unittest.TestCase):
                 f"{ratio:.1%}",
                 "<!-- /value -->",
             ),
-            ("<!-- fault: 01_norm_is_local -->", "`TwentyStepsBitEqualToOneDevice`", "<!-- /fault --> |"),
         ):
             for before in ("stale", said):
                 self.assertEqual(self.render(opened + before + closed), opened + said + closed)
@@ -229,7 +230,7 @@ class Marks(unittest.TestCase):
             ("<!-- render: ecco -->\n<!-- /render -->\n", "nothing renders 'ecco'"),
             (f"{never}\ntext\n", "'echo one' is never closed"),
             (f"{never}\nprose\n<!-- render: echo two -->\n<!-- /render -->\n", "'echo one' is never closed"),
-            ("<!-- fault: 01_gone --><!-- /fault -->", "tests/faults/01_gone.patch is not there"),
+            ("<!-- render: faults 77 -->\n<!-- /render -->\n", "tests/faults has no patch of 77"),
             *(
                 (f"<!-- value: cpu_tiny {path} d -->0<!-- /value -->", f"cpu_tiny.json has no {path}")
                 for path in ("timed_stops", "tokens_per_second.99", "threads.x")
@@ -469,6 +470,7 @@ PROGRAM = """void f() {
   after();
   return 1;
 }""".splitlines()
+FUNCTION = ["def f(a):", "    if a:", "        return 1", "    return 2"]
 DRAWN = {
     "runs": 3,
     "steps_microseconds": {"median": 75e3, "lowest": 69e3, "highest": 92e3},
@@ -512,6 +514,8 @@ ANSWERS = {
         (front_page.block_from, PROGRAM, "begin(", ["begin();", "if (a) {", "  b();", "}"]),
         (front_page.block_from, PROGRAM, "after(", ["after();"]),
         (front_page.block_from, PROGRAM, "gone", RenderError("no line contains 'gone'")),
+        (front_page.block_from, PROGRAM, "begin( .. b()", ["begin();", "if (a) {"]),
+        (front_page.block_from, FUNCTION, "if a", ["if a:", "    return 1"]),
     ),
     "the peak of a GPU": (
         (gpu_tables.peak_of, "NVIDIA H200", 989e12),
@@ -797,14 +801,14 @@ class Parts(unittest.TestCase):
                 run["settings"],
             )
 
-    def test_a_fault_names_its_test(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "x.patch"
-            path.write_text("Something breaks.\nTest: A.B\n--- a/lessons/x.cpp\n+++ b/lessons/x.cpp\n")
-            self.assertEqual(faults.fault_of(path), ("Something breaks.", "A.B", ["lessons/x.cpp"]))
-            path.write_text("Something breaks.\n--- a/lessons/x.cpp\n")
-            with self.assertRaises(RenderError):
-                faults.fault_of(path)
+    def test_the_solutions_of_hunts_are_folded_and_the_story_comes_first(self):
+        text = faults.faults(Page(PAGE), "01")
+        self.assertTrue(text.startswith("<details><summary>") and text.endswith("</details>"))
+        rows = re.findall(r"^\| \[(\d)\]\(\S+/tests/faults/(\w+)\.patch\) \| .* \| `.*` \|$", text, re.M)
+        self.assertEqual([number for number, _ in rows], [str(n + 1) for n in range(len(rows))])
+        self.assertEqual(len(rows), len(list((ROOT / "tests/faults").glob("01_*.patch"))))
+        story = (ROOT / f"tests/faults/{rows[0][1]}.patch").read_text()
+        self.assertRegex(story, "(?m)^Story: ")
 
     @unittest.skipIf(plots.missing(), plots.missing())
     def test_a_plot_is_the_same_every_time_and_says_no_date(self):
@@ -985,6 +989,18 @@ class Tensor(unittest.TestCase):
         with self.assertRaisesRegex(RenderError, "data_parallel.cpp defines no step_slice"):
             tensor_tables.difference(self.PAGE, *files, "step_slice")
 
+    def test_a_difference_marks_what_it_leaves_out(self):
+        files = ("lessons/02_zero1/zero1.cpp", "lessons/03_zero2/zero2.cpp")
+        lines = tensor_tables.difference(self.PAGE, *files, "train_step").splitlines()
+        self.assertIn("+    passes_.head(batch, params_full_, grads_full_, Write::overwrite, sums_);", lines)
+        self.assertEqual(
+            lines[3:5], ["   sums_.zero_();", "   for (std::size_t j = 0; j < micro_batches.size(); ++j) {"]
+        )
+        before = tensor_tables.difference(
+            self.PAGE, "lessons/01_data_parallel/data_parallel.cpp", files[0], "train_step"
+        )
+        self.assertIn("sums_);\n     ...\n   global_norm();\n", before)
+
 
 class Combined(unittest.TestCase):
     PAGE = Page("lessons/11_combined/README.md")
@@ -1035,7 +1051,7 @@ class Combined(unittest.TestCase):
 
 class EveryLesson(unittest.TestCase):
     def test_a_row_is_the_plainest_of_its_lesson_and_its_command_makes_it(self):
-        def row(lesson, fits=True, *settings):
+        def row(lesson, fits=True, *settings, seconds=1.26):
             return {
                 "lesson": lesson,
                 "micro": 4,
@@ -1043,13 +1059,14 @@ class EveryLesson(unittest.TestCase):
                 "host": 2e9,
                 "disk": 0,
                 "fits": fits,
-                "seconds": 1.25,
+                "seconds": seconds,
+                "tokens_per_second": 1 / seconds,
                 "settings": list(settings),
                 **({"command": " ".join((lesson, *settings))} if fits else {}),
             }
 
         def plan(gpus, *rows):
-            return {"command": f"lessons/choose.sh --gpus {gpus} --workload w.json", "rows": rows}
+            return {"command": f"lessons/choose.sh --gpus {gpus}", "rows": rows, "sure": "+-9 %"}
 
         found = {
             "plans": {
@@ -1058,7 +1075,7 @@ class EveryLesson(unittest.TestCase):
                     {"lesson": "08_weight_versions", "settings": []},
                     row("01_data_parallel", False),
                     row("04_zero3", True, "prefetch=2"),
-                    row("04_zero3", True, "prefetch=3"),
+                    row("04_zero3", True, "prefetch=3", seconds=0.884),
                 ),
                 "7b x1": plan(1, row("00_one_device")),
             }
@@ -1071,10 +1088,28 @@ class EveryLesson(unittest.TestCase):
             }
             self.assertEqual(
                 (lines["04"], lines["01"], lines["08"]),
-                (["3.0", "2.0 / 0", "1.2"], ["3.0", "2.0 / 0", "does not fit"], [""] * 3),
+                (["3.0", "2.0 / 0", "1.3; 0.88"], ["3.0", "2.0 / 0", "does not fit"], [""] * 3),
             )
             commands = choosing_tables.every_lesson_commands(Page("docs/choosing.md")).splitlines()
-            self.assertEqual(commands[2:-1], ["00_one_device", "04_zero3 prefetch=2"])
+            self.assertEqual(commands[2:-1], ["00_one_device", "04_zero3 prefetch=2", "04_zero3 prefetch=3"])
+
+    def test_the_tree_says_what_choose_says(self):
+        one = {"command": "lessons/choose.sh --gpus 16 --node-link 1GB/s"}
+        advice = {"gpt2_355m": "lesson 02_zero1", "gpt_7b": "lesson 11_combined mesh=2x8x1", "gpt_70b": None}
+        with given("choosing", {"tree": {"2 x 8": {**one, "advice": advice}}}):
+            drawn = choosing_tables.choosing_tree().svg
+        for words in ("several nodes", "2 x 8", "02 ZeRO-1", "mesh=2x8x1", "nothing fits"):
+            self.assertIn(f">{words}</text>", drawn)
+
+    def test_what_is_predicted_has_two_digits(self):
+        for number, words in (
+            (1101066, "1,100,000"),
+            (41.63, "42"),
+            (2.04, "2.0"),
+            (9.96, "10"),
+            (0.0123, "0.012"),
+        ):
+            self.assertEqual(registry.two_digits(number), words)
 
     def test_a_plan_shows_each_lessons_quickest_exact_row(self):
         def row(lesson, rate, fits=True, *settings):
@@ -1106,6 +1141,18 @@ class Offload(unittest.TestCase):
     # 24 blocks of width 1024 beside a head of 50,304 columns: 0.285 of the operations without attention.
     def test_forwards_share_of_a_step(self):
         self.assertAlmostEqual(offload_tables.forward_share(plans.workload("gpt2_355m")), 0.29, places=2)
+
+    def test_passes_are_those_that_the_record_marks(self):
+        copies = {"to_host": [[0.9, 1.0], [46.0, 47.0]], "to_device": [], "adam": []}
+
+        def gpu(**computes):
+            lanes = {name: spans for name, _, spans in offload_figures.rows_of({**copies, **computes})}
+            return [(*span[:2], span[3]) for span in lanes["GPU"]]
+
+        self.assertEqual(
+            gpu(forward=[[0, 45]], backward=[[45, 90]]), [(0, 45, "forward"), (45, 90, "backward")]
+        )
+        self.assertEqual(gpu(compute=[[0, 90]]), [(0, 90, "")])  # the copy at 0.9 ms says nothing of a pass
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -168,7 +169,8 @@ def random_machine(chance):
         ("host-memory", ["512GB"]),
         ("disk", ["4GB/s", "4GB"]),
     )
-    return [*words, *some_of(own, 0.4, chance)]
+    nodes = ["--gpus-per-node", "2", "--node-link", chance.choice(["1GB/s", "50GB/s"])]
+    return [*words, *some_of(own, 0.4, chance), *(nodes if chance.random() < 0.3 else [])]
 
 
 class Equal(unittest.TestCase):
@@ -251,7 +253,15 @@ class Equal(unittest.TestCase):
         self.assertEqual(self.equal(["pipedream", "check"])[0], 0)
 
     def test_choose(self):
-        self.equal_at_random(random_machine, 46, max(6, POINTS // 5))
+        """The page advises what choose does, and no rate that it shows has more than two digits."""
+        show = "at('choose-result').replaceChildren(), drawChoice({}), at('choose-result').innerText"
+        for code, out, *_ in self.equal_at_random(random_machine, 46, POINTS):
+            if code == 0:
+                shown, advice = self.browser.value(show.format(out)), json.loads(out)["advice"]
+                self.assertIn(f"Advice: {advice}, ", shown)
+                rates = re.findall(r"([\d,]*\d)(?: tokens a second|\t[^\t]* GB\t)", shown)
+                self.assertGreater(len(rates), 1)
+                self.assertEqual([rate for rate in rates if len(rate.replace(",", "").rstrip("0")) > 2], [])
 
 
 if __name__ == "__main__":

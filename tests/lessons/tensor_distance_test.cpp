@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -96,10 +97,13 @@ void expect_as_near_as_one_device(const Workload& w) {
   const Model& model = *made;
   const Gradients truth = exact(w, model), one = of_run<ReferenceOrder>(w, model, 1, {});
   ASSERT_EQ(one.size(), truth.size());
+  // A gradient of weights sums as many products as a micro-batch has tokens. Added one after another they err
+  // by the root of that many roundings. One device may err less, since a BLAS adds in blocks, but not always
+  // for the narrow matrices of a rank.
+  const double likely = 0x1p-24 * std::sqrt(static_cast<double>(w.batch.micro * w.batch.sequence));
   const auto expect_near = [&](const Gradients& parts, const std::string& of) {
     for (const auto& [name, exact] : truth) {
-      constexpr double kTwoRoundings = 0x1p-22;  // whoever has less than that has been lucky
-      const double single = std::max(kTwoRoundings, relative_error(one.at(name), exact));
+      const double single = std::max(likely, relative_error(one.at(name), exact));
       EXPECT_LE(single, 1e-5) << name << ": the yardstick itself";
       EXPECT_LE(relative_error(parts.at(name), exact), 2 * single) << name << of;
     }

@@ -23,8 +23,8 @@ namespace {
 using test::f32, test::poison, test::random, test::relative_error, test::rounding;
 
 constexpr std::array kTypes = {at::kFloat, at::kBFloat16, at::kHalf};
-// Width 20 goes to ATen; 8 is the least that does not, 2048 the most; 64 is one GPT head, 200 fills no warp,
-// 256 fills one exactly; the others are GPT-2's.
+// The kernels take multiples of 8 up to 2048. 20 is none, and goes to ATen. 64 is one GPT head, 200 fills no
+// warp, 256 fills one exactly; the others are GPT-2's.
 constexpr std::array<std::int64_t, 9> kWidths = {8, 20, 64, 200, 256, 768, 1024, 1600, 2048};
 constexpr std::array<std::int64_t, 4> kRows = {1, 7, 131, 1037};
 // So many rows take more than one turn of every block: a narrow LayerNorm takes 24 per block, and there are

@@ -323,8 +323,8 @@ class AskedToEnd(CheckpointTest):
                 if ranks == 2:
                     self.expect_same_file(self.goes_on(path).weights, sixty_steps().weights)
 
-    # An evaluation that takes a minute is interrupted by a signal, because the three steps before are in no
-    # checkpoint yet.
+    # A signal does not wait for an evaluation of a minute: it is broken off, and the three steps before it,
+    # which no checkpoint has yet, are saved.
     def test_an_evaluation_is_not_waited_for(self):
         text = support.new_file("text.txt", "a word or two\n" * 1_000_000)
         job = Run("01_data_parallel", 2, f"--steps 3 {self.NEVER} --test {text}", sh=True, save=False)

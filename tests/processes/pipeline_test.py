@@ -10,8 +10,8 @@ from support import Run, once, tool
 LESSON = "07_pipeline"
 DEEP = "model.layers=8"
 FAMILIES = ("naive", "gpipe", "1f1b", "interleaved", "zb_h1")
-# (ranks, replicas, settings), which determine lesson 00's order of sums. pipeline_test.cpp tests all of them
-# on threads.
+# (ranks, replicas, settings). Each must equal lesson 00 to the bit when that adds in the order they imply;
+# pipeline_test.cpp tests all of them on threads, here they are processes.
 BITS = [(4, 1, f"schedule={family} batch.micro=4") for family in FAMILIES]  # M = 3
 BITS += [(4, 1, "warmup=1 batch.micro=4"), (2, 1, "warmup=1 activations=recompute batch.micro=4")]
 BITS += [

@@ -89,7 +89,7 @@ class Passes(Case):
         )
         self.assertIn("B2 its backward", texts["names"])
         self.assertNotIn("@", texts["names"])
-        self.assertIn("momentum", texts["purposes"])
+        self.assertIn("optimizer states", texts["purposes"])
 
     def test_it_opens_where_a_rank_waits(self):
         for lesson, what in (
@@ -366,7 +366,8 @@ class Says(Case):
     def test_ranks_with_clocks_of_their_own_are_not_compared(self):
         said = self.message(3000, left_out="Hosts have clocks of their own: compare times within one. ")
         self.assertNotRegex(said["explain"], "because|Not yet")
-        self.assertEqual(said["drawn"], [])
+        self.assertIn("Open; when it travels is not known", said["explain"])
+        self.assertEqual(said["drawn"], [[0, "recv", 1000, 6000]])
 
     def collective(self, moment, ended):
         def operation(issued, end, *wait):

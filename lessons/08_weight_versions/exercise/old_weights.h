@@ -32,7 +32,7 @@ class OldWeights {
   /// The buffer that the micro-batch's forward reads; its backward.
   int forward(int microbatch);
   int backward(int microbatch);
-  /// A gradient is complete.
+  /// Makes the next version of the weights: called when a step's gradient is complete.
   void update();
 
  private:
