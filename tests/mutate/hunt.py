@@ -30,7 +30,7 @@ from mutate import tiers  # noqa: E402  what the last soak saw
 ROOT = relink.ROOT
 INTO = ROOT / os.environ.get("STAGECRAFT_HUNTS", "build/hunt")
 CODE = ["common", "lessons", "pipedream"]
-RUN = r"lessons/\1/run.sh --no-build --preset cpu --set model.layers=2 --set batch.global=8"
+RUN = r"lessons/\1/run.sh --no-build --preset cpu --watchdog 120 --set model.layers=2 --set batch.global=8"
 USAGE, MISSING, FAILED = 64, 69, 70
 SHOWN = 14  # lines of output: all that a hunt says fits on a screen of 20
 
