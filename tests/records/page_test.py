@@ -682,7 +682,7 @@ class Planted(Case):
     def test_a_shifted_span(self):
         for rank, block, by, words in (
             (1, 2, 900, "(before it ends|without whole)"),
-            (0, 1, 100, "without whole parameters"),
+            (0, 3, 100, "without whole parameters"),
         ):
             data = sample(ZERO3)
             chosen = ["forward", block]
