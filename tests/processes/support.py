@@ -420,7 +420,7 @@ def ranks_of(text):
 
 
 def skip_with_a_sanitizer():
-    if "san/" in programs:
+    if os.path.basename(os.path.dirname(programs)).endswith("san"):
         raise unittest.SkipTest("a sanitizer maps memory of its own")
 
 
