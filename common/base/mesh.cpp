@@ -32,6 +32,13 @@ Mesh::Mesh(WorldSize world, std::initializer_list<Size> named) : world_(world) {
   sizes_[static_cast<std::size_t>(Axis::data)] = std::max<std::int64_t>(1, to_int(world) / of_a_replica());
 }
 
+std::vector<Axis> Mesh::axes() const {
+  std::vector<Axis> axes;
+  for (const AxisName& of : kAxes)
+    if (size(of.axis) > 1) axes.push_back(of.axis);
+  return axes;
+}
+
 std::int64_t Mesh::of_a_replica() const {
   std::int64_t ranks = 1;
   for (const AxisName& of : kAxes)

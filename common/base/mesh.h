@@ -51,6 +51,8 @@ class Mesh {
 
   [[nodiscard]] WorldSize world() const { return world_; }
   [[nodiscard]] std::int64_t size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+  /// The axes with several ranks, outermost first.
+  [[nodiscard]] std::vector<Axis> axes() const;
   /// The number of ranks of one replica: the product of all axes but the data axis.
   [[nodiscard]] std::int64_t of_a_replica() const;
   /// Whether the named axes divide the world. A plan is refused if they do not.

@@ -22,8 +22,8 @@ std::string human_bytes(Bytes bytes) {
 
 std::string human_count(std::int64_t count) {
   std::string text = std::to_string(count);
-  const std::int64_t first = count < 0 ? 1 : 0;  // digit
-  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > first; at -= 3)
+  const std::int64_t first_digit = count < 0 ? 1 : 0;
+  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > first_digit; at -= 3)
     text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
 }

@@ -132,13 +132,6 @@ std::string settings_of(const StrategyPlans& strategy) {
   return strategy.settings.empty() ? "" : fmt::format(" --set {}", fmt::join(strategy.settings, " --set "));
 }
 
-std::vector<Axis> axes_of(const Mesh& mesh) {
-  std::vector<Axis> axes;
-  for (const AxisName& of : kAxes)
-    if (mesh.size(of.axis) > 1) axes.push_back(of.axis);
-  return axes;
-}
-
 // Adds each strategy with the fewest ranks that it needs, if fewer than all before; or as few, along another
 // axis than those. False if none fits.
 bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Change>& changes) {
@@ -152,14 +145,14 @@ bool add_strategies(const LimitedRun& run, const RunShape& from, std::vector<Cha
     for (const RunShape& shape :
          larger_worlds(from, std::max<std::int64_t>(2, to_int(from.mesh.world())), mesh))
       if (const std::int64_t ranks = to_int(shape.mesh.world());
-          ranks < fewest || (ranks == fewest && !along.contains(axes_of(shape.mesh))))
+          ranks < fewest || (ranks == fewest && !along.contains(shape.mesh.axes())))
         candidates.push_back({fmt::format(" {} (lesson {}) -n {}{}{}", strategy.name,
                                           strategy.folder.substr(0, 2), ranks, settings_of(strategy), also),
                               shape, strategy.plans.get()});
     if (const Candidate* first = add_first(run, candidates, changes)) {
       const std::int64_t ranks = to_int(first->shape.mesh.world());
       if (ranks < fewest) along.clear();
-      along.insert(axes_of(first->shape.mesh));
+      along.insert(first->shape.mesh.axes());
       fewest = ranks;
     }
   }

@@ -59,7 +59,7 @@ StepResult Infinity::train_step(std::span<const Batch> micro_batches) {
 // The host's thread calls this before each piece of an update (HostOptimizer::apply). A Number counts pieces
 // as they pass: update u of piece i has u x pieces + i. One is updated and the one before it written, while
 // the other buffers are read into. Between two updates nothing is written, and the whole window fills.
-// Returns true if a buffer is not free yet: the thread calls again before it sleeps.
+// Returns true if a buffer is still written or sent from: it will be free without another update.
 bool StatesOnDisk::fetch_ahead(const HostOptimizer& host) {
   const bool between = next_update_ % window_.pieces() == 0;
   const Number last =

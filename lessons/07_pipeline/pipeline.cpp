@@ -62,7 +62,7 @@ StepResult Pipeline::train_step(std::span<const Batch> micro_batches) {
 void Pipeline::forward(const Action& a, const Slot& slot, const Batch& batch) {
   messages_.wait_activation(slot);
   messages_.wait_activation_sent(slot);
-  const auto timed = pace_.turn(a);  // with --pace it takes as long as the schedule says
+  const auto timed = pace_.turn(a);  // with --pace it takes as long as its action costs
   // Position p of the model is a run of blocks, which stage p % stages computes.
   stage_.forward(share_.schedule.position(a), batch.tokens, slot);
 }

@@ -123,9 +123,11 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 
 std::string kind_of(const Mesh& mesh) {
   std::string kind;
-  for (const AxisName& of : kAxes)
-    if (mesh.size(of.axis) > 1)
-      kind += (kind.empty() ? "" : " x ") + std::string(of.axis == Axis::stages ? "stages" : of.name);
+  for (const Axis axis : mesh.axes()) {
+    const std::string_view name =
+        axis == Axis::stages ? "stages" : kAxes[static_cast<std::size_t>(axis)].name;
+    kind += (kind.empty() ? "" : " x ") + std::string(name);
+  }
   return kind;
 }
 
@@ -158,9 +160,7 @@ std::vector<Candidate> groupings(std::int64_t gpus, std::int64_t node, const Gpt
     if (tensor > std::min(model.heads, node) || node % tensor != 0) continue;
     for (const std::int64_t stages : divisors(gpus / tensor)) {
       const Mesh mesh(WorldSize{static_cast<int>(gpus)}, {{Axis::stages, stages}, {Axis::tensor, tensor}});
-      const auto axes =
-          std::ranges::count_if(kAxes, [&](const AxisName& of) { return mesh.size(of.axis) > 1; });
-      if (stages <= model.layers && axes > 1) add_mesh(mesh, model.layers, all);
+      if (stages <= model.layers && mesh.axes().size() > 1) add_mesh(mesh, model.layers, all);
     }
   }
   return all;
