@@ -100,7 +100,7 @@ check_format() {
   say "${#files[@]} files"
   mapfile -t scripts < <(own_files '*.py' |
     if [[ ${1:-} == --all ]]; then cat; else xargs python3 -B tests/setup/tiers.py changed file; fi)
-  ((${#scripts[@]} == 0)) || black --quiet --check "${scripts[@]}" || { say "fix: black ."; return 1; }
+  ((${#scripts[@]} == 0)) || black --quiet --check --diff "${scripts[@]}" || { say "fix: black ."; return 1; }
   say "${#scripts[@]} of Python"
   mapfile -t scripts < <(own_files '*.sh' '*.sbatch' .ci/run)
   shellcheck "${scripts[@]}"

@@ -19,10 +19,9 @@ std::vector<std::int64_t> RankSet::all() const {
 RankSet RankSet::of(const std::vector<Rank>& members) {
   RankSet set{static_cast<int>(to_int(members[0])), static_cast<int>(members.size()), 1};
   if (members.size() > 1) set.stride = static_cast<int>(to_int(members[1]) - to_int(members[0]));
-  for (std::size_t i = 0; i < members.size(); ++i) {
+  for (std::size_t i = 0; i < members.size(); ++i)
     if (set.stride < 1 || to_int(members[i]) != set.first + static_cast<std::int64_t>(i) * set.stride)
       return {};
-  }
   return set;
 }
 
@@ -70,8 +69,8 @@ RankSet Mesh::group(Rank rank, std::initializer_list<Axis> axes) const {
 std::string Mesh::place(Rank rank, std::initializer_list<Axis> but) const {
   std::string place;
   for (const AxisName& of : kAxes) {
-    if (size(of.axis) == 1 || std::ranges::find(but, of.axis) != but.end()) continue;
-    place += (place.empty() ? "" : ", ") + std::string(of.one) + " " + std::to_string(at(of.axis, rank));
+    if (size(of.axis) > 1 && std::ranges::find(but, of.axis) == but.end())
+      place += (place.empty() ? "" : ", ") + std::string(of.one) + " " + std::to_string(at(of.axis, rank));
   }
   return place;
 }

@@ -8,18 +8,11 @@
 #include <cmath>
 #include <optional>
 
+#include "common/base/parse_number.h"
 #include "common/base/text.h"
 
 namespace sc {
 namespace {
-
-template <class N>
-std::optional<N> whole_text(std::string_view text) {
-  N number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 // A value as the user wrote it, for messages about a wrong type: text in quotes, everything else without.
 std::string spelled(const Value& value) {
@@ -34,8 +27,8 @@ bool may_be_number(const Value& value) {
 
 // Reads a 64-bit whole number in any spelling, such as 2e8; refuses 2.5 and 1e300.
 std::optional<std::int64_t> whole_number(const std::string& text) {
-  if (const auto exact = whole_text<std::int64_t>(text)) return exact;
-  const auto number = whole_text<double>(text);
+  if (const auto exact = parse_number<std::int64_t>(text)) return exact;
+  const auto number = parse_number<double>(text);
   if (!number || *number != std::floor(*number) || std::abs(*number) > 9e15) return std::nullopt;
   return static_cast<std::int64_t>(*number);
 }
@@ -87,7 +80,7 @@ Codec<std::uint64_t> seed() {
           .parse =
               [](const Value& value) {
                 const auto number =
-                    may_be_number(value) ? whole_text<std::uint64_t>(value.text) : std::nullopt;
+                    may_be_number(value) ? parse_number<std::uint64_t>(value.text) : std::nullopt;
                 if (!number) throw FieldError(spelled(value) + " is not an integer in 0 .. 2^64 - 1");
                 return *number;
               },
@@ -101,7 +94,7 @@ Codec<double> real(RealRange range) {
           .choices = {},
           .parse =
               [=](const Value& value) {
-                const auto number = may_be_number(value) ? whole_text<double>(value.text) : std::nullopt;
+                const auto number = may_be_number(value) ? parse_number<double>(value.text) : std::nullopt;
                 if (!number || !std::isfinite(*number))
                   throw FieldError(spelled(value) + " is not a finite number");
                 if (!within(*number, range))

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <span>
-#include <system_error>
+
+#include "common/base/parse_number.h"
 
 namespace sc {
 namespace {
@@ -129,9 +129,8 @@ constexpr auto kOlder = std::to_array<Name>({
 
 // The number that `text` spells, or 0 if that is no whole number from 1 to `most`.
 std::int64_t count_of(std::string_view text, std::int64_t most) {
-  std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  return error == std::errc() && end == text.data() + text.size() && count > 0 && count <= most ? count : 0;
+  const std::int64_t count = parse_number<std::int64_t>(text).value_or(0);
+  return count > 0 && count <= most ? count : 0;
 }
 
 std::string ours_among(std::span<const Name> names, std::string_view theirs) {

@@ -44,10 +44,9 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
 
 std::string Claims::report() const {
   if (!measured_) return "bytes and operations are checked in the second step, which this run did not have\n";
-  std::string text =
+  const std::string text =
       format_predicted_measured(plan_.memory, plan_.operations, *measured_, shape_.mesh.world(), shape_.rank);
-  if (!allocator_) return text;
-  return text + format_allocator(*allocator_);
+  return allocator_ ? text + format_allocator(*allocator_) : text;
 }
 
 }  // namespace sc::detail

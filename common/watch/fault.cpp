@@ -1,7 +1,6 @@
 #include "common/watch/fault.h"
 
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/parse_number.h"
 #include "common/base/text.h"
 
 namespace sc {
@@ -25,13 +25,6 @@ constexpr std::array<std::pair<std::string_view, Fault::Kind>, 4> kKinds = {
 
 [[noreturn]] void refuse(const std::string& text, const std::string& what, const std::string& fix) {
   throw InputError(ExitCode::usage, "--inject " + text, what, fix);
-}
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 Fault::Kind kind_from(const std::string& text, const std::string& name) {
@@ -55,7 +48,7 @@ Fault Fault::parse(const std::string& text, WorldSize world) {
   Fault fault;
   fault.kind_ = kind_from(text, text.substr(0, at));
   const std::string rank_text = text.substr(at + 1, comma - at - 1), step_text = text.substr(comma + 1);
-  const auto rank = whole_number(rank_text), step = whole_number(step_text);
+  const auto rank = parse_number<std::int64_t>(rank_text), step = parse_number<std::int64_t>(step_text);
   if (!rank) refuse(text, "the rank \"" + rank_text + "\" is not a whole number", form);
   if (!step) refuse(text, "the step \"" + step_text + "\" is not a whole number", form);
   if (*rank < 0 || *rank >= to_int(world)) {

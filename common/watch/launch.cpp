@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <regex>
 
 #include "common/base/check.h"
+#include "common/base/parse_number.h"
 
 namespace sc {
 namespace {
@@ -29,11 +29,8 @@ struct Variable {
 std::optional<Variable> number(const Environment& environment, const std::string& name) {
   const std::optional<std::string> text = environment(name);
   if (!text) return std::nullopt;
-  int value = 0;
-  const char* end = text->data() + text->size();
-  const auto result = std::from_chars(text->data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end || value < 0)
-    contradiction(name + "=" + *text + " is not a number");
+  const int value = parse_number<int>(*text).value_or(-1);
+  if (value < 0) contradiction(name + "=" + *text + " is not a number");
   return Variable{name, value};
 }
 

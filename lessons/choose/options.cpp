@@ -3,11 +3,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cxxopts.hpp>
 
 #include "common/base/check.h"
 #include "common/base/flag_text.h"
+#include "common/base/parse_number.h"
 #include "common/base/text.h"
 #include "common/config/resolve.h"
 
@@ -84,10 +84,8 @@ std::optional<double> rate_of(const Given& given, const std::string& flag) {
 std::int64_t number_of(const Given& given, const std::string& flag) {
   const auto text = text_of(given, flag);
   if (!text) refuse("command line", "how many GPUs?", "--gpus 8, or --help");
-  int gpus = 0;
-  const char* end = text->data() + text->size();
-  const auto [rest, error] = std::from_chars(text->data(), end, gpus);
-  if (error != std::errc() || rest != end || gpus < 1 || gpus > 1024)
+  const int gpus = parse_number<int>(*text).value_or(0);
+  if (gpus < 1 || gpus > 1024)
     refuse("--" + flag + " " + *text, "not a number of GPUs, 1 to 1024", "--" + flag + " 8");
   return gpus;
 }

@@ -260,7 +260,10 @@ class Equal(unittest.TestCase):
         self.assertGreaterEqual([code for code, *_ in answers].count(0), POINTS)
         for code, out, *_ in answers:
             if code == 0:
-                (text, *cells), advice = self.browser.value(show.replace("{}", out)), json.loads(out)["advice"]
+                (text, *cells), advice = (
+                    self.browser.value(show.replace("{}", out)),
+                    json.loads(out)["advice"],
+                )
                 self.assertIn(f"Advice: {advice}, ", text)
                 self.assertGreater(len(cells), 1)
                 rates = cells + re.findall(r": ([\d,]+) tokens a second", text)

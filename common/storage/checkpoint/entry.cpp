@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <charconv>
+#include "common/base/parse_number.h"
 
 namespace sc::checkpoint {
 namespace {
@@ -14,11 +14,9 @@ bool take_number(std::string_view& text, std::string_view before, std::string_vi
   const std::string_view rest = text.substr(0, text.size() - after.size());
   const std::size_t at = rest.rfind(before);
   if (at == std::string_view::npos) return false;
-  const char* begin = rest.data() + at + before.size();
-  const char* end = rest.data() + rest.size();
-  if (const auto [stop, error] = std::from_chars(begin, end, number); error != std::errc() || stop != end) {
-    return false;
-  }
+  const auto found = parse_number<std::int64_t>(rest.substr(at + before.size()));
+  if (!found) return false;
+  number = *found;
   text = rest.substr(0, at);
   return true;
 }
