@@ -3,8 +3,8 @@
 # behind is committed.
 #   usage  tests/soak.sh [--list] [--minutes N] [PART...]
 #     PART          tests processes processes_more tools exercises files address address_processes threads
-#                   faults mutants mutants_pipedream fuzz kills repeats cuda aarch64; without one: all, in this
-#                   order
+#                   faults mutants mutants_pipedream fuzz kills repeats cuda aarch64; without one: all, in
+#                   this order
 #     --minutes N   how long `repeats` runs all tests in changing order (default 30); a round that has begun
 #                   is ended
 #     --list        the parts, and when each last passed

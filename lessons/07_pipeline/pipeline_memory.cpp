@@ -9,7 +9,7 @@ namespace sc {
 PipelineParts parts_of(const RunContext& context, Share share) {
   const RunShape& shape = context.shape;
   PipelineParts parts{.share = std::move(share), .replicas = group_of(context, {Axis::data, Axis::context})};
-  // The first and the last stage share a tied matrix. Each replica (and tensor rank) has a group of its own.
+  // The first and the last stage share a tied matrix, and meet in a group to add its gradients.
   if (parts.share.has_two_ends()) {
     const Rank of_first_stage = shape.mesh.moved(shape.rank, Axis::stages, 0);
     parts.ends = context.comm.split(parts.share.is_an_end() ? static_cast<int>(to_int(of_first_stage)) : -1);

@@ -250,7 +250,8 @@ def show(hunt, build):
     copy, fresh = hunt.folder.relative_to(ROOT), not hunt.folder.exists()
     if fresh:
         take(hunt.folder, hunt)
-    print(f"hunt {hunt.name}, in {copy}" + ("" if fresh else " as you left it"), flush=True)
+    print(f"hunt {hunt.name}" + ("" if fresh else ", as you left it"))
+    print(f"$ cd {copy}", flush=True)
     linker = Changed(build, hunt.folder)
     said = linker.compile_changed() or (linker.tell_story(hunt)[1] if hunt.story else linker.run_tests(hunt))
     shown(said or f"the test {hunt.test} passes", hunt.folder / "build/symptom.txt")
