@@ -226,7 +226,9 @@ def every_lesson(page):
         of_each().items(),
         {
             "lesson": lambda lesson, _: page.lesson(lesson),
-            "GB on a GPU": lambda _, rows: " ".join(gb(row["device"]) for row in rows[:1]),
+            "GB on a GPU, with `batch.micro`": lambda _, rows: " ".join(
+                f"{gb(row['device'])}, {row['micro']}" for row in rows[:1]
+            ),
             "GB in host memory / on disk": lambda _, rows: " ".join(
                 f"{gb(row['host'])} / {gb(row['disk'])}" for row in rows[:1]
             ),
@@ -252,41 +254,38 @@ def every_lesson_commands(page):
 
 # By lesson: what every GPU no longer holds or has, and its fill; lessons 00 and 01 have none.
 LEAVES = {
-    "02": (OPTIMIZER, "optimizer states are divided"),
+    "02": (OPTIMIZER, "optimizer states divided"),
     "04": (PARAMETERS, "parameters too"),
-    "05": (READING, "reading states from a host or disk"),
+    "05": (READING, "reading host or disk"),
     "06": (READING, ""),
     "11": (ACTIVATIONS, "activations travel"),
 }
-TREE_KEY = [entry for entry in LEAVES.values() if entry[1]]
+TREE_KEY = [("none", "nothing divided"), *(entry for entry in LEAVES.values() if entry[1])]
 MODELS = {"gpt2_355m": "GPT-2 355M", "gpt2_1558m": "GPT-2 1.5B", "gpt_7b": "7B", "gpt_70b": "70B"}
 TREE_CAPTION = (
     "What `lessons/choose.sh` advises, asked of each machine (choosing.json). It predicts: no lesson has run "
-    "on cards of 24 GB, or on more than four GPUs."
+    "on cards of 24 GB, or on more than four GPUs, and two lessons may be closer than it errs."
 )
 
 
 def tree_alt():
-    found = {}
-    for where, _, advised in machines():
-        found.setdefault(where, set()).update(advice.split()[1][:2] for advice in advised.values() if advice)
-    said = "; ".join(f"{where}: {', '.join(sorted(lessons))}" for where, lessons in found.items())
+    said = "; ".join(
+        f"{machine}: {', '.join(advice.split()[1][:2] if advice else '-' for advice in advised.values())}"
+        for machine, _, advised in machines()
+    )
     return (
-        f"A tree: how many GPUs, which machine, which model, and then the lesson that choose advises. {said}."
+        f"For each machine and model ({', '.join(MODELS.values())}) the lesson that choose advises. {said}."
     )
 
 
 def machines():
-    """(where its GPUs are, the machine, {model: advice}) of all that were asked of."""
+    """(the machine, its links and its hosts' memory, {model: advice}) of all that were asked of."""
     for machine, one in record("choosing")["tree"].items():
-        where = (
-            "one GPU"
-            if machine.startswith("1 ")
-            else "several nodes"
-            if "--node-link" in one["command"]
-            else "one node"
-        )
-        yield where, machine, one["advice"]
+        words = one["command"].split()
+        flags = dict(zip(words[1::2], words[2::2]))
+        links = {"--link": "GPUs' links", "--node-link": "between nodes"}
+        more = [f"{name} {flags[flag]}" for flag, name in links.items() if flag in flags]
+        yield machine, [*more, f"host memory {flags['--host-memory']}"], one["advice"]
 
 
 def draw_leaf(drawing, x, y, wide, high, advice, name=""):
@@ -307,24 +306,18 @@ def draw_leaf(drawing, x, y, wide, high, advice, name=""):
 @figure
 def choosing_tree():
     """Which lesson, as choose says."""
-    rows, top, row_high = list(machines()), 84, 84
+    rows, top, row_high = list(machines()), 84, 92
     drawing = Drawing(
         top + row_high * len(rows) + 36, "Which lesson?", tree_alt(), "advised by choose, not measured"
     )
     for i, model in enumerate(MODELS.values()):
-        drawing.text(369 + 164 * i, top - 12, model, "mid")
-    for row, (where, machine, advised) in enumerate(rows):
+        drawing.text(272 + 190 * i, top - 12, model, "mid")
+    for row, (machine, more, advised) in enumerate(rows):
         y = top + row_high * row
-        middle = y + row_high / 2 - 3
-        first = [of for of, *_ in rows].index(where)
-        if row == first:
-            count = sum(of == where for of, *_ in rows)
-            drawing.box(16, y, 94, row_high * count - 6, "none", where, "small mid", "bare")
-        drawing.line(110, middle, 124, middle, "arrow", tip=True)
-        drawing.box(126, y, 146, row_high - 6, "none", machine, "small mid", "bare")
-        drawing.line(272, middle, 286, middle, "arrow", tip=True)
+        drawing.text(16, y + 36, machine)
+        drawing.lines(16, y + 54, 16, *more)
         for i, advice in enumerate(advised.values()):
-            draw_leaf(drawing, 288 + 164 * i, y, 158, row_high - 6, advice)
+            draw_leaf(drawing, 180 + 190 * i, y, 184, row_high - 6, advice)
     drawing.legend(16, top + row_high * len(rows) + 18, TREE_KEY)
     return drawing.done(TREE_CAPTION)
 
@@ -332,15 +325,15 @@ def choosing_tree():
 @figure
 def choosing_tree_narrow():
     """For narrow screens: the leaves of a machine below its name."""
-    rows, top, high = list(machines()), 66, 168
-    drawing = Drawing(top + high * len(rows) + 44, "Which lesson?", tree_alt(), width=480)
-    for row, (where, machine, advised) in enumerate(rows):
+    rows, top, high = list(machines()), 66, 178
+    drawing = Drawing(top + high * len(rows) + 66, "Which lesson?", tree_alt(), width=480)
+    for row, (machine, more, advised) in enumerate(rows):
         y = top + high * row
-        drawing.text(16, y, f"{where}: {machine}" if where != "one GPU" else f"GPUs: {machine}")
+        drawing.text(16, y, f"{machine}: {', '.join(more)}")
         for i, (model, advice) in enumerate(advised.items()):
             draw_leaf(
-                drawing, 16 + 226 * (i % 2), y + 10 + 70 * (i // 2), 220, 64, advice, f"{MODELS[model]}: "
+                drawing, 16 + 226 * (i % 2), y + 10 + 76 * (i // 2), 220, 70, advice, f"{MODELS[model]}: "
             )
-    for i in (0, 2):
+    for i in (0, 2, 4):
         drawing.legend(16, top + high * len(rows) + 4 + 11 * i, TREE_KEY[i : i + 2])
     return drawing.done(TREE_CAPTION)

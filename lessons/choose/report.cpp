@@ -62,7 +62,7 @@ std::string how_sure(const Options& options, const Measured& measured) {
   std::int64_t most = 0;
   for (const MeasuredStep& step : measured.steps) most = std::max(most, step.gpus);
   return fmt::format("+-{:.0f} %", 100 * measured.largest_error) +
-         (options.machine.gpus > most ? fmt::format("; untested beyond {} GPUs", most) : "");
+         (options.machine.gpus > most ? fmt::format(" on up to {} GPUs; untested beyond", most) : "");
 }
 
 std::string machine_text(const Options& options, const Measured& measured, const Rates& rates) {

@@ -38,14 +38,16 @@ PLANS = {
     "355m x8 24GB": "--gpus 8 --memory 24GB --link 25GB/s --host-memory 512GB --disk 4GB/s",
 }
 
-# The machines of docs/figures/choosing_tree.svg, by what a GPU has, and the models that they are asked for.
+# The machines of docs/figures/choosing_tree.svg, and the models that they are asked for. Hosts have
+# 64 GB for each GPU of 24 GB, and 256 GB for each of 80 GB.
 TREE = {
-    "1 x 24 GB": "--gpus 1 --gpu RTX4090 --host-memory 512GB --disk 4GB/s",
-    "1 x 80 GB": "--gpus 1 --gpu H100 --host-memory 512GB --disk 4GB/s",
+    "1 x 24 GB": "--gpus 1 --gpu RTX4090 --host-memory 64GB --disk 4GB/s",
+    "1 x 80 GB": "--gpus 1 --gpu H100 --host-memory 256GB --disk 4GB/s",
     "8 x 24 GB": "--gpus 8 --gpu RTX4090 --link 25GB/s --host-memory 512GB --disk 4GB/s",
     "8 x 80 GB": "--gpus 8 --gpu H100 --host-memory 2TB --disk 4GB/s",
-    "2 x 4 x 80 GB": "--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s",
-    "8 x 8 x 80 GB": "--gpus 64 --gpu H100 --gpus-per-node 8 --node-link 50GB/s",
+    "2 x 4 x 80 GB": "--gpus 8 --gpu H100 --gpus-per-node 4 --node-link 1GB/s --host-memory 2TB --disk 4GB/s",
+    "8 x 8 x 80 GB": "--gpus 64 --gpu H100 --gpus-per-node 8 --node-link 50GB/s --host-memory 16TB "
+    "--disk 32GB/s",
 }
 MODELS = "gpt2_355m", "gpt2_1558m", "gpt_7b", "gpt_70b"
 

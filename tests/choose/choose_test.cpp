@@ -354,7 +354,7 @@ TEST(Choose, RatesHaveTwoDigitsAndSayHowSureTheyAre) {
     return report(options, measured(), search(options.machine, measured(), options.workload));
   };
   for (const auto& [text, sure] : {std::pair(said("H200", 2, 32), std::string("(+-21 %):")),
-                                   {said("H200", 8, 32), "(+-21 %; untested beyond 4 GPUs):"},
+                                   {said("H200", 8, 32), "(+-21 % on up to 4 GPUs; untested beyond):"},
                                    {said("RTX4090", 2, 32), "(untested on such GPUs):"}}) {
     EXPECT_NE(text.find("tokens a second " + sure), std::string::npos) << text;
     const std::regex rate(R"(([\d,]+) tokens(/s| a second))");
