@@ -1,7 +1,7 @@
 // Which tokens of a row a context rank has, and which of them meet whom when: one list of pairs, which both
 // exchanges, lesson 00's order, plans and pictures read. No torch.
-//   Source: Liu et al., Ring Attention, arXiv:2310.01889; zigzag as in Brandon et al., Striped Attention,
-//   arXiv:2311.09431, and Llama 3, arXiv:2407.21783, section 3.3.2.
+//   Source: Liu et al., Ring Attention, arXiv:2310.01889; zigzag as in Llama 3, arXiv:2407.21783, section
+//   3.3.2.
 #pragma once
 
 #include <cstdint>

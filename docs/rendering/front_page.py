@@ -451,7 +451,7 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
     (
         "10_tensor_parallel",
         (
-            "all ranks have the same rows, and",
+            "all ranks have the same rows,",
             "each a part of every matrix; tokens",
             "travel around each half of a block",
         ),
@@ -459,11 +459,7 @@ ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradi
     ),
     (
         "12_context_parallel",
-        (
-            "all ranks have the same rows, and",
-            "each a part of their tokens; keys and",
-            "values go round behind attention",
-        ),
+        ("all ranks have the same rows,", "each some of their tokens; keys", "go round during attention"),
         ("all", "all", "all"),
     ),
     (
@@ -506,8 +502,8 @@ STRATEGIES_ALT = (
     "states leave the device or are divided."
 )
 STRATEGIES_CAPTION = (
-    f"{COMPUTED}: each lesson's order with one micro-batch; lengths are"
-    f" chosen. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
+    f"{COMPUTED}: each lesson's order with one micro-batch, or several (07, 08, 11); lengths are chosen,"
+    f" and no row's tell it from another's. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
 )
 STRATEGIES_KEY = (
     *done(FORWARD_FILL, BACKWARD_FILL),
@@ -517,6 +513,10 @@ STRATEGIES_KEY = (
     *done(WAITING),
     (COMMUNICATION, "message of activations"),
     *done(READING, WRITING),
+)
+STRATEGIES_NOTE = (
+    "Pale: a few units at once. Outlined: not held. A slice:",
+    "in 07, 08 a stage's blocks, in 10 parts of matrices, in 11 both.",
 )
 # Height of a lesson's clock; of the others CLOCK.
 CLOCKS, CLOCK = {"05_offload": 84, "06_infinity": 106}, 78
@@ -531,7 +531,8 @@ def draw_words(drawing, y, lesson, words):
     drawing.lines(16, y + 30, 16, *words)
 
 
-def draw_clock(drawing, lesson, step, left, y, scale):
+def draw_clock(drawing, lesson, step, left, y, wide):
+    scale = wide / step.now
     for span in step.spans:
         top, height = TOP_AND_HEIGHT[span.row]
         draw_span(drawing, span, left, y + top, scale, height)
@@ -549,24 +550,19 @@ def parallelism_strategies():
         "One step, and what each lesson changes in it",
         STRATEGIES_ALT,
     )
-    scale = 560 / max(step.now for step in steps.values())
-    drawing.text(left, 64, "time of one step, rank 1 of 4: work above, what travels below", "small")
+    drawing.text(
+        left, 64, "a step of rank 1 of 4, all drawn equally wide: work above, what travels below", "small"
+    )
     drawing.text(818, 64, "rank 1's device holds", "small")
     for lesson, words, vectors in ROWS:
         drawing.line(16, y - 10, 944, y - 10)
         draw_words(drawing, y, lesson, words)
-        draw_clock(drawing, lesson, steps[lesson], left, y, scale)
+        draw_clock(drawing, lesson, steps[lesson], left, y, 560)
         draw_held(drawing, 818, y + 4, vectors)
         y += CLOCKS.get(lesson, CLOCK) + 16
     drawing.legend(16, y + 14, STRATEGIES_KEY[:7])
     drawing.legend(16, y + 40, STRATEGIES_KEY[7:])
-    drawing.text(
-        200,
-        y + 40,
-        "Pale: a few units at once. Outlined: not held. A slice: in 07, 08 a stage's blocks, in 10 parts of "
-        "matrices, in 11 both.",
-        "small",
-    )
+    drawing.text(200, y + 40, " ".join(STRATEGIES_NOTE), "small")
     return drawing.done(STRATEGIES_CAPTION)
 
 
@@ -575,18 +571,18 @@ def parallelism_strategies_narrow():
     """For narrow screens: the clock of a lesson below its words."""
     steps, y = all_steps(), 84
     heights = [46 + 16 * len(words) + CLOCKS.get(lesson, CLOCK) for lesson, words, _ in ROWS]
-    drawing = Drawing(y + sum(heights) + 112, "One step, lesson by lesson", STRATEGIES_ALT, width=480)
-    scale = 448 / max(step.now for step in steps.values())
-    drawing.text(16, 60, "rank 1 of 4: work above, what travels below", "small")
+    drawing = Drawing(y + sum(heights) + 146, "One step, lesson by lesson", STRATEGIES_ALT, width=480)
+    drawing.text(16, 60, "a step of rank 1 of 4, equally wide", "small")
     drawing.text(336, 60, "its device holds", "small")
     for (lesson, words, vectors), high in zip(ROWS, heights):
         drawing.line(16, y - 10, 464, y - 10)
         draw_words(drawing, y, lesson, words)
         draw_held(drawing, 336, y + 4, vectors)
-        draw_clock(drawing, lesson, steps[lesson], 16, y + 30 + 16 * len(words), scale)
+        draw_clock(drawing, lesson, steps[lesson], 16, y + 30 + 16 * len(words), 448)
         y += high
     for row, (first, last) in enumerate(((0, 3), (3, 5), (5, 7), (7, 9))):
         drawing.legend(16, y + 14 + 24 * row, STRATEGIES_KEY[first:last])
+    drawing.lines(16, y + 114, 16, *STRATEGIES_NOTE)
     return drawing.done(STRATEGIES_CAPTION)
 
 

@@ -144,14 +144,10 @@ def draw_lane(drawing, step, name, y, scale, fill):
 @figure
 def tensor_block():
     forward, backward = block_steps()
-    waits = [
-        sum(span.end - span.begin for span in step.spans if span.row == "waiting")
-        for step in (forward, backward)
-    ]
     alt = (
         f"Half a block on rank {MINE} of {RANKS}: norm of its own tokens, all-gather, its rows of the first "
         "matrix, its columns of the second, reduce-scatter. Below, a block in time: forward waits "
-        f"four times; in backward messages travel during products{'' if waits[1] else ', and nothing waits'}."
+        "four times; in backward messages travel during products, and are waited for where they take longer."
     )
     drawing = Drawing(
         430, "Half a block on four ranks, and a block in time", alt, f"coloured: what rank {MINE} has"

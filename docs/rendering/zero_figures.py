@@ -92,7 +92,7 @@ def holds(lesson, whole, gathered, title, note):
     return drawing.done(f"{COMPUTED}: {BLOCKS} blocks on {RANKS} ranks. Outlined: the unit at work.")
 
 
-LEAVING = {("gradients", "backward, block 3"): (0, 3, 4, 5)}
+LEAVING = {("gradients", "backward, block 3"): (0, 3, 4)}
 
 
 @figure

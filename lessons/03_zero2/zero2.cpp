@@ -25,8 +25,8 @@ StepResult Zero2::train_step(std::span<const Batch> micro_batches) {
                  sums_);  // loss; gradients of x, head, ln_f
     reduce_grads(layout_.last_unit(), slice);
     // [anchor: reduce-as-you-go]
-    // The last block comes first. A block's gradient leaves as soon as it is complete, and the block below
-    // the next one computes into its memory.
+    // The last block comes first. A block's gradient leaves as soon as it is complete, and its memory is for
+    // the block two below.
     for (int unit = layout_.num_blocks(); unit >= 1; --unit) {
       passes_.backward_input(unit, params_full_[unit]);
       // [anchor: wait-before-reuse]

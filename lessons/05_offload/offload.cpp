@@ -81,7 +81,7 @@ void Offload::fetch_params(int unit) {
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     if (const std::shared_ptr<const HostPiece> work = optimizer_->wait(i, due()))
       context_.timeline.add({Pass::update, unit}, work->began_at(), work->ended_at());
-    Ticket ticket = send_params(i, before_);
+    Ticket ticket = copy_up(i, before_);
     optimizer_->sent(i, ticket.end());
     if (!options_.overlap) ticket.wait();
     arriving_[unit].push_back(std::move(ticket));
@@ -89,7 +89,7 @@ void Offload::fetch_params(int unit) {
 }
 
 // This step has not read the piece's place on the device: the copy starts after the work of earlier steps.
-Ticket Offload::send_params(std::size_t i, const Copies::After& after) {
+Ticket Offload::copy_up(std::size_t i, const Copies::After& after) {
   const Piece& p = optimizer_->pieces()[i];
   at::Tensor on_device = params_on_device(p);
   return context_.copies.to_device(params_on_host(i), on_device, {OpPurpose::parameters, p.unit}, {}, after);

@@ -39,7 +39,7 @@ class Offload final : public HostStrategy {
 
   void forward(const Batch& batch, bool fetch = false);
   void fetch_params(int unit);
-  [[nodiscard]] Ticket send_params(std::size_t i, const Copies::After& after = {});
+  [[nodiscard]] Ticket copy_up(std::size_t i, const Copies::After& after = {});
   void gather_params(int unit);
   void reduce_grads(int unit, Write write, bool last);
   void leave(int unit);

@@ -18,7 +18,7 @@ void Offload::quiet() {
   release_params();
   for (std::size_t i = 0; i < host_.size(); ++i) {
     optimizer_->wait(i, due());
-    send_params(i).wait_on_host();
+    copy_up(i).wait_on_host();
   }
 }
 

@@ -144,7 +144,7 @@ void Infinity::fetch_params(int unit) {
     if (const std::shared_ptr<const HostPiece> work = wait_updated(i))
       context_.timeline.add({Pass::update, unit}, work->began_at(), work->ended_at());
     if (!to_send(i)) continue;
-    Ticket ticket = send_params(i);
+    Ticket ticket = copy_up(i);
     optimizer_->sent(i, ticket.end());
     arriving_[unit].push_back(std::move(ticket));
   }
@@ -168,7 +168,7 @@ void Infinity::land_gradients(std::size_t i) {
 }
 
 // Copies a piece's parameters from their home (params_at.cpp) to their place on the device.
-Ticket Infinity::send_params(std::size_t i, Copies::OfStep step) {
+Ticket Infinity::copy_up(std::size_t i, Copies::OfStep step) {
   const Piece& p = optimizer_->pieces()[i];
   at::Tensor on_device = params_on_device(p);
   return context_.copies.to_device(params_->bring(i, due()), on_device, {OpPurpose::parameters, p.unit},

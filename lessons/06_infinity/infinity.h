@@ -37,7 +37,7 @@ class Infinity final : public HostStrategy {
   void forward(const Batch& batch, bool fetch = false);
   void fetch_params(int unit);
   void land_gradients(std::size_t i);
-  [[nodiscard]] Ticket send_params(std::size_t i, Copies::OfStep step = {});
+  [[nodiscard]] Ticket copy_up(std::size_t i, Copies::OfStep step = {});
   void gather_params(int unit);
   void reduce_grads(int unit, Write write, bool last);
   void leave(int unit);

@@ -49,7 +49,7 @@ bool Infinity::to_send(std::size_t i) const {
 // coming step, which does not repeat it. Those on the host are sent again, and this copy does not count.
 void Infinity::send_now(std::size_t i) {
   if (!to_send(i)) return;
-  Ticket ticket = send_params(i, delivery_.from_window ? Copies::OfStep(step_) : Copies::OfStep());
+  Ticket ticket = copy_up(i, delivery_.from_window ? Copies::OfStep(step_) : Copies::OfStep());
   if (delivery_.from_window) optimizer_->sent(i, ticket.end());
   ticket.wait_on_host();
 }
@@ -72,7 +72,7 @@ void Infinity::bring_params(int unit) {
   if (!delivery_.by_gathers) return;
   for (const std::size_t i : optimizer_->pieces_of(unit)) {
     const auto began = StepClock::Clock::now();
-    Ticket ticket = send_params(i);
+    Ticket ticket = copy_up(i);
     file_->clock().waited(began, StepClock::Clock::now());
     params_->sent(ticket.end());
     arriving_[unit].push_back(std::move(ticket));

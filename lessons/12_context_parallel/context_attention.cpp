@@ -44,7 +44,7 @@ void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& l
     const int hop = i % pairs_.cut().ranks;
     comes_to("backward", unit, hop);
     const at::Tensor keys = keys_at(unit, hop);
-    Leaving& sum = grads_[place_of(hop)];
+    Leaving& sum = grads_[buffer_of(hop)];
     sum.sent.wait();
     at::Tensor mine = ring_ ? sum.values : of_source(sum.values, hop);
     pairs_.backward(hop, keys, saved, left, mine);
@@ -66,7 +66,7 @@ void ContextAttention::comes_to(const char* pass, int unit, int hop) {
 
 // What the others need of this rank: to the next one, or to all.
 void ContextAttention::send_own(int unit, const BlockSaved& saved) {
-  at::Tensor& all = keys_[ring_ || !kept_ ? 0 : static_cast<std::size_t>(unit - 1)].values;
+  at::Tensor& all = gathered(unit);
   at::Tensor own = ring_ ? all : of_source(all, 0);
   pairs_.keys_values(saved, own);
   if (ring_) return pass_on(unit, 0);
@@ -76,15 +76,15 @@ void ContextAttention::send_own(int unit, const BlockSaved& saved) {
 // Keys and values of a hop, which in a ring go on to the next rank at once.
 at::Tensor ContextAttention::keys_at(int unit, int hop) {
   if (hop > 0) keys_come_.wait();
-  if (!ring_) return of_source(keys_[kept_ ? static_cast<std::size_t>(unit - 1) : 0].values, hop);
+  if (!ring_) return of_source(gathered(unit), hop);
   if (hop > 0) pass_on(unit, hop);
-  return keys_[place_of(hop)].values;
+  return keys_[buffer_of(hop)].values;
 }
 
 // Those of a hop are sent, and the next hop's asked for; the last hop has none.
 void ContextAttention::pass_on(int unit, int hop) {
   if (hop + 1 == pairs_.cut().ranks) return;
-  Leaving &here = keys_[place_of(hop)], &next = keys_[place_of(hop + 1)];
+  Leaving &here = keys_[buffer_of(hop)], &next = keys_[buffer_of(hop + 1)];
   next.sent.wait();
   here.sent = group_.send(here.values, neighbour(1), {OpPurpose::activations, unit});
   keys_come_ = group_.recv(next.values, neighbour(-1), {OpPurpose::activations, unit});
@@ -96,7 +96,11 @@ void ContextAttention::wait_sent() {
     for (Leaving& buffer : *buffers) buffer.sent.wait();
 }
 
-std::size_t ContextAttention::place_of(int hop) const {
+at::Tensor& ContextAttention::gathered(int unit) {
+  return keys_[kept_ ? static_cast<std::size_t>(unit - 1) : 0].values;
+}
+
+std::size_t ContextAttention::buffer_of(int hop) const {
   return !ring_ || hop == 0 ? 0 : static_cast<std::size_t>(2 - hop % 2);
 }
 

@@ -34,8 +34,10 @@ class ContextAttention final : public Attention {
   void add_what_came(at::Tensor& sum);
   void wait_sent();
   [[nodiscard]] at::Tensor of_source(const at::Tensor& all, int hop) const;
+  /// What a block's all-gather writes, or a ring's own keys and values.
+  at::Tensor& gathered(int unit);
   /// Of a ring's buffers: a rank's own is the first, the others take turns.
-  [[nodiscard]] std::size_t place_of(int hop) const;
+  [[nodiscard]] std::size_t buffer_of(int hop) const;
   [[nodiscard]] Rank neighbour(int by) const {
     return Rank{(pairs_.cut().rank + by + pairs_.cut().ranks) % pairs_.cut().ranks};
   }

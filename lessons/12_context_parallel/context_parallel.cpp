@@ -41,7 +41,7 @@ void ContextParallel::forward_loss(const Batch& batch, at::Tensor& sums) {
   passes_.head_loss(own, params_full_, sums);
 }
 
-// Each rank has seen its own tokens only: its gradient of a parameter is one summand, as many as ranks.
+// Each rank has seen its own tokens only: its gradient of a parameter is one summand of c.
 void ContextParallel::reduce_grads(int unit) {
   reduced_[unit] = context_.comm.all_reduce(grads_full_[unit].sharded, {OpPurpose::gradients, unit});
 }
