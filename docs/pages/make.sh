@@ -2,7 +2,7 @@
 # Makes the sample pages: a short run of each lesson on this machine's CPU with the lesson's own settings, its
 # page.html, and a picture of its clock for the lesson's README. Pipelines are paced, so that their ranks wait
 # for each other and not for a core; eight ranks of lesson 11 show all three axes, as its tables do.
-#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all that have a page. Needs chromium
+#   usage  docs/pages/make.sh [--refit] [LESSON...]     04_zero3; default: all with a page. Needs chromium
 #          and python3-pil (setup.sh --dev).
 #     --refit  no run: the page's own data in today's template
 #   exit   0; 1 a page finds a fault with itself, is larger than 500 kB, or is of sources that no commit has

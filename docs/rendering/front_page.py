@@ -502,8 +502,9 @@ STRATEGIES_ALT = (
     "states leave the device or are divided."
 )
 STRATEGIES_CAPTION = (
-    f"{COMPUTED}: each lesson's order with one micro-batch, or several (07, 08, 11); lengths are chosen,"
-    f" and no row's tell it from another's. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 come on top."
+    f"{COMPUTED}: each lesson's order with one micro-batch, or several (07, 08, 11); lengths are chosen, and "
+    f"lessons' do not compare. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 "
+    "come on top."
 )
 STRATEGIES_KEY = (
     *done(FORWARD_FILL, BACKWARD_FILL),
