@@ -1,5 +1,5 @@
-# Cross-compiles for aarch64 with Debian's g++-12-aarch64-linux-gnu, against the arm64 packages and the LibTorch
-# that tests/aarch64.sh puts into .deps/aarch64; programs run under qemu-aarch64-static.
+# Cross-compiles for aarch64 with Debian's g++-12-aarch64-linux-gnu, against the arm64 packages and the
+# LibTorch that tests/aarch64.sh puts into .deps/aarch64; programs run under qemu-aarch64-static.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 cmake_path(SET CMAKE_SYSROOT NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../../.deps/aarch64)
