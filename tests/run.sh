@@ -72,6 +72,7 @@ if ((all)); then
   stage "clang-tidy" common/setup/tidy.sh
   stage "address and undefined" sanitized cpu-asan core_tests -L core
   stage "threads" sanitized cpu-tsan threads_tests -L threads
+  stage "loops for aarch64" loops_elsewhere
 fi
 if ((cuda)); then
   stage "setup of CUDA and transformers" install_cuda

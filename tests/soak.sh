@@ -120,7 +120,10 @@ part() {
       run_ctest cpu -R 'real_model|checkpoint_python|torch_'
       python3 -B tests/setup/tiers.py passed build/cpu/ctest.xml
       ;;
-    aarch64) STAGECRAFT_SETTINGS='' tests/aarch64.sh ;;
+    aarch64)
+      STAGECRAFT_SETTINGS='' tests/aarch64.sh
+      python3 -B tests/setup/tiers.py record aarch64 "${processor_code[@]}"
+      ;;
   esac
 }
 

@@ -166,6 +166,16 @@ cuda_all() {
   run_ctest cuda -L gpu
 }
 
+# Loops that are written for a processor's vectors, and what compiles them for another one.
+# shellcheck disable=SC2034
+processor_code=(common/base/clones.h common/cmake/aarch64.cmake common/model/cpu_kernels.cpp
+  common/optim/grad_norm.cpp common/optim/host_adam.cpp tests/aarch64.sh)
+# loops_elsewhere: their tests on the other processor, if one of these files has changed since the last soak.
+loops_elsewhere() {
+  [[ -z $(python3 -B tests/setup/tiers.py changed aarch64 "${processor_code[@]}") ]] ||
+    tests/aarch64.sh --loops
+}
+
 # finish [EXIT]: times, failed stages, and the line of counts.
 finish() {
   local status=${1:-0} line

@@ -17,7 +17,7 @@ usage: tiers.py left-out run|ci        of ctest's entries, as a regular expressi
        tiers.py last PART ...          when each passed
        tiers.py check BUILD            every entry has a place, every name an entry, and soak has them all
 Kinds: tool (a ctest entry of READS), file (alone and by clang-tidy), fault (a patch), hunt (one that is a
-story), mutants (a source).
+story), mutants (a source), aarch64 (code for one processor).
 """
 import datetime
 import functools
@@ -169,7 +169,7 @@ def read_by(kind, name):
     """The files on which it depends what a check finds."""
     if kind == "tool":
         return globbed(next(tuple(files) for pattern, files in READS.items() if matches(pattern, name)))
-    if kind == "file":
+    if kind in ("file", "aarch64"):
         return [name, re.sub(r"\.cpp$", ".h", name), ".clang-tidy"]
     damaged = [name] if kind == "mutants" else re.findall(r"^\+\+\+ b/(\S+)", (ROOT / name).read_text(), re.M)
     if kind in ("mutants", "fault", "hunt"):
