@@ -63,7 +63,7 @@ tests() {
   GTEST_FILTER='-*DeathTest.*' run_ctest aarch64 -L "^(core|model)$" \
     -E '_mpi_|_process_|_python_|_command_|real_model|hf_weights|activation_plan|does_not_compile'
 }
-loop_tests() { run_ctest aarch64 -R '^(base|host_adam|optim|lr_schedule)_test$'; }
+loop_tests() { run_ctest aarch64 -R '^(base|host_adam|optim|lr_schedule|model_parts)_test$'; }
 
 two_steps() {
   OMP_NUM_THREADS=1 qemu-aarch64-static -L "$home" build/aarch64/bin/00_one_device --steps 2 \
@@ -75,7 +75,7 @@ mkdir -p build
 stage setup locked setup fill
 if ((loops)); then
   stage build made aarch64 "cross-compiling with $(jobs_for_build) compilers at once" \
-    base_test base_rooms_tests
+    base_test base_rooms_tests model_tests
   stage "loops for aarch64" loop_tests
   finish
 fi

@@ -170,7 +170,7 @@ def read_by(kind, name):
     if kind == "tool":
         return globbed(next(tuple(files) for pattern, files in READS.items() if matches(pattern, name)))
     if kind in ("file", "aarch64"):
-        return [name, re.sub(r"\.cpp$", ".h", name), ".clang-tidy"]
+        return [name, re.sub(r"\.cpp$", ".h", name), *([".clang-tidy"] if kind == "file" else [])]
     damaged = [name] if kind == "mutants" else re.findall(r"^\+\+\+ b/(\S+)", (ROOT / name).read_text(), re.M)
     if kind in ("mutants", "fault", "hunt"):
         return [name, *damaged, *(test for source in damaged for test in tests_of(source))]

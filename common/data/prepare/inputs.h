@@ -11,8 +11,9 @@ namespace sc::prepare {
 
 /// One input file with its format.
 struct Input {
-  Path path;      // or "austen", the sample
+  Path path;
   Format format;  // never `automatic`
+  [[nodiscard]] bool is_austen() const { return path == "austen"; }
 };
 
 /// The files named on the command line. A folder is replaced by the .txt files below it, in ascending order

@@ -73,7 +73,7 @@ class Reader {
     if (!options_.separator.empty() && input.format != Format::text)
       refuse(source.path, fmt::format("is {}, which has documents of its own", name_of(input.format)),
              "leave --separator out, or --format text");
-    if (input.path == "austen") {
+    if (input.is_austen()) {
       const Path archive = austen_archive();
       read_content(input, unpack_gzip(read_file(ops_, archive), archive), source);
     } else {
