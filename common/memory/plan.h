@@ -34,7 +34,7 @@ struct RunShape {
   CommBackend comm = CommBackend::local;
   int threads = 1;              // intra-op threads of a rank, on which attention's CPU scratch depends
   bool cudnn_attention = true;  // cuDNN has a kernel for this attention; a plan without a GPU assumes it
-  /// Positions at which rows begin, each of as many rows, in this order.
+  /// Positions at which a row's runs of tokens begin, each of as many tokens, in this order.
   std::vector<std::int64_t> starts = {0};
 
   /// This rank's coordinate on an axis.

@@ -9,19 +9,27 @@ std::vector<int> ContextCut::chunks_of(int rank) const {
   return {rank, 2 * ranks - 1 - rank};
 }
 
-std::vector<ChunkPair> ContextCut::pairs() const {
-  std::vector<ChunkPair> pairs;
-  for (int hop = 0; hop < ranks; ++hop)
-    for (const int query : chunks_of(rank))
-      for (const int key : chunks_of(source(hop)))
-        if (key <= query) pairs.push_back({hop, query, key});
-  return pairs;
+// [anchor: one-call-a-hop]
+// Of an earlier rank all queries see the first chunk and none the second; of a later one none but the second
+// chunk's queries see any, and these see both.
+std::vector<AttentionCall> ContextCut::calls(std::int64_t m) const {
+  const Range all{0, chunks_of_rank() * m}, first{0, m}, second{m, 2 * m};
+  std::vector<AttentionCall> calls = {{0, all, all, /*causal=*/true}};
+  for (int hop = 1; hop < ranks; ++hop) {
+    if (source(hop) < rank)
+      calls.push_back({hop, all, first, false});
+    else if (all != first)
+      calls.push_back({hop, second, all, false});
+  }
+  return calls;
 }
 
 std::int64_t ContextCut::token_pairs(std::int64_t tokens) const {
-  const std::int64_t m = tokens / chunks_of_row();
   std::int64_t sum = 0;
-  for (const ChunkPair& pair : pairs()) sum += pair.diagonal() ? m * (m + 1) / 2 : m * m;
+  for (const AttentionCall& call : calls(tokens / chunks_of_row())) {
+    const std::int64_t n = call.queries.size();
+    sum += call.causal ? n * (n + 1) / 2 : n * call.keys.size();
+  }
   return sum;
 }
 

@@ -1,11 +1,13 @@
-// Which tokens of a row a context rank has, and which of them meet whom when: one list of pairs, which both
-// exchanges, lesson 00's order, plans and pictures read. No torch.
+// Which tokens of a row a context rank has, and which of them meet whom when: one list of attention's calls,
+// which both exchanges, lesson 00's order, plans and pictures read. No torch.
 //   Source: Liu et al., Ring Attention, arXiv:2310.01889; zigzag as in Llama 3, arXiv:2407.21783, section
 //   3.3.2.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "common/base/range.h"
 
 namespace sc {
 
@@ -17,13 +19,13 @@ enum class Parts : std::uint8_t { zigzag, contiguous };
 /// the ring, or in rank order.
 enum class Exchange : std::uint8_t { ring, gather };
 
-/// Queries of one chunk of the row and keys of another, or of the same.
-struct ChunkPair {
-  int hop;         // the keys are here then: those of rank (r - hop) mod c
-  int query, key;  // chunks of the row; no token sees a later chunk's
-  /// On the diagonal a token sees those up to itself; elsewhere all.
-  [[nodiscard]] bool diagonal() const { return query == key; }
-  bool operator==(const ChunkPair&) const = default;
+/// One call: queries of some of a rank's tokens meet the keys of some of another rank's, or its own. A rank
+/// keeps its tokens of a row chunk after chunk.
+struct AttentionCall {
+  int hop;  // the keys are here then: those of rank (r - hop) mod c
+  Range queries, keys;
+  bool causal;  // own keys: a token sees those up to itself; elsewhere all, which come before it in the row
+  bool operator==(const AttentionCall&) const = default;
 };
 
 struct ContextCut {
@@ -36,13 +38,13 @@ struct ContextCut {
   [[nodiscard]] int chunks_of_rank() const { return parts == Parts::zigzag && ranks > 1 ? 2 : 1; }
   /// Those of `rank`, in the order in which it keeps them, that of the row.
   [[nodiscard]] std::vector<int> chunks_of(int rank) const;
-  /// Where that chunk lies in what its rank keeps.
-  [[nodiscard]] int place_of(int chunk) const { return chunk < ranks ? 0 : 1; }
   /// Whose keys and values are here at a hop.
   [[nodiscard]] int source(int hop) const { return (rank - hop + ranks) % ranks; }
 
-  /// What this rank computes, hop by hop; of a hop queries first, and of each its keys, in the row's order.
-  [[nodiscard]] std::vector<ChunkPair> pairs() const;
+  /// What this rank computes at hop 0, 1, and so on, with m tokens in a chunk; at hops after the last of
+  /// these nothing. The first has all queries, the second all that any later one has; keys begin with the
+  /// first.
+  [[nodiscard]] std::vector<AttentionCall> calls(std::int64_t m) const;
   /// Pairs of a token and one that it sees, in a row of `tokens` (chunks_of_row() divides it).
   [[nodiscard]] std::int64_t token_pairs(std::int64_t tokens) const;
 };

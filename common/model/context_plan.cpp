@@ -18,11 +18,9 @@ RunShape shape_of_part(RunShape shape, const ContextCut& cut) {
                      "--set batch.sequence=" + std::to_string(batch.sequence / chunks * chunks) +
                          (batch.sequence % cut.ranks == 0 ? ", or --set parts=contiguous" : ""));
   }
-  batch.sequence /= chunks;
-  batch.micro *= cut.chunks_of_rank();
-  batch.global *= cut.chunks_of_rank();
   shape.starts.clear();
-  for (const int chunk : cut.chunks_of(cut.rank)) shape.starts.push_back(chunk * batch.sequence);
+  for (const int chunk : cut.chunks_of(cut.rank)) shape.starts.push_back(chunk * (batch.sequence / chunks));
+  batch.sequence /= cut.ranks;
   return shape;
 }
 
@@ -31,16 +29,16 @@ Formula keys_of(const RunShape& shape, std::int64_t heads) {
          Formula("a", heads * shape.workload.model.head_dim());
 }
 
-void plan_pairs(const RunShape& shape, const ContextCut& cut, std::int64_t heads, MemoryPlan& plan) {
+void plan_hops(const RunShape& shape, const ContextCut& cut, std::int64_t heads, MemoryPlan& plan) {
+  if (cut.ranks == 1) return;
   const BatchConfig& batch = shape.workload.batch;
   const DType dtype = shape.workload.precision.dtype;
-  const Formula c("c", cut.ranks), of_a_pair = cut.chunks_of_rank() == 1 ? c : cut.chunks_of_rank() * c,
-                                   tokens = Formula("B", batch.micro) * Formula("T", batch.sequence),
+  const Formula c("c", cut.ranks), tokens = Formula("B", batch.micro) * Formula("T", batch.sequence),
                                    a("a", heads * shape.workload.model.head_dim());
-  plan.add({Purpose::workspace, "pair", tokens * a / of_a_pair, dtype});
-  plan.add({Purpose::workspace, "pair_lse", tokens * Formula("H", heads) / of_a_pair, DType::f32});
-  plan.add({Purpose::workspace, "pair_grads", 2 * tokens * a / of_a_pair, dtype});
-  plan.add({Purpose::workspace, "pair_sum", tokens * a / c, DType::f32});
+  plan.add({Purpose::workspace, "hop", tokens * a / c, dtype});
+  plan.add({Purpose::workspace, "hop_lse", tokens * Formula("H", heads) / c, DType::f32});
+  plan.add({Purpose::workspace, "hop_grads", 2 * tokens * a / c, dtype});
+  plan.add({Purpose::workspace, "hop_sum", tokens * a / c, DType::f32});
 }
 
 }  // namespace sc

@@ -24,21 +24,19 @@ Gpt::Gpt(const RunShape& run, const ParamLayout& layout)
 }
 
 void Gpt::embed(const UnitTensors& params0, const at::Tensor& tokens, at::Tensor& x_out) const {
-  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
-    at::Tensor x = part(x_out, rows);
-    ops_->embed(part(tokens, rows), view(0, params0, kWte), part(view(0, params0, kWpe), positions), x);
+  const std::int64_t run = sizes_.run();
+  for_each_run([&](Range here, Range /*of_run*/, Range positions) {
+    at::Tensor x = part(rows(x_out), here).view({-1, run, sizes_.d});
+    ops_->embed(part(tokens.view({-1}), here).view({-1, run}), view(0, params0, kWte),
+                part(view(0, params0, kWpe), positions), x);
   });
 }
 
 void Gpt::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, const UnitTensors& grads0,
                          Write wte, Write wpe) const {
-  at::Tensor grad_wte = view(0, grads0, kWte), grad_wpe = view(0, grads0, kWpe);
-  wpe = begin_positions(grad_wpe, wpe);
-  for_each_start(tokens.size(0), {0, tokens.size(0)}, [&](Range rows, Range /*of_start*/, Range positions) {
-    at::Tensor of_positions = part(grad_wpe, positions);
-    ops_->embed_backward(part(tokens, rows), part(grad_x, rows), grad_wte,
-                         rows.begin == 0 ? wte : Write::accumulate, of_positions, wpe);
-  });
+  at::Tensor grad_wte = view(0, grads0, kWte);
+  ops_->embed_part_backward(tokens, rows(grad_x), sizes_.vocab, grad_wte, wte);
+  positions_backward(rows(grad_x), grads0, wpe);
 }
 
 BlockSaved& Gpt::used(BlockSaved& saved, Workspace& ws) const {

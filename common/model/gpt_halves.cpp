@@ -61,12 +61,6 @@ at::Tensor GptHalves::packed(const at::Tensor& qkv) const {
   return qkv.view({sizes_.B, sizes_.T, 3, sizes_.heads, layout_.config().head_dim()});
 }
 
-Write GptHalves::begin_positions(at::Tensor& grad_wpe, Write write) const {
-  if (sizes_.starts.size() == 1 && sizes_.starts[0] == 0) return write;
-  if (write == Write::overwrite) grad_wpe.zero_();
-  return Write::accumulate;
-}
-
 // --- forward -----------------------------------------------------------------------------------------------
 
 void GptHalves::norm(int unit, Half half, const UnitTensors& params, BlockSaved& saved) const {
@@ -160,6 +154,19 @@ void GptHalves::vectors(int unit, const BlockGrads& left, const UnitTensors& gra
   for (const std::size_t tensor : BlockVectors::kTensors)
     stored.push_back({sums[tensor], view(unit, grads, tensor)});
   ops_->store_sums(stored, write);
+}
+
+// A run writes the gradient of its own positions; of several none may overwrite another's.
+void GptHalves::positions_backward(const at::Tensor& rows, const UnitTensors& grads0, Write write) const {
+  const at::Tensor wpe = view(0, grads0, kWpe);
+  if (sizes_.starts != std::vector<std::int64_t>{0} && write == Write::overwrite) {
+    wpe.zero_();
+    write = Write::accumulate;
+  }
+  for_each_run([&](Range here, Range of_run, Range positions) {
+    at::Tensor of_positions = part(wpe, positions);
+    ops_->positions_backward(part(rows, here), of_run, sizes_.T, of_positions, write);
+  });
 }
 
 // --- the head's norm ---------------------------------------------------------------------------------------

@@ -54,6 +54,9 @@ class GptHalves {
   /// Stores the gradients of norms and biases. On a tensor rank replicated ones cover only its own tokens.
   void vectors(int unit, const BlockGrads& left, const UnitTensors& grads, Write write) const;
 
+  /// Adds `rows` [n, d], the gradient of this rank's tokens, over micro-batch rows into wpe's gradient.
+  void positions_backward(const at::Tensor& rows, const UnitTensors& grads0, Write write) const;
+
   void head_norm(const UnitTensors& ln_f, const at::Tensor& x, Workspace& ws) const;
   /// From `sum` [n, d], the gradient of the norm's output, to `out` [n, d], the gradient of its input.
   void head_norm_backward(const UnitTensors& ln_f, const at::Tensor& x, const at::Tensor& sum,
@@ -70,23 +73,22 @@ class GptHalves {
   [[nodiscard]] const PartSizes& sizes() const { return sizes_; }
 
  protected:
-  /// f(elements of `run`, where they are in what begins where they do, positions): `run` of `all` rows or
-  /// tokens in pieces, none of which goes from one of PartSizes::starts into the next.
+  /// f(elements of this rank's tokens, where they are in what begins where they do, positions): its tokens in
+  /// pieces, which are all where a row is one run of positions, and otherwise none that goes from a run into
+  /// the next.
   template <class F>
-  void for_each_start(std::int64_t all, Range run, const F& f) const {
+  void for_each_run(const F& f) const {
     const auto starts = static_cast<std::int64_t>(sizes_.starts.size());
-    for (std::int64_t i = 0; i < starts; ++i) {
-      const std::int64_t begin = i * all / starts, end = (i + 1) * all / starts,
-                         start = sizes_.starts[static_cast<std::size_t>(i)];
-      const Range piece{std::max(begin, run.begin), std::min(end, run.end)};
+    const std::int64_t length = starts == 1 ? sizes_.N : sizes_.run();
+    for (std::int64_t begin = 0; begin < sizes_.N; begin += length) {
+      const Range piece{std::max(begin, sizes_.tokens.begin), std::min(begin + length, sizes_.tokens.end)};
       if (piece.size() <= 0) continue;
-      f(Range{piece.begin - run.begin, piece.end - run.begin}, Range{piece.begin - begin, piece.end - begin},
-        Range{start, layout_.config().context});
+      f(Range{piece.begin - sizes_.tokens.begin, piece.end - sizes_.tokens.begin},
+        Range{piece.begin - begin, piece.end - begin},
+        Range{sizes_.starts[static_cast<std::size_t>(begin / length % starts)], layout_.config().context});
     }
   }
   static at::Tensor part(const at::Tensor& of, Range rows) { return of.narrow(0, rows.begin, rows.size()); }
-  /// How pieces write the gradient of positions, of which each has some.
-  [[nodiscard]] Write begin_positions(at::Tensor& grad_wpe, Write write) const;
   [[nodiscard]] at::Tensor view(int unit, const UnitTensors& tensors, std::size_t index) const;
   /// Where a half's norm stores the sums of its backward: those of its own parameters, and of the second
   /// matrix's bias, which was added to the tensor whose gradient is `residual`.

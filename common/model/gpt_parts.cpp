@@ -11,9 +11,9 @@ void GptParts::embed(const UnitTensors& params0, const at::Tensor& tokens, at::T
 }
 
 void GptParts::positions(const UnitTensors& params0, const at::Tensor& sum, at::Tensor& x) const {
-  for_each_start(sizes_.N, sizes_.tokens, [&](Range here, Range of_start, Range positions) {
+  for_each_run([&](Range here, Range of_run, Range positions) {
     at::Tensor x_here = part(x, here);
-    ops_->add_positions(part(sum, here), part(view(0, params0, kWpe), positions), of_start, sizes_.T, x_here);
+    ops_->add_positions(part(sum, here), part(view(0, params0, kWpe), positions), of_run, sizes_.T, x_here);
   });
 }
 
@@ -21,15 +21,6 @@ void GptParts::embed_backward(const at::Tensor& tokens, const at::Tensor& gradie
                               Write write) const {
   at::Tensor wte = view(0, grads0, kWte);
   ops_->embed_part_backward(tokens, gradient, sizes_.vocab, wte, write);
-}
-
-void GptParts::positions_backward(const at::Tensor& rows, const UnitTensors& grads0, Write write) const {
-  at::Tensor wpe = view(0, grads0, kWpe);
-  write = begin_positions(wpe, write);
-  for_each_start(sizes_.N, sizes_.tokens, [&](Range here, Range of_start, Range positions) {
-    at::Tensor of_positions = part(wpe, positions);
-    ops_->positions_backward(part(rows, here), of_start, sizes_.T, of_positions, write);
-  });
 }
 
 // --- a block's halves --------------------------------------------------------------------------------------

@@ -46,10 +46,9 @@ class GptParts : public GptHalves {
   void head_products(const at::Tensor& head, const at::Tensor& logits, const at::Tensor& rows,
                      at::Tensor& grad_head, Write write, at::Tensor& partial) const;
 
-  /// Adds gradient [N, d] to this rank's rows of the vocabulary, and rows [n, d] to the positions.
+  /// Adds gradient [N, d] to this rank's rows of the vocabulary.
   void embed_backward(const at::Tensor& tokens, const at::Tensor& gradient, const UnitTensors& grads0,
                       Write write) const;
-  void positions_backward(const at::Tensor& rows, const UnitTensors& grads0, Write write) const;
 
  private:
   [[nodiscard]] Range real_columns() const;

@@ -40,7 +40,8 @@ struct AddNorm {
   at::Tensor y, mean, rstd;      // outputs: [n, d], and twice [n] fp32
 };
 
-/// What attention reads, or their gradients: views, of which a token's heads lie without a gap, [H, D].
+/// What attention reads, or their gradients: views, also of some tokens of longer rows, of which a token's
+/// heads lie without a gap, [H, D].
 struct QueriesKeysValues {
   at::Tensor q;     // [B, T, H, D]
   at::Tensor k, v;  // [B, S, H, D], one like the other
@@ -58,10 +59,6 @@ class Ops {
   /// x [B, T, d] = wte[tokens] + wpe[0..T).  tokens [B, T] int64, wte [V_pad, d], wpe [context, d].
   virtual void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
                      at::Tensor& x) const = 0;
-  /// Adds rows of grad_x [B, T, d], in token order, to grad_wte [V_pad, d], and over B to grad_wpe [context,
-  /// d]. With Write::overwrite rows without a token become zero.
-  virtual void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
-                              Write wte, at::Tensor& grad_wpe, Write wpe) const = 0;
 
   /// y [N, out] = x [N, in] w^T + bias; w [out, in], bias [out].
   virtual void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
@@ -110,11 +107,13 @@ class Ops {
                                   const at::Tensor& out, const at::Tensor& lse,
                                   QueriesKeysValues& grads) const = 0;
 
-  /// A softmax over some keys joins the one over others: sum [B, T, H, D] and lse_of_sum [B, H, T], both
-  /// fp32, become what attention over all of them would give. overwrite: there are no others.
-  ///   out, lse  as attention leaves them
-  virtual void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum,
-                               at::Tensor& lse_of_sum, Write write) const = 0;
+  /// A softmax over some keys joins the one over others: `sum` and lse_of_sum become what attention over all
+  /// of them would give.
+  ///   out, lse            as attention leaves them
+  ///   others, lse_of_sum  the others' output, where `sum` may be, and their lse
+  ///   sum                 like `others` fp32 or of out's dtype; the three may be some tokens of longer rows
+  virtual void merge_attention(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& others,
+                               at::Tensor& sum, at::Tensor& lse_of_sum) const = 0;
 
   /// Adds the rows' cross entropy (nats) to loss_sum, and the number of targets >= 0 to tokens, both [] fp64.
   ///   logits  [n, V_pad], of which the first `vocab` columns count. If `scale` ([] fp32) is defined, they
@@ -124,18 +123,20 @@ class Ops {
   virtual void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                              const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const = 0;
 
-  // The operations of a tensor rank, which has a part of the vocabulary and a run of a micro-batch's tokens.
+  // The operations of a tensor rank, which has a part of the vocabulary and a run of a micro-batch's tokens;
+  // backward of the embedding is the same where one rank has all.
 
   /// x [N, d] = wte[tokens] for tokens in `rows`, otherwise 0. tokens [B, T]; wte [rows.size(), d].
   virtual void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows,
                           at::Tensor& x) const = 0;
-  /// Adds rows of grad_x [N, d], in token order, to grad_wte [rows.size(), d] for tokens in `rows`.
+  /// Adds rows of grad_x [N, d], in token order, to grad_wte [rows.size(), d] for tokens in `rows`. With
+  /// Write::overwrite rows without a token become zero.
   virtual void embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                    at::Tensor& grad_wte, Write write) const = 0;
   /// x [n, d] = sum + wpe, for the tokens `run` of a micro-batch with `length` tokens per row.
   virtual void add_positions(const at::Tensor& sum, const at::Tensor& wpe, Range run, std::int64_t length,
                              at::Tensor& x) const = 0;
-  /// Adds rows of grad_x [n, d] in token order to grad_wpe [context, d].
+  /// Adds rows of grad_x [n, d] in token order to grad_wpe [context, d], as above.
   virtual void positions_backward(const at::Tensor& grad_x, Range run, std::int64_t length,
                                   at::Tensor& grad_wpe, Write write) const = 0;
   /// x = (in + bias) + sum after a sum over ranks, and its layer_norm.

@@ -18,7 +18,6 @@
 
 #include <cmath>
 #include <limits>
-#include <optional>
 
 namespace sc {
 namespace {
@@ -49,26 +48,6 @@ void AtenOps::embed(const at::Tensor& tokens, const at::Tensor& wte, const at::T
   at::Tensor rows = x.view({-1, x.size(2)});
   at::index_select_out(rows, wte, 0, tokens.view({-1}));
   x.add_(wpe.narrow(0, 0, x.size(1)));
-}
-
-void AtenOps::embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte,
-                             Write wte, at::Tensor& grad_wpe, Write wpe) const {
-  if (wte == Write::overwrite) grad_wte.zero_();
-  // On a GPU index_put_ with accumulation sorts by row, whereas index_add_ would add in any order.
-  const at::Tensor rows = grad_x.view({-1, grad_x.size(2)});
-  grad_wte.index_put_({std::optional<at::Tensor>(tokens.view({-1}))}, rows.to(grad_wte.scalar_type()),
-                      /*accumulate=*/true);
-  position_backward(grad_x, grad_wpe, wpe);
-}
-
-void AtenOps::position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write) {
-  const std::int64_t rows = grad_x.size(0), length = grad_x.size(1);
-  at::Tensor used = grad_wpe.narrow(0, 0, length);
-  if (write == Write::overwrite) {
-    used.copy_(grad_x.select(0, 0));
-    grad_wpe.narrow(0, length, grad_wpe.size(0) - length).zero_();
-  }
-  for (std::int64_t b = write == Write::overwrite ? 1 : 0; b < rows; ++b) used.add_(grad_x.select(0, b));
 }
 
 void AtenOps::linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& y) const {
@@ -179,16 +158,11 @@ void AtenOps::attention_backward(const at::Tensor& grad_out, const QueriesKeysVa
 }
 
 // log(exp(a) + exp(b)) by the larger of the two, so that neither is infinite.
-void AtenOps::merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum,
-                              at::Tensor& lse_of_sum, Write write) const {
-  if (write == Write::overwrite) {
-    sum.copy_(out);
-    lse_of_sum.copy_(lse);
-    return;
-  }
+void AtenOps::merge_attention(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& others,
+                              at::Tensor& sum, at::Tensor& lse_of_sum) const {
   const at::Tensor both = at::logaddexp(lse_of_sum, lse);
   const auto weight = [&](const at::Tensor& of) { return (of - both).exp_().transpose(1, 2).unsqueeze(-1); };
-  sum.mul_(weight(lse_of_sum)).add_(out * weight(lse));
+  sum.copy_((others * weight(lse_of_sum)).add_(out * weight(lse)));
   lse_of_sum.copy_(both);
 }
 

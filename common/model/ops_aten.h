@@ -12,8 +12,6 @@ class AtenOps : public Ops {
  public:
   void embed(const at::Tensor& tokens, const at::Tensor& wte, const at::Tensor& wpe,
              at::Tensor& x) const override;
-  void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
-                      at::Tensor& grad_wpe, Write wpe) const override;
   void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias, at::Tensor& y) const override;
   void linear_residual(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
                        const at::Tensor& residual, at::Tensor& y) const override;
@@ -37,8 +35,8 @@ class AtenOps : public Ops {
   void attention_backward(const at::Tensor& grad_out, const QueriesKeysValues& in, bool causal,
                           const at::Tensor& out, const at::Tensor& lse,
                           QueriesKeysValues& grads) const override;
-  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
-                       Write write) const override;
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& others,
+                       at::Tensor& sum, at::Tensor& lse_of_sum) const override;
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override;
 
@@ -54,10 +52,6 @@ class AtenOps : public Ops {
   void softmax_gradient(at::Tensor& logits, const at::Tensor& targets, Range columns,
                         const at::Tensor& statistics, const at::Tensor& scale, at::Tensor& loss_sum,
                         at::Tensor& tokens) const override;
-
- protected:
-  /// Does the part of embed_backward that writes grad_wpe.
-  static void position_backward(const at::Tensor& grad_x, at::Tensor& grad_wpe, Write write);
 };
 
 }  // namespace sc

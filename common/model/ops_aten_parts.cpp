@@ -47,6 +47,7 @@ void AtenOps::embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range 
 void AtenOps::embed_part_backward(const at::Tensor& tokens, const at::Tensor& grad_x, Range rows,
                                   at::Tensor& grad_wte, Write write) const {
   if (write == Write::overwrite) grad_wte.zero_();
+  // On a GPU index_put_ with accumulation sorts by row, whereas index_add_ would add in any order.
   const Mine mine(tokens, rows);
   const at::Tensor added = grad_x.to(grad_wte.scalar_type()).masked_fill(mine.others.unsqueeze(1), 0);
   grad_wte.index_put_({std::optional<at::Tensor>(mine.index)}, added, /*accumulate=*/true);

@@ -47,18 +47,22 @@ const void* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr() 
 const float* floats(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 float* sums_of(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
+fused::Steps steps_of(const at::Tensor& t) { return {t.stride(0), t.stride(1)}; }
+
 // grads: where they go; of a forward pass, as what they are gradients of.
-fused::AttentionShape shape_of(const QueriesKeysValues& in, bool causal, const QueriesKeysValues& grads) {
+fused::AttentionShape shape_of(const QueriesKeysValues& in, bool causal, const at::Tensor& out,
+                               const QueriesKeysValues& grads) {
   return {.dtype = from_aten(in.q.scalar_type()),
           .batch = in.q.size(0),
           .queries = in.q.size(1),
           .keys = in.k.size(1),
           .heads = in.q.size(2),
           .head = in.q.size(3),
-          .q_row = in.q.stride(1),
-          .kv_row = in.k.stride(1),
-          .grad_q_row = grads.q.stride(1),
-          .grad_kv_row = grads.k.stride(1),
+          .q = steps_of(in.q),
+          .kv = steps_of(in.k),
+          .out = steps_of(out),
+          .grad_q = steps_of(grads.q),
+          .grad_kv = steps_of(grads.k),
           .causal = causal};
 }
 
@@ -73,17 +77,6 @@ class FusedOps final : public CudnnOps {
                   tokens.const_data_ptr<std::int64_t>(), wte.const_data_ptr(), wpe.const_data_ptr(),
                   x.mutable_data_ptr(), x.size(1)},
                  stream());
-  }
-
-  void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
-                      at::Tensor& grad_wpe, Write wpe) const override {
-    if (!in_pieces(grad_x.size(2), {&grad_x, &grad_wte, &grad_wpe})) {
-      return AtenOps::embed_backward(tokens, grad_x, grad_wte, wte, grad_wpe, wpe);
-    }
-    const std::int64_t rows = grad_x.size(0) * grad_x.size(1), width = grad_x.size(2);
-    const at::Tensor of_rows = grad_x.view({rows, width});
-    embed_part_backward(tokens, of_rows, {0, grad_wte.size(0)}, grad_wte, wte);
-    positions_backward(of_rows, {0, rows}, grad_x.size(1), grad_wpe, wpe);
   }
 
   void embed_part(const at::Tensor& tokens, const at::Tensor& wte, Range rows, at::Tensor& x) const override {
@@ -269,7 +262,7 @@ class FusedOps final : public CudnnOps {
   // cuDNN on the operands where they lie: no fresh tensors, no copies.
   void attention(const QueriesKeysValues& in, bool causal, at::Tensor& out, at::Tensor& lse) const override {
     if (!uses_cudnn(in)) return AtenOps::attention(in, causal, out, lse);
-    const fused::AttentionShape shape = shape_of(in, causal, in);
+    const fused::AttentionShape shape = shape_of(in, causal, out, in);
     attention_.forward(
         shape, {.q = in.q.const_data_ptr(), .k = in.k.const_data_ptr(), .v = in.v.const_data_ptr()},
         out.mutable_data_ptr(), sums_of(lse), stream_scratch(attention_.workspace_bytes(shape)), stream());
@@ -279,7 +272,7 @@ class FusedOps final : public CudnnOps {
                           const at::Tensor& out, const at::Tensor& lse,
                           QueriesKeysValues& grads) const override {
     if (!uses_cudnn(in)) return AtenOps::attention_backward(grad_out, in, causal, out, lse, grads);
-    const fused::AttentionShape shape = shape_of(in, causal, grads);
+    const fused::AttentionShape shape = shape_of(in, causal, out, grads);
     attention_.backward(
         shape,
         {.in = {.q = in.q.const_data_ptr(), .k = in.k.const_data_ptr(), .v = in.v.const_data_ptr()},
@@ -292,18 +285,21 @@ class FusedOps final : public CudnnOps {
         stream_scratch(attention_.workspace_bytes(shape)), stream());
   }
 
-  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
-                       Write write) const override {
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& others,
+                       at::Tensor& sum, at::Tensor& lse_of_sum) const override {
     fused::merge_attention({.dtype = from_aten(out.scalar_type()),
+                            .others_dtype = from_aten(others.scalar_type()),
+                            .sum_dtype = from_aten(sum.scalar_type()),
                             .batch = out.size(0),
                             .tokens = out.size(1),
                             .heads = out.size(2),
                             .head = out.size(3),
+                            .row = lse_of_sum.stride(1),
                             .out = out.const_data_ptr(),
                             .lse = floats(lse),
-                            .sum = sums_of(sum),
-                            .lse_of_sum = sums_of(lse_of_sum),
-                            .overwrite = write == Write::overwrite},
+                            .others = others.const_data_ptr(),
+                            .sum = sum.mutable_data_ptr(),
+                            .lse_of_sum = sums_of(lse_of_sum)},
                            stream());
   }
 

@@ -27,11 +27,6 @@ class ProfiledOps final : public Ops {
              at::Tensor& x) const override {
     profiled("embedding", {0, 2 * size(x)}, &Ops::embed, tokens, wte, wpe, x);
   }
-  void embed_backward(const at::Tensor& tokens, const at::Tensor& grad_x, at::Tensor& grad_wte, Write wte,
-                      at::Tensor& grad_wpe, Write wpe) const override {
-    profiled("embedding backward", {0, size(grad_x) + size(grad_wte)}, &Ops::embed_backward, tokens, grad_x,
-             grad_wte, wte, grad_wpe, wpe);
-  }
   void linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
               at::Tensor& y) const override {
     profiled("product, forward", product(y, x), &Ops::linear, x, w, bias, y);
@@ -90,10 +85,10 @@ class ProfiledOps final : public Ops {
     profiled("attention backward", {2.5 * flops_of(in, causal), 0}, &Ops::attention_backward, grad_out, in,
              causal, out, lse, grads);
   }
-  void merge_attention(const at::Tensor& out, const at::Tensor& lse, at::Tensor& sum, at::Tensor& lse_of_sum,
-                       Write write) const override {
-    profiled("attention, merged", {0, size(out) + 2 * size(sum)}, &Ops::merge_attention, out, lse, sum,
-             lse_of_sum, write);
+  void merge_attention(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& others,
+                       at::Tensor& sum, at::Tensor& lse_of_sum) const override {
+    profiled("attention, merged", {0, size(out) + size(others) + size(sum)}, &Ops::merge_attention, out, lse,
+             others, sum, lse_of_sum);
   }
   void cross_entropy(at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
                      const at::Tensor& scale, at::Tensor& loss_sum, at::Tensor& tokens) const override {

@@ -30,7 +30,8 @@ struct PartSizes {
   std::int64_t chunk;                // rows of logits at a time
   std::int64_t ranks;                // the number of tensor ranks
   std::int64_t e;                    // bytes of an element of the workload's dtype
-  std::vector<std::int64_t> starts;  // positions at which rows begin, each of as many rows, in this order
+  std::vector<std::int64_t> starts;  // positions at which a row's runs of tokens begin, each of run() tokens
+  [[nodiscard]] std::int64_t run() const { return T / static_cast<std::int64_t>(starts.size()); }
   [[nodiscard]] std::int64_t n() const { return tokens.size(); }
   [[nodiscard]] bool split() const { return n() < N; }
   /// The bytes of a tensor [N, d] in the workload's dtype.

@@ -44,6 +44,16 @@ Json units_of(const RunShape& shape) {
   return json;
 }
 
+// Of each call the chunks of queries and of keys, of which none sees a later one.
+void add_chunks_met(const ContextCut& cut, Json& json) {
+  for (const AttentionCall& call : cut.calls(/*m=*/1)) {
+    const auto chunk = [&](int of, std::int64_t i) { return cut.chunks_of(of)[static_cast<std::size_t>(i)]; };
+    for (std::int64_t q = call.queries.begin; q < call.queries.end; ++q)
+      for (std::int64_t k = 0; k < (call.causal ? q + 1 : call.keys.end); ++k)
+        json.push_back({cut.rank, call.hop, chunk(cut.rank, q), chunk(cut.source(call.hop), k)});
+  }
+}
+
 }  // namespace
 
 std::string format_plan_json(const std::string& lesson, const RunShape& shape,
@@ -63,9 +73,7 @@ std::string format_plan_json(const std::string& lesson, const RunShape& shape,
     if (shape.mesh.size(axis) > 1)
       json[std::string(kAxes[static_cast<std::size_t>(axis)].name)] = shape.mesh.size(axis);
   if (!notes.empty()) json["notes"] = notes;
-  for (cut.rank = 0; cut.ranks > 1 && cut.rank < cut.ranks; ++cut.rank)
-    for (const ChunkPair& pair : cut.pairs())
-      json["pairs"].push_back({cut.rank, pair.hop, pair.query, pair.key});
+  for (cut.rank = 0; cut.ranks > 1 && cut.rank < cut.ranks; ++cut.rank) add_chunks_met(cut, json["pairs"]);
   for (const RankPlan& plan : ranks) {
     Json bytes, operations = json_of(plan.operations, world);
     for_each_place(

@@ -8,11 +8,11 @@ HeadResult result_in(const at::Tensor& sums) { return {sums.select(0, kLossSum),
 }  // namespace
 
 Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& own) {
-  const std::int64_t rows = batch.tokens.size(0);
+  const std::int64_t run = sizes.run();
   for (std::size_t i = 0; i < sizes.starts.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i) * rows;
-    own.select(0, 0).narrow(0, first, rows).copy_(batch.tokens.narrow(1, sizes.starts[i], sizes.T));
-    own.select(0, 1).narrow(0, first, rows).copy_(batch.targets.narrow(1, sizes.starts[i], sizes.T));
+    const at::Tensor here = own.narrow(2, static_cast<std::int64_t>(i) * run, run);
+    here.select(0, 0).copy_(batch.tokens.narrow(1, sizes.starts[i], run));
+    here.select(0, 1).copy_(batch.targets.narrow(1, sizes.starts[i], run));
   }
   Batch part = batch;
   part.tokens = own.select(0, 0);

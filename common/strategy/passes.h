@@ -9,9 +9,8 @@
 
 namespace sc {
 
-/// What a context rank has of a batch: of every row the tokens from its starts on, the first chunk of all
-/// rows first, copied to own [2, C B, m] (int64: tokens, targets). A chunk is a row of its own to all but
-/// attention and positions; the loss's divisor stays the global batch's.
+/// What a context rank has of a batch: of every row the runs of tokens from its starts on, one after another,
+/// copied to own [2, B, n] (int64: tokens, targets). The loss's divisor stays the global batch's.
 Batch own_tokens(const Batch& batch, const PartSizes& sizes, const at::Tensor& own);
 
 /// `params` and `grads` are one unit's vectors, or as spans those of all units. The buffers are those of

@@ -43,6 +43,7 @@ struct Facts {
   std::vector<std::string> notes = {};  // settings that have no effect in this run
   std::string no_checkpoint = {};       // why its state between steps cannot be saved; empty: it can
   ContextCut cut = {};                  // which tokens of a row the rank has
+  std::int64_t threads = 1;             // that launch a step's operations: cuBLAS has workspaces for each
 };
 
 /// Describes a strategy before a run, without device and ranks. Plans and facts are for the rank in `shape`.

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
                  {"tensor-ranks", "T", "computes in parts as T tensor ranks would", "tensor_ranks"},
                  {"lanes", "K", "of those ranks: 2 micro-batches together", "lanes"},
                  {"tokens", "HOW", "of those ranks: split or whole", "tokens"},
-                 {"context-ranks", "C", "attends in pairs as C context ranks would", "context_ranks"},
+                 {"context-ranks", "C", "attends in parts as C context ranks would", "context_ranks"},
                  {"parts", "HOW", "of those ranks: zigzag or contiguous", "parts"},
                  {"exchange", "HOW", "of those ranks: ring or gather", "exchange"}},
        .ranks_flag = "--virtual-ranks",

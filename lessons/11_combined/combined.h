@@ -27,7 +27,7 @@ struct InnerAxes {
   RunContext part_;       // of the run, with that shape
   std::unique_ptr<Communicator> tensor_, context_ranks_;
   std::unique_ptr<ContextAttention> attention_;
-  at::Tensor own_tokens_;  // [micro-batches, 2, chunks x rows, tokens of a chunk] int64
+  at::Tensor own_tokens_;  // [micro-batches, 2, rows, own tokens] int64
 };
 
 /// The step is lesson 07's Pipeline::train_step, with a TensorStage as layers where ranks share matrices. Its

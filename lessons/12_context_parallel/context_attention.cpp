@@ -9,7 +9,7 @@ ContextAttention::ContextAttention(Communicator& group, Timeline& timeline, cons
                                    PlannedBuffers& buffers)
     : group_(group),
       timeline_(timeline),
-      pairs_(gpt, cut, buffers),
+      hops_(gpt, cut, buffers),
       ring_(options.exchange == Exchange::ring),
       kept_(options.gathered == KeysForBackward::kept) {
   const std::int64_t columns = 2 * gpt.sizes().att;
@@ -17,47 +17,56 @@ ContextAttention::ContextAttention(Communicator& group, Timeline& timeline, cons
     keys_.push_back({flat.view({-1, columns}), {}});
   for (const at::Tensor& flat : buffers.all_zeros("grads_keys_values"))
     grads_.push_back({flat.view({-1, columns}), {}});
-  if (ring_ && cut.ranks > 1) {
-    grads_in_ = grads_.back().values;
-    grads_.pop_back();
-  }
 }
 
 // [anchor: hop-by-hop]
 // While a rank computes with the keys of a hop, it sends them on and those of the next hop arrive.
 void ContextAttention::forward(int unit, BlockSaved& saved) {
   send_own(unit, saved);
-  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) {
+  for (int hop = 0; hop < hops_.cut().ranks; ++hop) {
     comes_to("forward", unit, hop);
-    pairs_.forward(hop, keys_at(unit, hop), saved);
+    hops_.forward(hop, keys_at(unit, hop), saved);
   }
   wait_sent();
-  pairs_.end_forward(saved);
 }
 
 // [anchor: gradients-go-home]
 // A sum of gradients begins at the rank behind the keys' own and goes round with them: each adds its summand,
 // and home, where it ends, the last one. Own keys are last, and the sums travel meanwhile.
 void ContextAttention::backward(int unit, const BlockSaved& saved, BlockGrads& left) {
-  const What what{OpPurpose::activation_gradients, unit};
-  for (int i = 1; i <= pairs_.cut().ranks; ++i) {
-    const int hop = i % pairs_.cut().ranks;
+  for (int hop = 1; hop < hops_.cut().ranks; ++hop) {
     comes_to("backward", unit, hop);
-    const at::Tensor keys = keys_at(unit, hop);
-    Leaving& sum = grads_[buffer_of(hop)];
-    sum.sent.wait();
-    at::Tensor mine = ring_ ? sum.values : of_source(sum.values, hop);
-    pairs_.backward(hop, keys, saved, left, mine);
-    if (!ring_ || hop == 0) continue;
-    if (hop > 1) add_what_came(mine);
-    sum.sent = group_.send(mine, neighbour(1), what);
-    grads_come_ = group_.recv(grads_in_, neighbour(-1), what);
+    hops_.backward(hop, keys_at(unit, hop), saved, left);
+    add_summand(unit, hop);
   }
-  at::Tensor own = ring_ ? grads_[0].values : of_source(grads_[0].values, 0);
-  if (!ring_) group_.reduce_scatter(grads_[0].values, own, what).wait();
-  if (ring_ && pairs_.cut().ranks > 1) add_what_came(own);
+  comes_to("backward", unit, 0);
+  hops_.backward(0, {}, saved, left);
+  at::Tensor own = hops_.keys_values(left.qkv);
+  if (!ring_) {
+    at::Tensor sum = of_source(grads_[0].values, 0);
+    sum.copy_(own);
+    group_.reduce_scatter(grads_[0].values, sum, {OpPurpose::activation_gradients, unit}).wait();
+    own.copy_(sum);
+  } else if (hops_.cut().ranks > 1) {
+    grads_come_.wait();
+    own.add_(sum_at(hops_.cut().ranks).values);
+  }
   wait_sent();
-  pairs_.end_backward(own, left);
+}
+
+// Of a ring's sums one leaves while the next hop's arrives.
+void ContextAttention::add_summand(int unit, int hop) {
+  const What what{OpPurpose::activation_gradients, unit};
+  if (!ring_) {
+    at::Tensor sum = of_source(grads_[0].values, hop);
+    return hops_.add_keys_values(hop, sum, Write::overwrite);
+  }
+  Leaving &here = sum_at(hop), &next = sum_at(hop + 1);
+  grads_come_.wait();
+  hops_.add_keys_values(hop, here.values, hop == 1 ? Write::overwrite : Write::accumulate);
+  next.sent.wait();
+  here.sent = group_.send(here.values, neighbour(1), what);
+  grads_come_ = group_.recv(next.values, neighbour(-1), what);
 }
 
 void ContextAttention::comes_to(const char* pass, int unit, int hop) {
@@ -68,7 +77,7 @@ void ContextAttention::comes_to(const char* pass, int unit, int hop) {
 void ContextAttention::send_own(int unit, const BlockSaved& saved) {
   at::Tensor& all = gathered(unit);
   at::Tensor own = ring_ ? all : of_source(all, 0);
-  pairs_.keys_values(saved, own);
+  own.copy_(hops_.keys_values(saved.qkv));
   if (ring_) return pass_on(unit, 0);
   keys_come_ = group_.all_gather(own, all, {OpPurpose::activations, unit});
 }
@@ -83,7 +92,7 @@ at::Tensor ContextAttention::keys_at(int unit, int hop) {
 
 // Those of a hop are sent, and the next hop's asked for; the last hop has none.
 void ContextAttention::pass_on(int unit, int hop) {
-  if (hop + 1 == pairs_.cut().ranks) return;
+  if (hop + 1 == hops_.cut().ranks) return;
   Leaving &here = keys_[buffer_of(hop)], &next = keys_[buffer_of(hop + 1)];
   next.sent.wait();
   here.sent = group_.send(here.values, neighbour(1), {OpPurpose::activations, unit});
@@ -105,13 +114,8 @@ std::size_t ContextAttention::buffer_of(int hop) const {
 }
 
 at::Tensor ContextAttention::of_source(const at::Tensor& all, int hop) const {
-  const std::int64_t rows = all.size(0) / pairs_.cut().ranks;
-  return all.narrow(0, pairs_.cut().source(hop) * rows, rows);
-}
-
-void ContextAttention::add_what_came(at::Tensor& sum) {
-  grads_come_.wait();
-  sum.add_(grads_in_);
+  const std::int64_t rows = all.size(0) / hops_.cut().ranks;
+  return all.narrow(0, hops_.cut().source(hop) * rows, rows);
 }
 
 }  // namespace sc

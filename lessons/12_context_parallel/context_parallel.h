@@ -43,7 +43,7 @@ class ContextParallel : public Strategy {
   Passes passes_;
   ContextAttention attention_;
   at::Tensor sums_;          // [4] fp64: loss, tokens, sum of squares, overflow flag
-  at::Tensor own_;           // [2, chunks x rows, tokens of a chunk] int64: this rank's tokens and targets
+  at::Tensor own_;           // [2, rows, own tokens] int64: this rank's tokens and targets
   at::Tensor params_arena_;  // all units' parameters, one after another
   std::vector<UnitTensors> params_full_, grads_full_;  // by unit: views of arenas
   std::vector<OwnedSlice> slices_;                     // by unit: all of it, with its optimizer state

@@ -39,7 +39,7 @@ void plan_exchange(const RunShape& shape, const ContextParallelOptions& options,
   const ContextCut cut = context_cut_of(shape, options.parts);
   const DType dtype = shape.workload.precision.dtype;
   const Formula c("c", cut.ranks), all = keys_of(shape, heads);
-  const std::int64_t in = std::min(2, cut.ranks - 1);  // arrive, or leave, at a time
+  const std::int64_t in = std::min(2, cut.ranks - 1);  // arrive at a time
   const auto keys = [&](const Formula& elements) {
     plan.add({Purpose::activations, "keys_values", elements, dtype});
   };
@@ -48,13 +48,13 @@ void plan_exchange(const RunShape& shape, const ContextParallelOptions& options,
   };
   if (options.exchange == Exchange::ring) {
     for (std::int64_t i = 0; i < 1 + in; ++i) keys(all / c);
-    for (std::int64_t i = 0; i < 1 + in + (in > 0 ? 1 : 0); ++i) gradients(all / c);
+    for (std::int64_t i = 0; in > 0 && i < 2; ++i) gradients(all / c);
   } else {
     const std::int64_t kept = options.gathered == KeysForBackward::kept ? shape.workload.model.layers : 1;
     for (std::int64_t i = 0; i < kept; ++i) keys(all);
     gradients(all);
   }
-  plan_pairs(shape, cut, heads, plan);
+  plan_hops(shape, cut, heads, plan);
 }
 
 Buffer own_tokens_of(const RunShape& shape, std::int64_t micro_batches) {

@@ -14,7 +14,7 @@ namespace sc {
 MeetingAttention::MeetingAttention(ContextRanks& ranks, const std::deque<MeetingAttention>& others,
                                    const GptHalves& gpt, const ContextCut& cut, Exchange exchange,
                                    PlannedBuffers& planned)
-    : ranks_(ranks), others_(others), pairs_(gpt, cut, planned), exchange_(exchange) {
+    : ranks_(ranks), others_(others), hops_(gpt, cut, planned), exchange_(exchange) {
   const std::int64_t columns = 2 * gpt.sizes().att;
   keys_ = planned.zeros("part_keys").view({-1, columns});
   for (int of = 0; of < cut.ranks; ++of)
@@ -22,14 +22,13 @@ MeetingAttention::MeetingAttention(ContextRanks& ranks, const std::deque<Meeting
 }
 
 void MeetingAttention::share_keys(const BlockSaved& saved) {
-  pairs_.keys_values(saved, keys_);
+  keys_.copy_(hops_.keys_values(saved.qkv));
   ranks_.meet();
 }
 
 void MeetingAttention::forward(int /*unit*/, BlockSaved& saved) {
   share_keys(saved);
-  for (int hop = 0; hop < pairs_.cut().ranks; ++hop) pairs_.forward(hop, source(hop).keys_, saved);
-  pairs_.end_forward(saved);
+  for (int hop = 0; hop < hops_.cut().ranks; ++hop) hops_.forward(hop, source(hop).keys_, saved);
   ranks_.meet();  // all have read
 }
 
@@ -37,10 +36,14 @@ void MeetingAttention::forward(int /*unit*/, BlockSaved& saved) {
 // Of the keys of rank s: what s + 1 adds, then s + 2, ..., and s itself last; gathered ones in rank order.
 void MeetingAttention::backward(int /*unit*/, const BlockSaved& saved, BlockGrads& left) {
   share_keys(saved);
-  const int ranks = pairs_.cut().ranks, home = pairs_.cut().rank;
-  for (int i = 1; i <= ranks; ++i)
-    pairs_.backward(i % ranks, source(i % ranks).keys_, saved, left,
-                    grads_[static_cast<std::size_t>(pairs_.cut().source(i % ranks))]);
+  const int ranks = hops_.cut().ranks, home = hops_.cut().rank;
+  for (int hop = 1; hop < ranks; ++hop) {
+    hops_.backward(hop, source(hop).keys_, saved, left);
+    hops_.add_keys_values(hop, grads_[static_cast<std::size_t>(hops_.cut().source(hop))], Write::overwrite);
+  }
+  hops_.backward(0, keys_, saved, left);
+  const at::Tensor own = hops_.keys_values(left.qkv);
+  grads_[static_cast<std::size_t>(home)].copy_(own);
   ranks_.meet();
   const auto of = [&](int rank) {
     return others_[static_cast<std::size_t>(rank % ranks)].grads_[static_cast<std::size_t>(home)];
@@ -48,7 +51,7 @@ void MeetingAttention::backward(int /*unit*/, const BlockSaved& saved, BlockGrad
   const int first = exchange_ == Exchange::ring ? home + 1 : 0;
   const at::Tensor sum = of(first);
   for (int i = 1; i < ranks; ++i) sum.add_(of(first + i));
-  pairs_.end_backward(sum, left);
+  own.copy_(sum);
   ranks_.meet();
 }
 

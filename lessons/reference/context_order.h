@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/model/activation_buffers.h"
-#include "common/model/pair_attention.h"
+#include "common/model/hop_attention.h"
 #include "common/strategy/strategy.h"
 #include "reference_plan.h"
 
@@ -31,12 +31,12 @@ class MeetingAttention final : public Attention {
  private:
   void share_keys(const BlockSaved& saved);
   [[nodiscard]] const MeetingAttention& source(int hop) const {
-    return others_[static_cast<std::size_t>(pairs_.cut().source(hop))];
+    return others_[static_cast<std::size_t>(hops_.cut().source(hop))];
   }
 
   ContextRanks& ranks_;
   const std::deque<MeetingAttention>& others_;
-  PairAttention pairs_;
+  HopAttention hops_;
   const Exchange exchange_;
   at::Tensor keys_;                // [N, 2 a]
   std::vector<at::Tensor> grads_;  // [N, 2 a] fp32: what it adds for the keys of each rank
@@ -88,7 +88,7 @@ class ContextOrder {
 
     Gpt gpt;
     ActivationBuffers buffers;
-    at::Tensor own;  // [2, C B, m] int64: tokens and targets
+    at::Tensor own;  // [2, B, n] int64: tokens and targets
   };
 
   ContextRanks& ranks_;

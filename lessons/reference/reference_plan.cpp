@@ -35,7 +35,7 @@ FieldTable<ReduceOrder> ReferenceOrderPlans::table() const {
             choice<TokenShare>({{"split", TokenShare::split}, {"whole", TokenShare::whole}}),
             &Options::tokens);
   table.add({"context_ranks", "ranks",
-             "compute attention in pairs, as so many ranks would that share a row's tokens (lesson 12)"},
+             "compute attention in parts, as so many ranks would that share a row's tokens (lesson 12)"},
             integer(1, 64), &Options::context_ranks);
   table.add({"parts", "", "of those ranks: as in lesson 12"},
             choice<Parts>({{"zigzag", Parts::zigzag}, {"contiguous", Parts::contiguous}}), &Options::parts);
@@ -135,7 +135,7 @@ void plan_own_tokens(const RunShape& shape, const ReduceOrder& order, MemoryPlan
 }
 void plan_meeting(const RunShape& shape, const ReduceOrder& order, std::int64_t heads, MemoryPlan& plan) {
   const ContextCut cut{0, static_cast<int>(order.context_ranks), order.parts};
-  plan_pairs(shape, cut, heads, plan);
+  plan_hops(shape, cut, heads, plan);
   const Formula keys = keys_of(shape, heads) / Formula("c", cut.ranks);
   plan.add({Purpose::workspace, "part_keys", keys, shape.workload.precision.dtype});
   for (int of = 0; of < cut.ranks; ++of) plan.add({Purpose::workspace, "part_grads_keys", keys, DType::f32});
@@ -180,6 +180,7 @@ void plan_parts(const RunShape& shape, const ReduceOrder& order, int of_context,
 
 Facts ReferenceOrderPlans::facts(const RunShape& /*shape*/) const {
   Facts facts;
+  facts.threads = options_.context_ranks;
   if (options_.context_ranks > 1)
     facts.no_graph = "context ranks are threads, which the host lets take turns";
   return facts;

@@ -28,7 +28,7 @@ struct ReduceOrder {
   std::int64_t lanes = 1;
   /// Which tokens each tensor rank has between the halves of a block.
   TokenShare tokens = TokenShare::split;
-  /// Attention is computed pair by pair, as so many ranks that share each row's tokens would (lesson 12).
+  /// Attention is computed hop by hop, as so many ranks that share each row's tokens would (lesson 12).
   std::int64_t context_ranks = 1;
   Parts parts = Parts::zigzag;
   Exchange exchange = Exchange::ring;

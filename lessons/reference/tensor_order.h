@@ -84,7 +84,7 @@ class TensorOrder {
   ReduceOrder order_;
   std::size_t rank_ = 0;  // the virtual rank that computes
   bool split_ = false;    // whether each part has a run of the tokens only
-  at::Tensor own_;        // [2, C B, m] int64, of context ranks: tokens and targets
+  at::Tensor own_;        // [2, B, n] int64, of context ranks: tokens and targets
   at::Tensor total_;      // [N, d] fp32: the sum of all parts' summands
   /// The sum of the gradients of tensors that every part has, fp32; undefined if all parts have seen all
   /// tokens.

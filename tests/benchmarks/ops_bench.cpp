@@ -225,7 +225,8 @@ class Bench {
                grad_wpe = rows(1024, d_);
     memory("embed", slabs(2), [&](const Ops& ops, int) { ops.embed(tokens, wte, wpe, x); });
     memory("embed_backward, accumulate", slabs(4), [&](const Ops& ops, int) {
-      ops.embed_backward(tokens, x, grad_wte, Write::accumulate, grad_wpe, Write::overwrite);
+      ops.embed_part_backward(tokens, x.view({-1, d_}), {0, kPadded}, grad_wte, Write::accumulate);
+      ops.positions_backward(x.view({-1, d_}), {0, b * t}, t, grad_wpe, Write::overwrite);
     });
   }
 

@@ -1,6 +1,7 @@
 #include <map>
 #include <utility>
 
+#include "common/model/context_cut.h"
 #include "lessons/12_context_parallel/exercise/zigzag_pairs.h"
 #include "tests/exercises/check.h"
 
@@ -46,7 +47,7 @@ void check_ranks(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::int64_t count = 0;
     for (const ChunkPair& pair : lists[static_cast<std::size_t>(rank)])
-      count += pair.diagonal() ? kChunk * (kChunk + 1) / 2 : kChunk * kChunk;
+      count += pair.query == pair.key ? kChunk * (kChunk + 1) / 2 : kChunk * kChunk;
     const std::int64_t fair = ContextCut{rank, ranks}.token_pairs(chunks * kChunk);
     require(count == fair, where(rank) + "it has " + std::to_string(count) + " pairs of tokens; " +
                                std::to_string(fair) + " are its share of a row of " +

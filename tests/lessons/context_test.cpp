@@ -1,5 +1,5 @@
 // Lesson 12 on every number of ranks and in every mode ends where lesson 00 does that computes attention in
-// the same pairs, to the bit, having held and sent what its plan says; and trains as one device does.
+// the same calls, to the bit, having held and sent what its plan says; and trains as one device does.
 #include <gtest/gtest.h>
 
 #include "lessons/12_context_parallel/context_parallel.h"

@@ -11,28 +11,47 @@ namespace {
 class ContextCuts : public testing::TestWithParam<Parts> {
  protected:
   static constexpr std::int64_t kTokens = 96;
+  /// Where in the row the token lies that is `at` in what its rank keeps, in chunks of m.
+  static std::int64_t in_row(const ContextCut& cut, int rank, std::int64_t m, std::int64_t at) {
+    return cut.chunks_of(rank)[static_cast<std::size_t>(at / m)] * m + at % m;
+  }
 };
 
-// Every chunk of queries meets its own keys and all before it, once, on the rank that has the queries.
+// Every token meets itself and all before it in the row, once, on the rank that has its queries.
 TEST_P(ContextCuts, EveryPairIsComputedOnce) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
-    std::map<std::pair<int, int>, int> times;
+    std::map<std::pair<std::int64_t, std::int64_t>, int> times;
     for (int rank = 0; rank < ranks; ++rank) {
       const ContextCut cut{rank, ranks, GetParam()};
-      for (const ChunkPair& pair : cut.pairs()) {
-        ++times[{pair.query, pair.key}];
-        const std::vector<int> mine = cut.chunks_of(rank), theirs = cut.chunks_of(cut.source(pair.hop));
-        EXPECT_EQ(mine[static_cast<std::size_t>(cut.place_of(pair.query))], pair.query);
-        EXPECT_EQ(theirs[static_cast<std::size_t>(cut.place_of(pair.key))], pair.key);
-      }
+      const std::int64_t m = kTokens / cut.chunks_of_row();
+      for (const AttentionCall& call : cut.calls(m))
+        for (std::int64_t q = call.queries.begin; q < call.queries.end; ++q)
+          for (std::int64_t k = call.keys.begin; k < (call.causal ? q + 1 : call.keys.end); ++k)
+            ++times[{in_row(cut, rank, m, q), in_row(cut, cut.source(call.hop), m, k)}];
     }
-    const int chunks = ContextCut{0, ranks, GetParam()}.chunks_of_row();
-    EXPECT_EQ(times.size(), static_cast<std::size_t>(chunks * (chunks + 1) / 2));
+    EXPECT_EQ(times.size(), static_cast<std::size_t>(kTokens * (kTokens + 1) / 2));
     for (const auto& [pair, count] : times) {
       EXPECT_LE(pair.second, pair.first);
       EXPECT_EQ(count, 1) << pair.first << " " << pair.second;
     }
   }
+}
+
+// What is merged by calls after the second, and what is written by the second, must have been begun.
+TEST_P(ContextCuts, EarlierCallsHaveTheQueriesOfLaterOnes) {
+  for (const int ranks : {1, 2, 3, 4, 8})
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto calls = ContextCut{rank, ranks, GetParam()}.calls(3);
+      EXPECT_LE(calls.size(), static_cast<std::size_t>(ranks));
+      for (std::size_t hop = 0; hop < calls.size(); ++hop) {
+        EXPECT_EQ(calls[hop].hop, static_cast<int>(hop));
+        EXPECT_EQ(calls[hop].causal, hop == 0);
+        EXPECT_EQ(calls[hop].keys.begin, 0);
+        if (hop == 0) continue;
+        EXPECT_LE(calls[hop - 1].queries.begin, calls[hop].queries.begin);
+        EXPECT_EQ(calls[hop - 1].queries.end, calls[hop].queries.end);
+      }
+    }
 }
 
 TEST_P(ContextCuts, ARowsPairsAreSharedOut) {
@@ -59,11 +78,14 @@ TEST(ContextCut, CountsByFormula) {
   }
 }
 
-TEST(ContextCut, ARingOfTwoInOrder) {
-  const std::vector<ChunkPair> first = {{0, 0, 0}, {0, 3, 0}, {0, 3, 3}, {1, 3, 1}, {1, 3, 2}};
-  const std::vector<ChunkPair> second = {{0, 1, 1}, {0, 2, 1}, {0, 2, 2}, {1, 1, 0}, {1, 2, 0}};
-  EXPECT_EQ((ContextCut{0, 2}.pairs()), first);
-  EXPECT_EQ((ContextCut{1, 2}.pairs()), second);
+TEST(ContextCut, ARingOfThreeInOrder) {
+  const Range all{0, 10}, first{0, 5}, second{5, 10};
+  const AttentionCall own{0, all, all, true};
+  using Calls = std::vector<AttentionCall>;
+  EXPECT_EQ((ContextCut{0, 3}.calls(5)), (Calls{own, {1, second, all, false}, {2, second, all, false}}));
+  EXPECT_EQ((ContextCut{1, 3}.calls(5)), (Calls{own, {1, all, first, false}, {2, second, all, false}}));
+  EXPECT_EQ((ContextCut{2, 3}.calls(5)), (Calls{own, {1, all, first, false}, {2, all, first, false}}));
+  EXPECT_EQ((ContextCut{1, 3, Parts::contiguous}.calls(10)), (Calls{own, {1, all, all, false}}));
 }
 
 }  // namespace

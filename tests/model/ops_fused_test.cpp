@@ -253,8 +253,12 @@ TEST_F(FusedOpsTest, EmbeddingBothWays) {
             const at::Tensor te = random({vocab, d}, grad_type), pe = random({kContext, d}, grad_type);
             at::Tensor got_te = adds ? te.clone() : poison({vocab, d}, grad_type), want_te = f32(te);
             at::Tensor got_pe = adds ? pe.clone() : poison({kContext, d}, grad_type), want_pe = f32(pe);
-            fused_->embed_backward(tokens, grad, got_te, write, got_pe, write);
-            reference_->embed_backward(tokens, f32(grad), want_te, write, want_pe, write);
+            const auto backward = [&](const Ops& ops, const at::Tensor& of, at::Tensor& te, at::Tensor& pe) {
+              ops.embed_part_backward(tokens, of.view({-1, d}), {0, vocab}, te, write);
+              ops.positions_backward(of.view({-1, d}), {0, kBatch * kLength}, kLength, pe, write);
+            };
+            backward(*fused_, grad, got_te, got_pe);
+            backward(*reference_, f32(grad), want_te, want_pe);
             const double tolerance = d % 8 == 0 ? rounding(grad_type) : 8 * rounding(type);
             EXPECT_LE(relative_error(got_te, want_te), tolerance);
             EXPECT_LE(relative_error(got_pe, want_pe), tolerance);
@@ -419,6 +423,57 @@ TEST_F(FusedOpsTest, Attention) {
   }
 }
 
+// What a context rank's later hops compute: queries and keys of different lengths, some tokens of longer
+// rows, merged into what others have left, in each pair of dtypes; gradients are summands.
+TEST_F(FusedOpsTest, AttentionOfSomeTokensOfLongerRows) {
+  constexpr std::int64_t kB = 2, kN = 130, kM = 65, kH = 3, kD = 64;
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [queries, keys] :
+         {std::pair{Range{0, kN}, Range{0, kM}}, {Range{kM, kN}, Range{0, kN}}}) {
+      SCOPED_TRACE(label(type, queries.begin, keys.end));
+      const auto some = [](const at::Tensor& of, Range tokens) {
+        return of.narrow(1, tokens.begin, tokens.size());
+      };
+      const at::Tensor q = some(random({kB, kN, 3, kH, kD}, type), queries).select(2, 0),
+                       kv = some(random({kB, kN, 2, kH, kD}, type), keys),
+                       att = random({kB, kN, kH, kD}, type),
+                       grad_out = some(random({kB, kN, kH, kD}, type), queries),
+                       before = random({kB, kH, kN}, at::kFloat);
+      const QueriesKeysValues in{q, kv.select(2, 0), kv.select(2, 1)},
+          in_ref{f32(in.q), f32(in.k), f32(in.v)};
+      at::Tensor out = poison(in.q.sizes(), type), lse = poison({kB, kH, queries.size()}, at::kFloat);
+      at::Tensor out_ref = poison(in.q.sizes(), at::kFloat), lse_ref = lse.clone();
+      fused_->attention(in, /*causal=*/false, out, lse);
+      reference_->attention(in_ref, /*causal=*/false, out_ref, lse_ref);
+      EXPECT_LE(relative_error(out, out_ref), 2 * rounding(type));
+      EXPECT_LE(relative_error(lse, lse_ref), 1e-5);
+      at::Tensor merged, of_merged;
+      for (const at::ScalarType others : {type, at::kFloat})
+        for (const at::ScalarType sum : {at::kFloat, type}) {
+          const at::Tensor from = some(att.to(others), queries);
+          at::Tensor want = poison(in.q.sizes(), at::kFloat), lse_want = before.clone();
+          merged = some(poison(att.sizes(), sum), queries), of_merged = before.clone();
+          at::Tensor of_some = of_merged.narrow(2, queries.begin, queries.size()),
+                     want_some = lse_want.narrow(2, queries.begin, queries.size());
+          fused_->merge_attention(out, lse, from, merged, of_some);
+          reference_->merge_attention(f32(out), lse, f32(from), want, want_some);
+          EXPECT_LE(relative_error(merged, want), rounding(sum) + 2e-6);
+          EXPECT_LE(relative_error(of_merged, lse_want), 1e-5);
+        }
+      const at::Tensor final_lse = of_merged.narrow(2, queries.begin, queries.size()).contiguous();
+      at::Tensor grad_q = poison(in.q.sizes(), type), grad_kv = poison(kv.sizes(), type);
+      at::Tensor q_ref = poison(in.q.sizes(), at::kFloat), kv_ref = poison(kv.sizes(), at::kFloat);
+      QueriesKeysValues grads{grad_q, grad_kv.select(2, 0), grad_kv.select(2, 1)},
+          grads_ref{q_ref, kv_ref.select(2, 0), kv_ref.select(2, 1)};
+      fused_->attention_backward(grad_out, in, /*causal=*/false, merged, final_lse, grads);
+      reference_->attention_backward(f32(grad_out), in_ref, /*causal=*/false, f32(merged), final_lse,
+                                     grads_ref);
+      EXPECT_LE(relative_error(grad_q, q_ref), 6 * rounding(type));
+      EXPECT_LE(relative_error(grad_kv, kv_ref), 6 * rounding(type));
+    }
+  }
+}
+
 // If cuDNN has no kernel, attention computes as the reference does, bit for bit; on this GPU cuDNN has one
 // whenever the rule says so.
 TEST_F(FusedOpsTest, AttentionWithoutCudnnIsTheReferences) {
@@ -498,7 +553,8 @@ class EveryOperation {
     grad_logits_.copy_(logits_);
     loss_.zero_(), count_.zero_();
     ops_.cross_entropy(grad_logits_, targets_, 50257, scale_, loss_, count_);
-    ops_.embed_backward(tokens_, x_.unsqueeze(0), grad_wte_, Write::overwrite, grad_wpe_, Write::overwrite);
+    ops_.embed_part_backward(tokens_, x_, {0, 50304}, grad_wte_, Write::overwrite);
+    ops_.positions_backward(x_, {0, x_.size(0)}, x_.size(0), grad_wpe_, Write::overwrite);
   }
   /// Runs the products that run() leaves out, in `type`, and a vector's gradient.
   void run_products() {

@@ -179,9 +179,8 @@ TEST_F(OpsTest, AttentionOfAPartOfTheKeysIsASummand) {
     const auto [out, lse] = computed(part(keys, 0, kS));
     const auto [out1, lse1] = computed(part(keys, 0, 7));
     const auto [out2, lse2] = computed(part(keys, 7, kS - 7));
-    at::Tensor sum = at::empty_like(out), lse_of_sum = at::empty_like(lse);
-    ops->merge_attention(out1, lse1, sum, lse_of_sum, Write::overwrite);
-    ops->merge_attention(out2, lse2, sum, lse_of_sum, Write::accumulate);
+    at::Tensor sum = at::empty_like(out), lse_of_sum = lse1.clone();
+    ops->merge_attention(out2, lse2, out1, sum, lse_of_sum);
     EXPECT_LE(relative_error(lse_of_sum, lse), 2e-6);
     EXPECT_LE(relative_error(sum, out), 2e-6);
 
@@ -197,12 +196,36 @@ TEST_F(OpsTest, AttentionOfAPartOfTheKeysIsASummand) {
   }
 }
 
+// A context rank's second chunk is some tokens of each row: where they lie changes no bit, of queries, of
+// what is merged into, and of what backward reads.
+TEST_F(OpsTest, TokensMayBeSomeOfLongerRows) {
+  constexpr std::int64_t kB = 2, kN = 12, kM = 6, kH = 2, kD = 8;
+  const auto second = [](const at::Tensor& of) { return of.narrow(1, kM, kN - kM); };
+  const at::Tensor qkv = random({kB, kN, 3, kH, kD}), kv = random({kB, kN, 2, kH, kD}),
+                   att = random({kB, kN, kH, kD}), grad = random({kB, kN, kH, kD}),
+                   lse = random({kB, kH, kN});
+  for (const Ops* ops : {cpu_.get(), reference_.get()}) {
+    const auto computed = [&](const auto& lying) {
+      const QueriesKeysValues in{lying(second(qkv)).select(2, 0), kv.select(2, 0), kv.select(2, 1)};
+      at::Tensor out = at::empty({kB, kM, kH, kD}), here = at::empty({kB, kH, kM}),
+                 sum = lying(second(att.clone())), of_sum = lying(lse.clone().narrow(2, kM, kM));
+      ops->attention(in, /*causal=*/false, out, here);
+      ops->merge_attention(out, here, sum, sum, of_sum);
+      QueriesKeysValues grads{at::empty_like(out), at::empty({kB, kN, kH, kD}), at::empty({kB, kN, kH, kD})};
+      ops->attention_backward(lying(second(grad)), in, /*causal=*/false, sum, of_sum.contiguous(), grads);
+      return std::vector<at::Tensor>{sum, of_sum, grads.q, grads.k, grads.v};
+    };
+    const auto views = computed([](const at::Tensor&t) { return t; }),
+               copies = computed([](const at::Tensor&t) { return t.contiguous(); });
+    for (std::size_t i = 0; i < views.size(); ++i) EXPECT_TRUE(at::equal(views[i], copies[i])) << i;
+  }
+}
+
 // exp(200) is no fp32 number: the part of the larger scores is the sum, whichever comes first.
 TEST_F(OpsTest, MergedPartsSurviveLargeScores) {
   for (const double first : {-200.0, 200.0}) {
     at::Tensor sum = at::full({1, 1, 1, 4}, first), lse_of_sum = at::full({1, 1, 1}, first);
-    cpu_->merge_attention(at::full({1, 1, 1, 4}, -first), at::full({1, 1, 1}, -first), sum, lse_of_sum,
-                          Write::accumulate);
+    cpu_->merge_attention(at::full({1, 1, 1, 4}, -first), at::full({1, 1, 1}, -first), sum, sum, lse_of_sum);
     EXPECT_TRUE(at::equal(sum, at::full({1, 1, 1, 4}, 200.0)));
     EXPECT_TRUE(at::equal(lse_of_sum, at::full({1, 1, 1}, 200.0)));
   }
@@ -245,13 +268,17 @@ TEST_F(OpsTest, EmbeddingBothWays) {
 
   const at::Tensor grad = random({2, 5, 16});
   at::Tensor grad_wte = at::full({128, 16}, 2.0), grad_wpe = at::full({12, 16}, 3.0);
-  cpu_->embed_backward(tokens, grad, grad_wte, Write::accumulate, grad_wpe, Write::accumulate);
+  const auto backward = [&](Write write) {
+    cpu_->embed_part_backward(tokens, grad.view({10, 16}), {0, 128}, grad_wte, write);
+    cpu_->positions_backward(grad.view({10, 16}), {0, 10}, 5, grad_wpe, write);
+  };
+  backward(Write::accumulate);
   // Rows are added in token order to what is there.
   EXPECT_TRUE(at::equal(grad_wte[5], ((grad[0][0] + 2.0) + grad[0][1]) + grad[0][4] + grad[1][4]));
   EXPECT_TRUE(at::equal(grad_wte[6], at::full({16}, 2.0)));
   EXPECT_TRUE(at::equal(grad_wpe[3], (grad[0][3] + 3.0) + grad[1][3]));
   EXPECT_TRUE(at::equal(grad_wpe[5], at::full({16}, 3.0)));
-  cpu_->embed_backward(tokens, grad, grad_wte, Write::overwrite, grad_wpe, Write::overwrite);
+  backward(Write::overwrite);
   EXPECT_TRUE(at::equal(grad_wte[99], grad[0][3]));
   EXPECT_TRUE(at::equal(grad_wte[6], at::zeros({16})));
   EXPECT_TRUE(at::equal(grad_wpe[3], grad[0][3] + grad[1][3]));

@@ -38,7 +38,7 @@ files=(common/watch/comm_op.{h,cpp}
   common/offload/{host_optimizer,host_plan,host_strategy,update_scalars}.cpp
   common/offload/update_clock.h
   common/pipeline/{messages,share,slots,split,stage,stage_memory,stage_plan}.cpp
-  common/model/{context_cut,context_plan,pair_attention,param_layout,part_plan}.cpp
+  common/model/{context_cut,context_plan,hop_attention,param_layout,part_plan}.cpp
   lessons/@(0[1-9]|[1-9][0-9])_*/!(main|step_clock|in_flight|versions_read).cpp
   lessons/08_weight_versions/ring.h)
 exec python3 tests/mutate/mutate.py "${common[@]}" --test "${test/'{filter}'/*}" --names rank,unit \

@@ -55,7 +55,7 @@ TESTS = {
     },
     "common/model/ops_aten.cpp": ["model_ops_test"],
     "common/model/context_cut.cpp": ["context_cut_test"],
-    **{f"common/model/{name}.cpp": [CONTEXT] for name in ("context_plan", "gpt", "pair_attention")},
+    **{f"common/model/{name}.cpp": [CONTEXT] for name in ("context_plan", "gpt", "hop_attention")},
     "common/optim/lr_schedule.cpp": ["lr_schedule_test"],
     "common/storage/atomic_dir.cpp": [CHECKPOINT],
     "common/storage/file_ops.cpp": ["storage_links_test"],

@@ -38,15 +38,14 @@ fe::DataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
-// A tensor as cuDNN counts it: [batch, heads, length, head], `row` elements from one token to the next.
+// A tensor as cuDNN counts it: [batch, heads, length, head].
 struct Matrix {
-  Matrix(const AttentionShape& s, std::int64_t length, std::int64_t row)
-      : dims{s.batch, s.heads, length, s.head}, strides{length * row, s.head, row, 1} {}
+  Matrix(const AttentionShape& s, std::int64_t length, const Steps& steps)
+      : dims{s.batch, s.heads, length, s.head}, strides{steps.row, s.head, steps.token, 1} {}
   std::vector<std::int64_t> dims, strides;
 };
-Matrix queries(const AttentionShape& s, std::int64_t row) { return {s, s.queries, row}; }
-Matrix keys(const AttentionShape& s, std::int64_t row) { return {s, s.keys, row}; }
-Matrix result(const AttentionShape& s) { return queries(s, s.heads * s.head); }
+Matrix queries(const AttentionShape& s, const Steps& steps) { return {s, s.queries, steps}; }
+Matrix keys(const AttentionShape& s, const Steps& steps) { return {s, s.keys, steps}; }
 
 fe::graph::Graph new_graph(const AttentionShape& s) {
   fe::graph::Graph graph;
@@ -81,11 +80,10 @@ void build(fe::graph::Graph& graph, cudnnHandle_t handle) {
 fe::graph::Graph forward_graph(const AttentionShape& s) {
   fe::graph::Graph graph = new_graph(s);
   auto [out, lse] = graph.sdpa(
-      input(graph, kQ, queries(s, s.q_row)), input(graph, kK, keys(s, s.kv_row)),
-      input(graph, kV, keys(s, s.kv_row)),
+      input(graph, kQ, queries(s, s.q)), input(graph, kK, keys(s, s.kv)), input(graph, kV, keys(s, s.kv)),
       fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(s.causal).set_attn_scale(
           scale_of(s)));
-  output(out, kOut, result(s));
+  output(out, kOut, queries(s, s.out));
   lse->set_output(true);
   as_lse(*lse, s);
   return graph;
@@ -95,17 +93,16 @@ fe::graph::Graph backward_graph(const AttentionShape& s, bool deterministic) {
   fe::graph::Graph graph = new_graph(s);
   fe::graph::Tensor_attributes lse;
   as_lse(lse, s);
-  auto [q, k, v] =
-      graph.sdpa_backward(input(graph, kQ, queries(s, s.q_row)), input(graph, kK, keys(s, s.kv_row)),
-                          input(graph, kV, keys(s, s.kv_row)), input(graph, kOut, result(s)),
-                          input(graph, kGradOut, result(s)), graph.tensor(lse),
-                          fe::graph::SDPA_backward_attributes()
-                              .set_causal_mask(s.causal)
-                              .set_attn_scale(scale_of(s))
-                              .set_deterministic_algorithm(deterministic));
-  output(q, kGradQ, queries(s, s.grad_q_row));
-  output(k, kGradK, keys(s, s.grad_kv_row));
-  output(v, kGradV, keys(s, s.grad_kv_row));
+  auto [q, k, v] = graph.sdpa_backward(input(graph, kQ, queries(s, s.q)), input(graph, kK, keys(s, s.kv)),
+                                       input(graph, kV, keys(s, s.kv)), input(graph, kOut, queries(s, s.out)),
+                                       input(graph, kGradOut, queries(s, s.out)), graph.tensor(lse),
+                                       fe::graph::SDPA_backward_attributes()
+                                           .set_causal_mask(s.causal)
+                                           .set_attn_scale(scale_of(s))
+                                           .set_deterministic_algorithm(deterministic));
+  output(q, kGradQ, queries(s, s.grad_q));
+  output(k, kGradK, keys(s, s.grad_kv));
+  output(v, kGradV, keys(s, s.grad_kv));
   return graph;
 }
 

@@ -14,20 +14,26 @@
 
 namespace sc::fused {
 
+/// Elements from one row of the batch to the next, and from one token to the next.
+struct Steps {
+  std::int64_t row, token;
+  auto operator<=>(const Steps&) const = default;
+};
+
 /// q, out and their gradients [batch, queries, heads, head]; k, v and theirs [batch, keys, heads, head]; all
 /// of `dtype` (bf16 or fp16); lse [batch, heads, queries] fp32. Scale 1 / sqrt(head).
 struct AttentionShape {
   DType dtype;
   std::int64_t batch, queries, keys, heads, head;
-  /// Elements from one token to the next; out's tokens follow one another.
-  std::int64_t q_row, kv_row, grad_q_row, grad_kv_row;
-  bool causal;  // a token sees keys up to its own, of as many
+  Steps q, kv, out, grad_q, grad_kv;  // out's gradient lies as out does
+  bool causal;                        // a token sees keys up to its own, of as many
   auto operator<=>(const AttentionShape&) const = default;
   /// Causal, of one matrix [batch, length, 3, heads, head].
   static AttentionShape packed(DType dtype, std::int64_t batch, std::int64_t length, std::int64_t heads,
                                std::int64_t head) {
-    const std::int64_t row = 3 * heads * head;
-    return {dtype, batch, length, length, heads, head, row, row, row, row, /*causal=*/true};
+    const std::int64_t token = heads * head;
+    const Steps qkv{3 * length * token, 3 * token};
+    return {dtype, batch, length, length, heads, head, qkv, qkv, {length * token, token}, qkv, qkv, true};
   }
 };
 

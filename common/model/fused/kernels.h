@@ -120,15 +120,16 @@ struct SoftmaxGradient {
 };
 void softmax_gradient(const SoftmaxGradient& op, void* scratch, unsigned* counters, cudaStream_t stream);
 
-/// Ops::merge_attention: out and sum [batch, tokens, heads, head], lse and lse_of_sum [batch, heads, tokens].
-/// `head` may be any number.
+/// Ops::merge_attention: out [batch, tokens, heads, head], lse [batch, heads, tokens]; others, sum and
+/// lse_of_sum are so many tokens of rows of `row`, f32 or of dtype. `head` may be any number.
 struct MergeAttention {
-  DType dtype;  // of out
-  std::int64_t batch, tokens, heads, head;
+  DType dtype, others_dtype, sum_dtype;
+  std::int64_t batch, tokens, heads, head, row;
   const void* out;
   const float* lse;
-  float *sum, *lse_of_sum;
-  bool overwrite;
+  const void* others;
+  void* sum;
+  float* lse_of_sum;
 };
 void merge_attention(const MergeAttention& op, cudaStream_t stream);
 

@@ -3,9 +3,12 @@
 
 #include <vector>
 
-#include "common/model/context_cut.h"
-
 namespace sc {
+
+/// Queries of one chunk of the row meet keys of another, or of the same, when these are here.
+struct ChunkPair {
+  int hop, query, key;
+};
 
 std::vector<ChunkPair> zigzag_pairs(int rank, int ranks);
 
