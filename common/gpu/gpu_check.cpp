@@ -51,11 +51,12 @@ std::string describe_gpu(const GpuFacts& f, const RunShape& shape, bool graph) {
                      cudnn ? "cuDNN " + f.cudnn : "ATen, written out", graph ? ", one graph a step" : "");
 }
 
-AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, std::int64_t threads, const Ledger& ledger,
                                std::int64_t allocations_before) {
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
   check.parts = gpu.constants();
+  for (AllocatorCheck::Part& part : check.parts) part.bytes = Bytes(threads * part.bytes.value());
   // cuDNN's deterministic backward has no formula for its workspace; nor was any GPU but Hopper measured.
   const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
   const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();

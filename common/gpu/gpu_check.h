@@ -20,10 +20,10 @@ std::string why_not_cudnn_attention(const RunShape& shape);
 /// it on other GPUs but not on this one; otherwise empty.
 std::string warn_of_attention(const GpuFacts& gpu, const RunShape& shape);
 /// Compares the peak of LibTorch's allocator since reset_peak(), and windows, with the ledger's peak, the
-/// libraries' constants and the scratch of one operation. No window may have come or gone since. If that
-/// scratch is known to be zero, the step should not allocate at all: `allocations_before` is
-/// gpu.allocations() right before the step. Also reports what the GPU holds outside the allocator.
-AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, const Ledger& ledger,
+/// libraries' constants for each of `threads` and the scratch of one operation. No window may have come or
+/// gone since. If that scratch is known to be zero, the step should not allocate at all: `allocations_before`
+/// is gpu.allocations() right before the step. Also reports what the GPU holds outside the allocator.
+AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, std::int64_t threads, const Ledger& ledger,
                                std::int64_t allocations_before);
 
 }  // namespace sc

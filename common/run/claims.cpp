@@ -28,7 +28,7 @@ void Claims::check(const CommPlan& operations, std::int64_t step) {
     refuse(format_predicted_measured(plan_.memory, plan_.operations, *measured_, shape_.mesh.world(),
                                      shape_.rank));
   if (on_.gpu != nullptr) {
-    allocator_ = check_allocator(*on_.gpu, shape_, on_.ledger, allocations_before_);
+    allocator_ = check_allocator(*on_.gpu, shape_, threads_, on_.ledger, allocations_before_);
     if (!allocator_->holds()) refuse(format_allocator(*allocator_));
     return;
   }

@@ -13,7 +13,8 @@ namespace sc::detail {
 class Claims {
  public:
   /// Checks against the ledger and the allocators in `ground`, which know what was handed out.
-  Claims(const TrainJob& job, const Ground& ground) : shape_(job.shape), plan_(job.plans.own), on_(ground) {}
+  Claims(const TrainJob& job, const Ground& ground)
+      : shape_(job.shape), plan_(job.plans.own), threads_(job.plans.facts.threads), on_(ground) {}
 
   /// Resets peaks. Must be called right before the checked step.
   void begin();
@@ -31,6 +32,7 @@ class Claims {
  private:
   const RunShape& shape_;
   const RankPlan& plan_;
+  const std::int64_t threads_;
   const Ground on_;
   std::int64_t allocations_before_ = 0;  // allocations by the GPU's allocator before the checked step
   std::optional<Measured> measured_;
