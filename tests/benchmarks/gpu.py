@@ -13,7 +13,9 @@ micro-batches a step, "windows" lesson 04 also without copy engines, "links" wha
 awake cost a step on one GPU. Run "pipeline" is lesson 07 beside torch.distributed.pipelining, both cut into
 the same stages, with 4, 8 and 16 micro-batches a step, with 8 by GPipe as well:
 docs/results/gpu_pipeline.json. Run "tensor" is lesson 10 in its variants beside lesson 00 on one GPU, lessons
-01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json. Run "combined" is lesson 11
+01 and 04 and DTensor, each step of the same rows: docs/results/gpu_tensor.json. Run "context" is lesson 12 in
+its variants beside lessons 00 and 10 and PyTorch's context_parallel, each step of one long row, and "long",
+on one GPU, lesson 00 beside PyTorch on that row: docs/results/gpu_context.json. Run "combined" is lesson 11
 with one axis at a time beside the lesson that has that axis alone: docs/results/gpu_combined.json. "mesh_4"
 and "mesh_8" are meshes of so many GPUs, and shard groups of lesson 04, beside lessons 01 and 04 on the same
 rows. Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 on one GPU, "zero" lessons
@@ -23,6 +25,7 @@ rows. Run "offload" is lesson 05 beside DeepSpeed's ZeRO-Offload and lesson 00 o
                           [--out docs/results/gpu_peers.json]
   tests/benchmarks/gpu.sh --world 2 --rows pipeline [--peers 1f1b,1f1b:13+11]
   tests/benchmarks/gpu.sh --world 2 --rows tensor [--peers tp,sp,async,sp:one-graph]
+  tests/benchmarks/gpu.sh --world 2 --rows context [--peers alltoall,allgather]
   tests/benchmarks/gpu.sh --world 2 --rows combined
   tests/benchmarks/gpu.sh --world 4 --rows mesh_4
   tests/benchmarks/gpu.sh --world 1 --rows offload [--peers offload,offload:defaults]
@@ -143,6 +146,26 @@ def tensor(workload, *peers):
     )
 
 
+def long_rows(thousands, **more):
+    """A step of one row, which is longer than the workload's positions."""
+    return Row(
+        f"{'context' if more.get('ours') else 'long'}_{thousands}k",
+        "gpt2_355m",
+        1,
+        steps=10,
+        warm_up=4,
+        sequence=1024 * thousands,
+        set=(f"model.context={1024 * thousands}",),
+        record="gpu_context",
+        **more,
+    )
+
+
+def context(thousands):
+    several = {"lessons": ("ours", *CONTEXT[1:]), "ddp_peers": tuple(ROTATES), "ours": CONTEXT[0]}
+    return long_rows(thousands, worlds=(2,), **several)
+
+
 def meshes(gpus, *names):
     """64 rows a step, eight at a time wherever a rank has as many."""
     return Row(
@@ -177,6 +200,8 @@ def offload(workload, rows, **more):
 PIPELINES = ("ours_1f1b", "ours_warmup", "ours_gpipe", gpu_table.ONE)  # the first is `ours`, as below
 VARIANTS_OF_TENSOR = ("ours_split", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl")
 TENSOR = (*VARIANTS_OF_TENSOR, "one_device", "dp", "zero3")
+CONTEXT = ("ours_ring", "ours_gather", "ours_contiguous", "tensor", gpu_table.ONE)
+ROTATES = {"alltoall": "keys passed round", "allgather": "keys gathered"}
 COMBINED = (
     "ours_2x1x1",
     "ours_1x2x1",
@@ -245,6 +270,8 @@ ROWS = {
         pipeline(16),
         tensor("355m", "tp", "sp", "async"),
         tensor("774m"),
+        *(context(thousands) for thousands in (16, 32, 64)),
+        *(long_rows(thousands, peers=("compile",), worlds=(1,)) for thousands in (16, 32, 64)),
         Row(
             "combined_355m",
             "gpt2_355m",
@@ -272,7 +299,7 @@ ROWS = {
 }
 GROUPS = {
     group: [name for name in ROWS if name.startswith(f"{group}_")]
-    for group in ("pipeline", "tensor", "combined", "mesh", "offload", "zero")
+    for group in ("pipeline", "tensor", "context", "long", "combined", "mesh", "offload", "zero")
 }  # --rows asks for all of them at once
 # Each lesson program by name: program, settings, label.
 LESSONS = {
@@ -315,6 +342,13 @@ LESSONS = {
         "Stagecraft, lesson 10, lanes=2 of half the rows, gathered=kept",
     ),
     "ours_nccl": ("10_tensor_parallel", ["--transport=nccl"], "Stagecraft, lesson 10, all messages by NCCL"),
+    "ours_ring": ("12_context_parallel", [], "Stagecraft, lesson 12 (context parallelism)"),
+    "ours_gather": ("12_context_parallel", ["exchange=gather"], "Stagecraft, lesson 12, exchange=gather"),
+    "ours_contiguous": (
+        "12_context_parallel",
+        ["parts=contiguous"],
+        "Stagecraft, lesson 12, parts=contiguous",
+    ),
     "pipeline": ("07_pipeline", [], "Stagecraft, lesson 07 (pipeline, 1F1B)"),
     "tensor": ("10_tensor_parallel", [], "Stagecraft, lesson 10 (tensor parallelism)"),
     **{
@@ -387,6 +421,12 @@ FAMILIES = {
     ),
     TENSOR[0]: Family(
         TENSOR, tuple(CUTS), f"'{{name}}' is none of {', '.join(CUTS)}", "--peers sp,async, or none"
+    ),
+    CONTEXT[0]: Family(
+        CONTEXT,
+        tuple(ROTATES),
+        f"'{{name}}' is none of {', '.join(ROTATES)}",
+        "--peers alltoall,allgather, or none",
     ),
     COMBINED[0]: Family(COMBINED),
     MESHES[0]: Family(MESHES),
@@ -610,6 +650,8 @@ class Comparison(Bench):
         elif base in CUTS:
             own = ["--cut", base, *(["--one-graph"] if more == "one-graph" else mode)]
             program = args.tensor_peer
+        elif base in ROTATES:
+            own, program = ["--rotate", base, *mode], args.context_peer
         elif base in VARIANTS:
             own = ["--variant", "bf16" if base == "bf16" else "autocast", *mode]
             last = ["--bucket-mb", args.bucket_mb, "--wire", "bf16" if base == "wire" else "same"]
@@ -636,6 +678,7 @@ class Comparison(Bench):
             "--rows",
             str(row.rows),
             *(["--sequence", str(row.sequence)] if row.sequence else []),
+            *(["--context", str(row.sequence)] if row.record == "gpu_context" else []),
         ]
 
     def attention(self, row):
@@ -786,6 +829,8 @@ class Comparison(Bench):
             return (
                 f"DTensor{CUTS[base]}, blocks compiled, loss_parallel, fp32 parameters, bf16 autocast{behind}"
             )
+        if base in ROTATES:
+            return f"PyTorch's context_parallel, compiled, {ROTATES[base]}, fp32 parameters, bf16 autocast"
         if base in VARIANTS:
             return ("DDP, " if self.world > 1 and base != "fsdp" else "") + VARIANTS[base] + behind
         return gpu_deepspeed.label(base, mode)
@@ -919,8 +964,8 @@ ASKED = {
     "--render": {"metavar": "FILE", "help": "print the table of a result, and exit"},
     "--out": {
         "help": "the result, which is added to (default: docs/results/gpu_peers.json; of pipelines: "
-        "gpu_pipeline.json, of tensor: gpu_tensor.json; of combined: gpu_combined.json; of offload "
-        "and zero: gpu_deepspeed.json)"
+        "gpu_pipeline.json, of tensor: gpu_tensor.json, of context and long: gpu_context.json, of combined: "
+        "gpu_combined.json, of offload and zero: gpu_deepspeed.json)"
     },
     **BIN,
     "--world": {"type": int, "help": "GPUs, one rank each (default: all of this machine)"},
@@ -939,9 +984,9 @@ ASKED = {
     "--peers": {
         "help": "compile, bf16, on several GPUs wire, zero, fsdp, each also with a mode of torch.compile "
         "(bf16:reduce-overhead, compile:max-autotune); of pipelines 1f1b, gpipe, each also with another "
-        "split (1f1b:13+11); of tensor tp, sp, async, each also with all blocks in one graph "
-        "(sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each also with its "
-        "defaults (stage2:defaults); or none"
+        "split (1f1b:13+11); of context alltoall, allgather; of tensor tp, sp, async, each also with all "
+        "blocks in one graph (sp:one-graph); DeepSpeed's stage1, stage2, stage3, of offload offload, each "
+        "also with its defaults (stage2:defaults); or none"
     },
     "--attention": {
         "choices": ("auto", "cudnn", "flash"),
@@ -969,6 +1014,7 @@ ASKED = {
             ("--peer", "torch_gpt2.py"),
             ("--pipeline-peer", "torch_pipeline.py"),
             ("--tensor-peer", "torch_tensor.py"),
+            ("--context-peer", "torch_context.py"),
             ("--deepspeed-peer", "torch_deepspeed.py"),
             ("--copies", "gpu_copies.py"),
         )

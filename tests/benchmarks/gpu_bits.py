@@ -3,9 +3,9 @@
 
 On one GPU lesson 00 twice with --ops deterministic and twice with --ops fused; on two lessons 01 to 04 with
 --ops deterministic, one micro-batch a rank, so that all add up gradients in the same order: two terms have no
-other. With --tensor lesson 10 on two GPUs in its modes beside lesson 00 that computes on one in as many
-parts; asked for by name, groups of four and eight GPUs, of lesson 11's meshes too. A group of runs, which
-must be equal, is written when it is measured, and skipped when this commit's is there.
+other. With --tensor lessons 10 and 12 on two GPUs in their modes beside lesson 00 that computes on one in as
+many parts; asked for by name, groups of four and eight GPUs, of lesson 11's meshes too. A group of runs,
+which must be equal, is written when it is measured, and skipped when this commit's is there.
 
   python3 tests/benchmarks/gpu_bits.py [--world 2] [--bin build/cuda/bin] [--out docs/results/gpu_bits.json]
   python3 tests/benchmarks/gpu_bits.py --tensor ["124M split,1558M split"] [--seconds 540]
@@ -36,10 +36,13 @@ MODELS = {
         for dtype in ("bf16", "fp16", "fp32")
     },
 }
-# Orders of sums: the flags of lesson 00 for one, and all modes of lesson 10 that add in that order.
+# Orders of sums: the lesson, the flags of lesson 00 for one, and all modes that add in that order.
 GRAPH_OFF = ["--graph", "off"]
+TENSOR, CONTEXT = "10_tensor_parallel", "12_context_parallel"
+RANKS_OF_00 = {TENSOR: "--tensor-ranks", CONTEXT: "--context-ranks"}
 ORDERS = {
     "split": (
+        TENSOR,
         [],
         {
             "": [],
@@ -48,8 +51,14 @@ ORDERS = {
             "graph off": GRAPH_OFF,
         },
     ),
-    "whole": (["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
-    "lanes": (["--lanes", "2"], {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]}),
+    "whole": (TENSOR, ["--tokens", "whole"], {"": ["--set", "tokens=whole"]}),
+    "ring": (CONTEXT, [], {"": [], "nccl": ["--transport", "nccl"], "graph off": GRAPH_OFF}),
+    "gather": (CONTEXT, ["--exchange", "gather"], {"": ["--set", "exchange=gather"]}),
+    "lanes": (
+        TENSOR,
+        ["--lanes", "2"],
+        {"": ["--set", "lanes=2"], "graph off": ["--set", "lanes=2", *GRAPH_OFF]},
+    ),
 }
 # Runs by name: (model, order, GPUs), or for lesson 11 (model, mesh, GPUs).
 TWO = {
@@ -60,7 +69,7 @@ TWO = {
 }  # lanes go in pairs
 GROUPS = {
     **TWO,
-    **{f"355M {order} x4": ("355M", order, 4) for order in ORDERS},
+    **{f"355M {order} x4": ("355M", order, 4) for order in ORDERS if ORDERS[order][0] == TENSOR},
     "1558M split x8": ("1558M", "split", 8),
     **{
         f"355M {mesh}": ("355M", mesh, math.prod(map(int, mesh.split("x"))))
@@ -136,8 +145,8 @@ def tensor_runs(group):
     workload, rows, micro, own, steps = MODELS[model]
     settings = [*batch(workload, rows, micro), *sets(own), "--ops", "deterministic"]
     if order in ORDERS:
-        program, (more, modes) = "10_tensor_parallel", ORDERS[order]
-        of_00 = ["--tensor-ranks", str(gpus), *more]
+        program, more, modes = ORDERS[order]
+        of_00 = [RANKS_OF_00[program], str(gpus), *more]
     else:
         program, modes = "11_combined", {"": ["--set", f"mesh={order}"]}
         of_00 = records.order_of_mesh(order)
@@ -199,7 +208,7 @@ ASKED = {
         "nargs": "?",
         "const": "all",
         "metavar": "GROUPS",
-        "help": f"lessons 10 and 11: of {', '.join(GROUPS)} (default: all of two GPUs)",
+        "help": f"lessons 10 to 12: of {', '.join(GROUPS)} (default: all of two GPUs)",
     },
     "--steps": {"type": int, "help": "default: 20; with --tensor 6, of 1558M 3"},
     "--limit": {"type": float, "default": 120, "help": "seconds of a run"},

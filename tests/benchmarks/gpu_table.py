@@ -78,6 +78,8 @@ ZERO = (
     "ours_lanes",
     "ours_lanes_kept",
     "ours_nccl",
+    "ours_gather",
+    "ours_contiguous",
     "ours_1x2x1",
     "ours_1x1x2",
     "tensor",

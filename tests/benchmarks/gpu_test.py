@@ -57,7 +57,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void* gpu, unsigned long long* millijoul
 """
 
 
-PEERS = {flag: "peer.py" for flag in ("--peer", "--pipeline-peer", "--tensor-peer", "--deepspeed-peer")}
+PEERS = {f"--{kind}peer": "peer.py" for kind in ("", "pipeline-", "tensor-", "context-", "deepspeed-")}
 PEERS |= {"--copies": "copies.py"}
 
 
@@ -361,6 +361,7 @@ OF_PIPELINES = ["ours", "ours_warmup"]
 OF_TENSOR = ["ours", "ours_whole", "ours_kept", "ours_lanes", "ours_lanes_kept", "ours_nccl"]
 OF_OFFLOAD = ["ours", *(f"ours_resident_{units}" for units in (1, 7, 13)), "ours_early", "ours_delayed"]
 ROWS_16 = "batch.global=16"
+LONG_ROW = "--set model.context=32768 --set batch.sequence=32768"
 TEN = "10_tensor_parallel"
 EQUAL, DIFFER = ({"equal_weights": yes, "equal_losses": yes} for yes in (True, False))
 
@@ -466,13 +467,14 @@ CASES = {
     "what there is not": [
         refused(
             "--rows scaled",
-            "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding, offload_355m, offload_774m, offload "
-            "(GPUs: 1)",
+            "scaled is none of seed, 124m, 355m, 774m, 1558m, sharding, long_16k, long_32k, long_64k, "
+            "offload_355m, offload_774m, long, offload (GPUs: 1)",
         ),
         refused(
             "--world 2 --rows sharding",
             "1558m, accumulate, windows, scaling, links, pipeline_4, pipeline_8, pipeline_16, tensor_355m, "
-            "tensor_774m, combined_355m, zero_355m, pipeline, tensor, combined, zero (GPUs: 2)",
+            "tensor_774m, context_16k, context_32k, context_64k, combined_355m, zero_355m, pipeline, tensor, "
+            "context, combined, zero (GPUs: 2)",
         ),
         refused("--rows 774m --peers fsdp", "on several GPUs"),
         refused("--rows 355m --peers stage2", "stage2, stage3: on several GPUs"),
@@ -711,6 +713,38 @@ CASES = {
             out=("(one-graph)",),
         ),
     ],
+    # One long row: context ranks share its tokens, tensor ranks its heads.
+    "context parallelism": [
+        Call(
+            f"{TWO} --rows context_32k",
+            row(
+                "context_32k x2",
+                {
+                    "ours": (LONG_ROW, "-n 2", "12_context_parallel"),
+                    "ours_gather": (LONG_ROW, "exchange=gather"),
+                    "ours_contiguous": (LONG_ROW, "parts=contiguous"),
+                    "tensor": (LONG_ROW, TEN),
+                    "alltoall": ("--sequence 32768 --context 32768 --rotate alltoall --mode default ",),
+                },
+                {"alltoall": 32 * 1024 / 0.2},
+                **{
+                    "programs": names(
+                        "ours",
+                        "ours_gather",
+                        "ours_contiguous",
+                        "tensor",
+                        "one_device",
+                        "alltoall",
+                        "allgather",
+                    ),
+                    "programs/one_device/command": lambda text: "mpirun" not in text
+                    and words(LONG_ROW, "00_one_device")(text),
+                    "ratios/ours_over_one_device/median": 1.25,
+                },
+            ),
+        ),
+        Call("--rows long_16k", row("long_16k", {"compile": ("--context 16384 --variant autocast",)})),
+    ],
     "meshes": [
         Call(
             f"{TWO} --rows combined",
@@ -921,8 +955,13 @@ CASES = {
             script="gpu_bits.py",
         ),
         Call(
-            "--tensor '5 heads fp16 whole,124M whole'",
-            {"124M whole/equal_weights": False, "124M lanes/equal_losses": True},
+            "--tensor '5 heads fp16 whole,124M whole,124M gather'",
+            {
+                "124M whole/equal_weights": False,
+                "124M lanes/equal_losses": True,
+                "124M gather/runs/00_one_device/command": words("--context-ranks 2 --exchange gather"),
+                "124M gather/runs/12_context_parallel/command": words("-n 2", "--set exchange=gather"),
+            },
             1,
             env={"FAKE_OTHER": "10"},
             script="gpu_bits.py",

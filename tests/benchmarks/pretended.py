@@ -153,7 +153,13 @@ def peer(io):
         tokens = (
             int(value_of(line, "--sequence", 1024))
             * int(value_of(line, "--rows", 0))
-            * int(value_of(line, "--micro-batches", 1 if "--cut" in line else value_of(line, "--ranks", 1)))
+            * int(
+                value_of(
+                    line,
+                    "--micro-batches",
+                    1 if {"--cut", "--rotate"} & set(line) else value_of(line, "--ranks", 1),
+                )
+            )
         )
         losses = [math.nan if env.get("FAKE_NAN") == variant else 5.0] * command["steps"]
         io.say(
