@@ -22,7 +22,7 @@ endif()
 
 add_custom_target(gpu_libraries)
 option(STAGECRAFT_UNITY
-  "Compile up to 8 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
+  "Compile up to 16 files of a room as one, in a third of the time; OFF for what looks at single files" ON)
 
 # sc_library(comm SOURCES a.cpp b.cpp DEPENDS base LibTorch::cpu): library sc_comm; DEPENDS names rooms or
 # targets. COLD: nothing in it takes time during a step, so it is compiled at -O1, in two thirds of the time.
@@ -31,7 +31,7 @@ option(STAGECRAFT_UNITY
 function(sc_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;CUDA_SOURCES;DEPENDS" ${ARGN})
   add_library(sc_${name} STATIC ${ARG_SOURCES})
-  sc_unity(sc_${name} 8)
+  sc_unity(sc_${name} 16)
   if(ARG_COLD)
     sc_cold(sc_${name})
   endif()

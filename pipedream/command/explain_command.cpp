@@ -10,7 +10,7 @@ namespace sc::pipedream {
 
 namespace {
 
-constexpr int kMostTicks = 400;
+constexpr int kMostExplained = 400;
 
 std::string of_microbatch(const Action& action) {
   std::string text = " of microbatch " + std::to_string(action.microbatch);
@@ -99,11 +99,11 @@ int explain_command(const std::vector<std::string>& arguments, const Console& co
   if (const int code = refuse_broken(schedule, console); code != 0) return code;
   const Timeline timeline = simulate(schedule, flags.costs());
   const double tick = tick_of(schedule, timeline);
-  if (tick <= 0 || timeline.makespan / tick > kMostTicks) {
-    throw InputError(
-        ExitCode::usage, "pipedream explain",
-        "the times have no common tick, or there are more than " + std::to_string(kMostTicks) + " of them",
-        "choose whole numbers for the times, and fewer microbatches");
+  if (tick <= 0 || timeline.makespan / tick > kMostExplained) {
+    throw InputError(ExitCode::usage, "pipedream explain",
+                     "the times have no common tick, or there are more than " +
+                         std::to_string(kMostExplained) + " of them",
+                     "choose whole numbers for the times, and fewer microbatches");
   }
   std::vector<Teller> tellers;
   for (std::size_t stage = 0; stage < schedule.actions.size(); ++stage)

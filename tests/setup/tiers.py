@@ -64,7 +64,20 @@ TOOLS = {
     ],
     "explore_(equal|page)": ["docs/explore/index.html", "tests/explore/*", *PLANS],
     "pipedream_mutate": ["tests/mutate/*.py"],
+    "setup_(hunt|outside|exit_code|restart|launch|setup)_test": [
+        "CMakeLists.txt",
+        "common/cmake/*",
+        "common/setup/*",
+        "lessons/*.s*",
+        "lessons/*/run.sh",
+        "pipedream/*",
+        "tests/*.sh",
+        "tests/faults/pipedream_*",
+        "tests/pipedream/*",
+        "tests/setup/*.sh",
+    ],
     "processes_bits": ["tests/bits.py", "tests/processes/bits_test.py"],
+    "records_report_runs": ["common/records/curves/*", "lessons/report.sh", "tests/records/*.py"],
     "records_page": [
         "common/records/page/*",
         "common/records/page.cpp",
@@ -75,8 +88,8 @@ TOOLS = {
 # Tests drawn by what changed run only in .ci/run. Soak runs all of them, in parts of their own.
 CHANGED = "(lessons|pipedream)_(faults|mutants)|lessons_hunts"
 # tests/run.sh leaves these out: commands that pages tell a reader to type, which other tests run in another
-# form.
-PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test"
+# form, and what must not compile.
+PAGES = "docs_(commands|notebooks|refusals)|model_real_models_test|strategy_(compiles|does_not_compile)_.*"
 # Exercises are built by their ctest label; .ci/run does it if one changed.
 EXERCISE = "exercise_.*|exercises_score"
 READS = {**TOOLS, EXERCISE: ["tests/exercises.sh", "tests/exercises/**/*", "lessons/*/exercise/**/*"]}
