@@ -106,9 +106,11 @@ class CudaGpu final : public Gpu {
   void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
   std::int64_t allocations() const override { return stats().allocation[0].allocated; }
 
-  std::vector<AllocatorCheck::Part> constants() const override {
-    return {{"cuBLAS workspace", Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
-            {"cuBLASLt workspace", Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
+  std::vector<AllocatorCheck::Part> constants(std::int64_t threads) const override {
+    return {
+        {"cuBLAS workspace", threads * Bytes(static_cast<std::int64_t>(at::cuda::getChosenWorkspaceSize()))},
+        {"cuBLASLt workspace",
+         threads * Bytes(static_cast<std::int64_t>(at::cuda::getCUDABlasLtWorkspaceSize()))}};
   }
 
   Bytes scratch() const override { return stream_scratch_bytes(); }

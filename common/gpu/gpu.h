@@ -42,8 +42,9 @@ class Gpu {
   [[nodiscard]] virtual Bytes peak() const = 0;
   virtual void reset_peak() = 0;
   [[nodiscard]] virtual std::int64_t allocations() const = 0;
-  /// The allocator's constant bytes by name: cuBLAS's workspaces, sized by LibTorch's settings.
-  [[nodiscard]] virtual std::vector<AllocatorCheck::Part> constants() const = 0;
+  /// The allocator's constant bytes by name: cuBLAS's workspaces of so many threads, sized by LibTorch's
+  /// settings.
+  [[nodiscard]] virtual std::vector<AllocatorCheck::Part> constants(std::int64_t threads) const = 0;
   /// The allocator's bytes that are now scratch of our kernels (memory/stream_scratch.h).
   [[nodiscard]] virtual Bytes scratch() const = 0;
   [[nodiscard]] virtual Bytes free() const = 0;

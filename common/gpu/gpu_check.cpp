@@ -55,8 +55,7 @@ AllocatorCheck check_allocator(Gpu& gpu, const RunShape& shape, std::int64_t thr
                                std::int64_t allocations_before) {
   AllocatorCheck check;
   if (op_scratch_is_exact(shape)) check.allocations = gpu.allocations() - allocations_before;
-  check.parts = gpu.constants();
-  for (AllocatorCheck::Part& part : check.parts) part.bytes = Bytes(threads * part.bytes.value());
+  check.parts = gpu.constants(threads);
   // cuDNN's deterministic backward has no formula for its workspace; nor was any GPU but Hopper measured.
   const bool formula = shape.ops != OpsBackend::deterministic && gpu.facts().capability.major == kHopper;
   const Bytes scratch = formula ? plan_stream_scratch_bytes(shape) : gpu.scratch();

@@ -87,10 +87,7 @@ void HopAttention::add_keys_values(int hop, at::Tensor& grad_kv, Write write) co
   if (write == Write::overwrite) some(grad_kv, {keys.end, gpt_.sizes().T}).zero_();
   if (!computes(hop)) return;
   const at::Tensor here = as_many(grad_kv_, keys), sum = some(grad_kv, keys);
-  if (write == Write::overwrite)
-    sum.copy_(here);
-  else
-    sum.add_(here);
+  write == Write::overwrite ? sum.copy_(here) : sum.add_(here);
 }
 
 }  // namespace sc
