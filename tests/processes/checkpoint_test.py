@@ -491,10 +491,10 @@ class Killed(CheckpointTest):
 
 
 class CrashAt(CheckpointTest):
-    """One rank is killed in place of the K-th operation of its second save, for every tenth K, or for every
+    """One rank is killed in place of the K-th operation of its second save, for every fifth K, or for every
     one."""
 
-    EVERY = 1 if support.all_settings() else 10
+    EVERY = 1 if support.all_settings() else 5
     SMALL = (
         "model.layers=1 model.width=8 model.context=8 batch.sequence=8 batch.global=1 data.validation_rows=1"
     )
