@@ -4,6 +4,7 @@ from . import plots
 from .infinity_tables import by_formulas, efficiencies, median_of
 from .lesson_tables import is_busy
 from .palette import EDGE, OPTIMIZER, READING, WRITING, done
+from .plans import workload
 from .registry import figure, record, times_text
 
 FILL_OF = {"read": READING, "AdamW": OPTIMIZER, "write": WRITING}
@@ -79,7 +80,7 @@ def infinity_window():
 def infinity_efficiency():
     """Speed over that without a disk, by tokens of a step: two formulas, and what runs measured."""
     disk, forward, rows = efficiencies()
-    found = record("lesson_06_tokens")
+    found, work = record("lesson_06_tokens"), workload("four_blocks")
     tokens = [count for count, *_ in rows]
 
     def gpu_at(count):  # between measured ones: straight
@@ -111,7 +112,7 @@ def infinity_efficiency():
         )
         lines = plots.lines_of(
             [
-                (kind, [(count, by_formulas(gpu_at(count), disk, forward)[kind]) for count in fine])
+                (kind, [(count, by_formulas(gpu_at(count), disk, forward, work)[kind]) for count in fine])
                 for kind in ("exact", "delayed")
             ]
         )

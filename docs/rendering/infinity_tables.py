@@ -3,7 +3,7 @@
 import statistics
 
 from .lesson_tables import is_busy, tail
-from .offload_tables import forward_share, thousands
+from .offload_tables import after_forward, forward_share, thousands
 from .registry import record, renders, table, table_of
 from .plans import workload
 
@@ -27,7 +27,7 @@ def efficiencies():
     rows = []
     for run in found["runs"]:
         gpu = median_of(run["no_disk"])
-        by_formula = by_formulas(gpu, disk, forward)
+        by_formula = by_formulas(gpu, disk, forward, workload("four_blocks"))
         measured = {kind: gpu / median_of(run[kind]) for kind in by_formula}
         rows.append(
             (
@@ -39,8 +39,8 @@ def efficiencies():
     return disk, forward, rows
 
 
-def by_formulas(gpu, disk, forward):
-    return {"exact": gpu / (gpu + max(0, disk - forward)), "delayed": gpu / max(gpu, disk)}
+def by_formulas(gpu, disk, forward, work):
+    return {"exact": gpu / (gpu + after_forward(disk, forward, work)), "delayed": gpu / max(gpu, disk)}
 
 
 @renders
@@ -66,13 +66,14 @@ def infinity_gpu(page):
     that, next to the formulas."""
     found = record("gpu_infinity")
     runs = {(run["name"], run["rows"]): run for run in found["runs"] if run["model"] == "355M"}
-    forward = forward_share(workload("gpt2_355m")) * found["offload"][0]["seconds"]  # of the only micro-batch
+    work = workload("gpt2_355m")
+    forward = forward_share(work) * found["offload"][0]["seconds"]  # of the only micro-batch
 
     def cells(without, kind):
         if not (run := runs.get((kind, without["rows"]))):
             return ["", ""]
         share = run["tokens_per_second"] / without["tokens_per_second"]
-        formula = by_formulas(without["seconds"], run["shares"][EITHER], forward)[kind]
+        formula = by_formulas(without["seconds"], run["shares"][EITHER], forward, work)[kind]
         return [thousands(run["tokens_per_second"]), f"{100 * share:.0f} % ({100 * formula:.0f} %)"]
 
     rows = [
