@@ -18,18 +18,23 @@ namespace sc::pipedream {
 /// Source: the papers named in generate.h.
 std::optional<double> formula_makespan(const GenerateOptions& options, const StageTimes& times);
 
-/// The activations in flight on a stage, in chunks of a microbatch: naive 1, GPipe M, 1F1B min(M, S - s +
-/// warmup) and 1 on the last stage, PipeDream and 2BW min(N, S - s), interleaved (S divides M, v > 1) min(v
-/// M, (v - 1) S + 2 (S - s - 1) + 1), ZB-H1 min(M, S).
+/// The activations in flight on stage s, in chunks of a microbatch:
+///   naive                1
+///   GPipe                M
+///   1F1B                 min(M, S - s + warmup); on the last stage 1
+///   interleaved          min(v M, (v - 1) S + 2 (S - s - 1) + 1)   if S divides M and v > 1
+///   ZB-H1                min(M, S)
+///   PipeDream, 2BW       min(N, S - s)
 std::optional<int> formula_activations(const GenerateOptions& options, int stage);
 
 /// The bytes that one interior stage of a pipeline sends in a step: an activation to the next stage and a
 /// gradient to the previous one, for each of m microbatches, with 2 bytes per element: 4 m b s h.
 double pipeline_bytes(double microbatches, double micro_batch, double sequence, double hidden);
 /// The bytes that one rank of ZeRO-3 sends in a step with g accumulation steps and N ranks, with 2 bytes per
-/// element. At most two all-gathers and one reduce-scatter of P parameters in each accumulation step: 6 g P
-/// (N - 1) / N. What is still in a buffer is not gathered again: at least, every parameter is gathered once
-/// per step, and its gradient reduced in each accumulation step: (2 g + 2) P (N - 1) / N.
+/// element.
+///   most    6 g P (N - 1) / N: two all-gathers and a reduce-scatter of P parameters per accumulation step
+///   least   (2 g + 2) P (N - 1) / N: a parameter that is still in a buffer is not gathered again, so each is
+///           gathered once per step; its gradient is reduced in every accumulation step
 double zero3_most_bytes(double accumulation, double parameters, double ranks);
 double zero3_least_bytes(double accumulation, double parameters, double ranks);
 

@@ -57,7 +57,7 @@ struct OptimConfig {
   OnNonFinite nonfinite = OnNonFinite::stop;  // what to do if a step's loss or gradient is not finite
 };
 
-// Whether a dtype is fp32 or follows another: the gradients' the parameters', the sums' the gradients'.
+// fp32, or the same as what it is made from: gradients follow the parameters' dtype, sums the gradients'.
 enum class DTypeRule { same, fp32 };
 
 struct PrecisionConfig {
