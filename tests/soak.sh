@@ -97,13 +97,13 @@ part() {
       ;;
     address) all_sanitized cpu-asan -LE '^processes$' ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;
-    threads) all_sanitized cpu-tsan -LE mpi ;;
+    threads) all_sanitized cpu-tsan -LE mpi -E "$(python3 -B tests/setup/tiers.py part tools build/cpu)" ;;
     faults)
       tests/mutate/base.sh --faults --record
       tests/mutate/pipedream.sh --faults --record
       lessons/hunt.sh --prove --record
       ;;
-    mutants) tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
+    mutants) STAGECRAFT_SETTINGS='' tests/mutate/base.sh --changed --record --minutes 40 --jobs "$(cores)" ;;
     mutants_pipedream) tests/mutate/pipedream.sh --record ;;
     # Fuzzing takes ten minutes in all; an input that breaks a rule is left in build/fuzz/found.
     fuzz) tests/fuzz/run.sh --seconds 75 ;;

@@ -8,7 +8,7 @@
 #     --cuda         also LibTorch with CUDA, cuDNN's frontend headers, and nvcc where no CUDA 13 toolkit is
 #                    found
 #     --oracle       also the Python packages that golden files are made with (.deps/oracle/bin/python)
-#     --dev          also clang, clang-format, clang-tidy, black, shellcheck, patch, strace, Slurm, matplotlib
+#     --dev          also clang, clang-format, clang-tidy, black, shellcheck, strace, Slurm, matplotlib
 #                    and chromium for figures and pages, and pyarrow, with which a test has `prepare` read
 #                    parquet
 #     --curves       also TensorBoard's package, with which lessons/curves.sh writes event files
@@ -86,7 +86,6 @@ needed_packages() {
     have shellcheck || say shellcheck
     have black || say black
     have git || say git
-    have patch || say patch
     have strace || say strace
     { have slurmctld && have munged; } || say slurm-wlm
     # docs/render.py draws plots with matplotlib; tests look at figures and pages with chromium, which Ubuntu

@@ -259,9 +259,23 @@ def named_tests(patches):
     return ":".join(sorted({match.group(1) for match in found if match})) or "*"
 
 
-def applies(copy, patch, *flags):
-    command = ["patch", "-s", "-p1", "-F0", *flags, "-i", str(pathlib.Path(patch).resolve())]
-    return subprocess.run(command, cwd=copy.root, check=False).returncode == 0
+def patched(root, text):
+    """{file: its text after a unified diff}; nothing is written. None if a hunk's lines do not stand there;
+    where they stand more than once, those nearest to the hunk's line number are taken."""
+    found = {}
+    for part in re.split(r"^--- a/.*\n\+\+\+ b/", text, flags=re.M)[1:]:
+        name, *hunks = re.split(r"^@@ -(\d+).*\n", part, flags=re.M)
+        now = (root / name.strip()).read_text()
+        for line, hunk in zip(hunks[::2], hunks[1::2]):
+            lines = hunk.splitlines(keepends=True)
+            before, after = ("".join(one[1:] for one in lines if one[0] in kept) for kept in (" -", " +"))
+            places = [match.end() for match in re.finditer(f"^(?={re.escape(before)})", now, re.M)]
+            if not places:
+                return None
+            at = min(places, key=lambda place: abs(now.count("\n", 0, place) + 1 - int(line)))
+            now = now[:at] + after + now[at + len(before) :]
+        found[name.strip()] = now
+    return found
 
 
 def try_patches(options, copy, patches, chosen):
@@ -270,15 +284,16 @@ def try_patches(options, copy, patches, chosen):
         text = pathlib.Path(patch).read_text()
         test = test_of(text)
         if patch not in chosen:
-            if not applies(copy, patch, "--dry-run"):
+            if not patched(copy.root, text):
                 failures += 1
                 print(f"does not apply: {patch}", flush=True)
             continue
-        files = files_of(text)
-        applied = test and applies(copy, patch)
+        damaged = patched(copy.root, text)
+        for name, what in (damaged or {}).items():
+            copy.write(name, what)
         if not test:
             verdict = "no line 'Test: FILTER'"
-        elif not applied:
+        elif not damaged:
             verdict = "does not apply"
         elif not copy.run(options.build):
             verdict = "does not compile"
@@ -286,7 +301,7 @@ def try_patches(options, copy, patches, chosen):
             verdict = (
                 "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
             )
-        for name in files:
+        for name in damaged or ():
             copy.write(name, pathlib.Path(name).read_text())
         if verdict == "noticed":
             noticed.append(patch)

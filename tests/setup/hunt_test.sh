@@ -56,7 +56,13 @@ check "hints have no code" test -z "$(tr -cd '{}=' <<<"$said")"
 
 hunt pipedream --reveal
 check "the mend says why" contains "$out" "Receives posted only when the value is needed"
-patch -s -p1 -d "$copy" <<<"$out"
+python3 -B - "$copy" "$out" <<'EOF'
+import pathlib, sys
+sys.path.insert(0, "tests/mutate")
+import mutate
+for name, text in mutate.patched(pathlib.Path(sys.argv[1]), sys.argv[2] + "\n").items():
+    pathlib.Path(sys.argv[1], name).write_text(text)
+EOF
 check "and is one" cmp -s "$copy/pipedream/messages.cpp" pipedream/messages.cpp
 printf '// edited\n' >>"$copy/pipedream/messages.cpp"
 hunt pipedream --check

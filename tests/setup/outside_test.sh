@@ -54,13 +54,13 @@ check "08 is a number" equal "$code" 0
 
 # --- flags and an MPI with which a run would be wrong -------------------------------------------------------
 for name in CXXFLAGS=-Ofast "CXX=g++ -ffinite-math-only"; do
-  run env "$name" cmake -S "$checkout" -B "$sandbox/configured"
+  run env "$name" cmake -G Ninja -S "$checkout" -B "$sandbox/configured"
   check "$name" contains "$code $(tr -s ' \n' ' ' <<<"$err")" \
     "-${name#*-}: with it isfinite is always true, and a NaN would train on fix: without it in CXXFLAGS,"
   rm -r "$sandbox/configured"
 done
 shim static <<<'exec g++ -static-libstdc++ "$@"' # as a compiler does that has libstdc++.a alone
-run env "CXX=$shims/static" cmake -S "$checkout" -B "$sandbox/configured"
+run env "CXX=$shims/static" cmake -G Ninja -S "$checkout" -B "$sandbox/configured"
 check "a static libstdc++" contains "$code $(tr -s ' \n' ' ' <<<"$err")" \
   "$shims/static: links libstdc++ statically, and LibTorch brings a shared one fix: unset CC CXX CUDAHOSTCXX"
 rm -r "$sandbox/configured"
@@ -86,7 +86,7 @@ esac
 E
 chmod +x "$sandbox/mpi/mpicc"
 PATH=$sandbox/conda/bin:$PATH \
-  run cmake -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
+  run cmake -G Ninja -S "$checkout" -B "$sandbox/configured" "-DMPI_C_COMPILER=$sandbox/mpi/mpicc"
 check "another MPI, behind libraries that are found by no PATH" contains \
   "$code $(tr -s ' \n' ' ' <<<"$err")" "1 CMake Error at CMakeLists.txt"
 check "another MPI is named" contains "$(tr -s ' \n' ' ' <<<"$err")" \

@@ -158,7 +158,7 @@ check "--keep-wheels" test -f "$deps/wheels/torch-2.11.0.whl"
 # --- pyarrow, with --dev ------------------------------------------------------------------------------------
 mkdir -p "$repo/common/data/prepare"
 cp "$here"/../../common/data/prepare/{setup_parquet.sh,requirements-parquet.txt} "$repo/common/data/prepare"
-for tool in clang-format-14 clang-tidy-14 shellcheck black git patch strace slurmctld munged chromium; do
+for tool in clang-format-14 clang-tidy-14 shellcheck black git strace slurmctld munged chromium; do
   shim $tool <<<'exit 0'
 done
 setup --check --dev
