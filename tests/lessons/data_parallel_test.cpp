@@ -2,6 +2,8 @@
 // plans.
 #include "lessons/01_data_parallel/data_parallel.h"
 
+#include <ATen/ops/equal.h>
+
 #include "lessons/reference/reference_order.h"
 #include "tests/support/harness.h"
 #include "tests/support/pairwise.h"
@@ -198,6 +200,45 @@ TEST(OneDevice, OrdersDifferInRoundingSoTheComparisonMeansSomething) {
   EXPECT_FALSE(test::bit_equal(step, micro));
   EXPECT_FALSE(test::bit_equal(step, split));
   EXPECT_FALSE(test::bit_equal(micro, split));
+}
+
+// Traces and pages draw what is marked.
+TEST(DataParallel, MarksSayWhichUnitOfWhichMicroBatch) {
+  const Workload w = odd_workload();
+  std::string expected, found;
+  const auto add = [&](Pass pass, int unit, int micro_batch) {
+    expected += describe({pass, unit, micro_batch}) + "\n";
+  };
+  for (int m = 0; m < w.batch.global / 2; ++m) {
+    for (int unit = 0; unit <= w.model.layers; ++unit) add(Pass::forward, unit, m);
+    add(Pass::head, static_cast<int>(w.model.layers) + 1, m);
+    for (int unit = static_cast<int>(w.model.layers); unit > 0; --unit)
+      add(Pass::backward_input, unit, m), add(Pass::backward_weights, unit, m);
+    add(Pass::embed_backward, 0, m);
+  }
+  add(Pass::norm, kNoUnit, -1);
+  for (int unit = 0; unit <= w.model.layers + 1; ++unit) add(Pass::update, unit, -1);
+  const std::vector<test::RankResult> ranks = test::run_local<DataParallel>(2, w, {}, 2);
+  for (const Computed& one : ranks.at(1).computed) found += describe(one) + "\n";
+  EXPECT_EQ(found, expected);
+}
+
+// A message about a gradient that is not finite looks there first. Of one row it is that of the row's
+// positions.
+TEST(DataParallel, TheLastLocalGradientIsThatOfTheFirstBlocksInput) {
+  Workload w = odd_workload();
+  w.batch.global = 1;
+  test::Around around;
+  around.between = [&](Strategy& strategy, auto&&...) {
+    const std::vector<StateSlice> state = strategy.state();
+    ASSERT_EQ(state.front().purpose, Purpose::workspace);
+    EXPECT_EQ(state.front().unit, 0);
+    const auto grads = std::ranges::find(state, Purpose::gradients, &StateSlice::purpose);
+    const at::Tensor local = state.front().copy();
+    const std::int64_t positions = strategy.layout().vocab_rows().size() * w.model.width;
+    EXPECT_TRUE(at::equal(local, grads->copy().narrow(0, positions, local.numel())));
+  };
+  test::run_local<DataParallel>(1, w, {}, 1, {}, {}, around);
 }
 
 }  // namespace

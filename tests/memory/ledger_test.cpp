@@ -118,7 +118,8 @@ TEST(Ledger, PlacesAreCountedApart) {
 
 TEST(Ledger, EachPlaceHasItsCap) {
   Ledger ledger(at::kCPU, {.device = Bytes(100), .host = Bytes(1000), .disk = Bytes(10)});
-  at::Tensor pinned = ledger.allocate(Purpose::gradients, "p", {600}, DType::u8, Place::pinned);
+  const at::Tensor pinned = ledger.allocate(Purpose::gradients, "p", {600}, DType::u8, Place::pinned),
+                   host = ledger.allocate(Purpose::master, "h", {200}, DType::u8, Place::host);
   const auto refusal = [](const auto& ask) {
     try {
       ask();
@@ -127,8 +128,8 @@ TEST(Ledger, EachPlaceHasItsCap) {
     }
     return std::string("given");
   };
-  test::expect_texts({{refusal([&] { ledger.allocate(Purpose::master, "m", {401}, DType::u8, Place::host); }),
-                       "--host-cap 1.00 kB: master 'm' asks for 401 B, 600 B are in use"},
+  test::expect_texts({{refusal([&] { ledger.allocate(Purpose::master, "m", {201}, DType::u8, Place::host); }),
+                       "--host-cap 1.00 kB: master 'm' asks for 201 B, 800 B are in use"},
                       {refusal([&] { (void)ledger.reserve(Purpose::master, "m", Bytes(11), Place::disk); }),
                        "--disk-cap 10 B: master 'm' asks for 11 B, 0 B are in use"},
                       {refusal([&] { ledger.allocate(Purpose::master, "m", {100}, DType::u8); }), "given"}});

@@ -37,7 +37,7 @@ FROZEN = (
 )
 # Tests that notice damage to each file. A header counts as part of the sources that compute with it.
 TESTS = {
-    **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test"] for end in ("cpp", "h")},
+    **{f"common/watch/comm_op.{end}": [LOCAL, MPI, "watch_test", "records_test"] for end in ("cpp", "h")},
     "common/comm/op_check.cpp": [LOCAL],
     "common/comm/rank_sum.cpp": [LOCAL],
     "common/comm/local_communicator.cpp": [LOCAL],

@@ -179,6 +179,7 @@ struct RankResult {
   std::int64_t dropped = 0;
   std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
+  std::vector<Computed> computed;      // of the witnessed step, as a trace would draw it
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
 
@@ -245,6 +246,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     scalars.lr.fill_(learning_rate(w.optim, step, w.steps));
     comm.set_phase("train");
     comm.set_step(step);
+    timeline.begin_step(step, {.drawn = step == kWitnessedStep});
     const bool witnessed = witness != nullptr && step == kWitnessedStep;
     if (witnessed) {
       for (const Batch& b : batches)
@@ -253,6 +255,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
       witness->begin(to_int(transport.rank()));
     }
     const StepResult out = strategy.train_step(batches);
+    timeline.end_step();
     if (witnessed) witness->end(to_int(transport.rank()));
     note(out, result);
     result.recorded.push_back(comm.recorded("train", step));
@@ -268,6 +271,8 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
   for (const StepResult& late : drain(strategy)) note(late, result);
   result.evaluation = evaluate(strategy, comm, made_up_validation(w));
   result.timetable = strategy.timetable(comm);
+  for (const Timeline::Span& span : timeline.drawn())
+    if (span.computed) result.computed.push_back(*span.computed);
   for (StateSlice& slice : strategy.state()) {
     if (slice.purpose == Purpose::gradients || slice.purpose == Purpose::workspace)
       continue;  // dead between steps
