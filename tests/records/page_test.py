@@ -96,6 +96,7 @@ class Passes(Case):
             (ZERO3, "gradients|parameters"),
             (OFFLOAD, "the host|parameters"),
             (PIPELINE, "the gradient of|output"),
+            ("12_context_parallel", "keys and values"),
         ):
             with self.subTest(lesson):
                 self.assertRegex(self.passes(sample(lesson))["explain"], f"waiting for [^.]*({what})")
