@@ -135,13 +135,18 @@ def offload_gpu(page):
     return f"{rows}\n\nFrom {source(page, 'gpu_offload')} (one {found['gpu']})."
 
 
+def rows_of_vocabulary(model):
+    """As stored: rounded up to a multiple of 128."""
+    return -(-model["vocab"] // 128) * 128
+
+
 def forward_share(work):
     """The operations of the blocks' forward as a share of a step's: backward is twice forward, and the head
     is no part of it. Counted here, because plans have bytes and no operations of products."""
     model = work["model"]
     d, tokens = model["width"], work["batch"]["sequence"]
     blocks = model["layers"] * (24 * d * d + 2 * d * tokens)
-    head = 2 * d * -(-model["vocab"] // 128) * 128
+    head = 2 * d * rows_of_vocabulary(model)
     return blocks / (3 * (blocks + head))
 
 
@@ -149,7 +154,7 @@ def after_forward(seconds, forward, work):
     """What of an update that takes so many seconds ends after a forward: never less than unit 0's share."""
     model = work["model"]
     d = model["width"]
-    first = (-(-model["vocab"] // 128) * 128 + model["context"]) * d
+    first = (rows_of_vocabulary(model) + model["context"]) * d
     of_all = first / (first + model["layers"] * (12 * d * d + 13 * d) + 2 * d)
     return max(seconds * of_all, seconds - forward)
 

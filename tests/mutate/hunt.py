@@ -230,11 +230,8 @@ def take(folder, hunt=None):
     shutil.rmtree(folder, ignore_errors=True)
     for top in [*CODE, "configs"]:
         shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("__pycache__"))
-    damaged = mutate.patched(folder, hunt.path.read_text()) if hunt else {}
-    if damaged is None:
+    if hunt and not mutate.patch(folder, hunt.path.read_text()):
         die(FAILED, hunt.name, "the sources have changed where it belongs", "git checkout common lessons")
-    for name, text in damaged.items():
-        (folder / name).write_text(text)
 
 
 def shown(text, log):

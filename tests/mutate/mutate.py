@@ -260,12 +260,15 @@ def named_tests(patches):
 
 
 def patched(root, text):
-    """{file: its text after a unified diff}; nothing is written. None if a hunk's lines do not stand there;
-    where they stand more than once, those nearest to the hunk's line number are taken."""
+    """{file: its text after a unified diff}; nothing is written. None if a file or a hunk's lines are not
+    there; where they stand more than once, those nearest to the hunk's line number are taken."""
     found = {}
     for part in re.split(r"^--- a/.*\n\+\+\+ b/", text, flags=re.M)[1:]:
         name, *hunks = re.split(r"^@@ -(\d+).*\n", part, flags=re.M)
-        now = (root / name.strip()).read_text()
+        name = name.split()[0]
+        if not (root / name).is_file():
+            return None
+        now = (root / name).read_text()
         for line, hunk in zip(hunks[::2], hunks[1::2]):
             lines = hunk.splitlines(keepends=True)
             before, after = ("".join(one[1:] for one in lines if one[0] in kept) for kept in (" -", " +"))
@@ -274,26 +277,32 @@ def patched(root, text):
                 return None
             at = min(places, key=lambda place: abs(now.count("\n", 0, place) + 1 - int(line)))
             now = now[:at] + after + now[at + len(before) :]
-        found[name.strip()] = now
+        found[name] = now
     return found
+
+
+def patch(root, text):
+    """Changes the files as a unified diff says; False, and nothing is changed, if it does not apply."""
+    texts = patched(root, text)
+    for name, now in (texts or {}).items():
+        (root / name).write_text(now)
+    return texts is not None
 
 
 def try_patches(options, copy, patches, chosen):
     failures, noticed = 0, []
-    for patch in patches:
-        text = pathlib.Path(patch).read_text()
+    for path in patches:
+        text = pathlib.Path(path).read_text()
         test = test_of(text)
-        if patch not in chosen:
-            if not patched(copy.root, text):
+        if path not in chosen:
+            if patched(copy.root, text) is None:
                 failures += 1
-                print(f"does not apply: {patch}", flush=True)
+                print(f"does not apply: {path}", flush=True)
             continue
-        damaged = patched(copy.root, text)
-        for name, what in (damaged or {}).items():
-            copy.write(name, what)
+        applied = patch(copy.root, text)
         if not test:
             verdict = "no line 'Test: FILTER'"
-        elif not damaged:
+        elif not applied:
             verdict = "does not apply"
         elif not copy.run(options.build):
             verdict = "does not compile"
@@ -301,13 +310,13 @@ def try_patches(options, copy, patches, chosen):
             verdict = (
                 "NOT NOTICED" if copy.run(options.test.replace("{filter}", test.group(1))) else "noticed"
             )
-        for name in damaged or ():
+        for name in files_of(text) if applied else ():
             copy.write(name, pathlib.Path(name).read_text())
         if verdict == "noticed":
-            noticed.append(patch)
+            noticed.append(path)
         else:
             failures += 1
-        print(f"{verdict}: {patch}" + (f" by {test.group(1)}" if test else ""), flush=True)
+        print(f"{verdict}: {path}" + (f" by {test.group(1)}" if test else ""), flush=True)
     if options.record:
         tiers.record("fault", noticed)
     tried = f", {len(chosen)} of them tried" if len(chosen) < len(patches) else ""

@@ -115,6 +115,9 @@ def judges():
             run(folder, *commands, "--patches", "s*.patch", "--sample", "2").returncode == 1,
             "it does not apply",
         )
+        (folder / "s30.patch").write_text(patch.format(1).replace("sum.py", "gone.py"))
+        result = run(folder, *commands, "--patches", "s*.patch")
+        check("does not apply: s30.patch" in result.stdout, "its file is gone: " + result.stderr)
 
 
 if __name__ == "__main__":

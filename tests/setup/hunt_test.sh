@@ -56,13 +56,8 @@ check "hints have no code" test -z "$(tr -cd '{}=' <<<"$said")"
 
 hunt pipedream --reveal
 check "the mend says why" contains "$out" "Receives posted only when the value is needed"
-python3 -B - "$copy" "$out" <<'EOF'
-import pathlib, sys
-sys.path.insert(0, "tests/mutate")
-import mutate
-for name, text in mutate.patched(pathlib.Path(sys.argv[1]), sys.argv[2] + "\n").items():
-    pathlib.Path(sys.argv[1], name).write_text(text)
-EOF
+python3 -B -c 'import pathlib, sys; sys.path.insert(0, "tests/mutate"); import mutate
+mutate.patch(pathlib.Path(sys.argv[1]), sys.argv[2] + "\n")' "$copy" "$out"
 check "and is one" cmp -s "$copy/pipedream/messages.cpp" pipedream/messages.cpp
 printf '// edited\n' >>"$copy/pipedream/messages.cpp"
 hunt pipedream --check
