@@ -29,7 +29,7 @@ replace {filter} in --test. A patch that does not apply or compile, or whose tes
                     do (tests/setup/soaked.txt)
   --record          notes there what was noticed: patches, and files of whose mutants --least died; not with
                     --sample or --only
-  --minutes N       begins no further file's mutants after that
+  --minutes N       begins no further mutant after that
   --jobs N          so many mutants at once, each in a copy of its own; default 1
 
 The commands run in the copy's root. The last line is "N mutants: K killed, S survived, D did not compile".
@@ -176,13 +176,17 @@ class Copy:
 
 
 def try_mutants(options, copies, mutants):
-    """The mutants' verdicts, in order; as many are tried at once as there are copies."""
+    """Yields the mutants' verdicts, in order; as many are tried at once as there are copies. None: no time
+    was left."""
     accepted, left = read_reasons(options.accept)
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
+    end = time.monotonic() + 60 * options.minutes
 
     def verdict_of(mutant):
+        if time.monotonic() > end:
+            return None
         source = pathlib.Path(mutant.path).read_text()
         damaged = mutated(source, mutant)
         lines = [text.split("\n")[mutant.line].strip() for text in (source, damaged)]
@@ -208,7 +212,7 @@ def try_mutants(options, copies, mutants):
         return {"place": mutant.name(), "change": change, "verdict": verdict, "reason": reason}
 
     with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
-        return list(pool.map(verdict_of, mutants))
+        yield from pool.map(verdict_of, mutants)
 
 
 def read_reasons(path):
@@ -381,13 +385,10 @@ def main():
     chosen = drawn(tried, options.sample)
     works = [options.work] + [f"{options.work}_{job}" for job in range(2, options.jobs + 1)]
     copies = [Copy(work, options.copy, options.timeout) for work in works]
-    with concurrent.futures.ThreadPoolExecutor(len(copies)) as executor:
-        healthy = executor.map(lambda copy: passes(options, copy, named_tests(chosen)), copies)
-        failing = [copy.root for copy, good in zip(copies, healthy) if not good]
-    if failing:
+    if not passes(options, copies[0], named_tests(chosen)):
         print(
             "error: the unchanged copy fails: mutants would prove nothing\n  fix: run --build and --test in "
-            + str(failing[0]),
+            + str(copies[0].root),
             file=sys.stderr,
         )
         return 70
@@ -400,21 +401,22 @@ def main():
     ]
     if options.only:
         mutants = [m for m in mutants if f"{m.path}:{m.line + 1}" == options.only]
-    verdicts, left = [], sample(mutants, options.sample)
+    mutants = sample(mutants, options.sample)
+    verdicts, following = [], try_mutants(options, copies, mutants)
     for name in options.files:
-        if time.monotonic() - begin > 60 * options.minutes:
-            print(f"{len(left)} mutants are left, from {name} on: run it again")
-            break
-        found = try_mutants(options, copies, [m for m in left if m.path == name])
-        left, verdicts = [m for m in left if m.path != name], verdicts + found
+        found = [next(following) for m in mutants if m.path == name]
+        verdicts += found
         if (
             options.record
-            and not (options.sample or options.only)
+            and not (options.sample or options.only or None in found)
             and (not found or share_killed(count(found)) >= options.least)
         ):
             tiers.record("mutants", [name])
+    judged = [verdict for verdict in verdicts if verdict]
+    if len(judged) < len(verdicts):
+        print(f"{len(verdicts) - len(judged)} mutants are left: run it again")
     print(f"{time.monotonic() - begin:.0f} s")
-    return summary(verdicts, options.least)
+    return summary(judged, options.least)
 
 
 if __name__ == "__main__":
