@@ -1,4 +1,4 @@
-// Sums in rank order: where CPU transports add the ranks' numbers.No torch.
+// Sums in rank order: where CPU transports add the ranks' numbers. No torch.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,7 @@
 
 #include "common/comm/late_messages.h"
 #include "common/comm/local_communicator.h"
+#include "common/comm/rank_sum.h"
 #include "common/comm/recording_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/support/delaying_communicator.h"
@@ -134,6 +135,17 @@ TEST(Local, WorldsAndRanksThatCannotBe) {
 
 // The target of an operation is NaN from its issue on, so that a read without the wait never finds something
 // plausible.
+TEST(RankSum, WritesWhatItIsGivenAndNoMore) {
+  for (const std::int64_t n : {1, 2048, 5000}) {
+    std::vector<float> a(static_cast<std::size_t>(n) + 1, 1), b = a, sum(a.size(), 7);
+    const void* const in[] = {a.data(), b.data()};
+    void* const out[] = {sum.data()};
+    sum_in_rank_order(DType::f32, in, out, n);
+    EXPECT_EQ(std::ranges::count(sum, 2.0F), n);
+    EXPECT_EQ(sum.back(), 7);
+  }
+}
+
 TEST(Delaying, ShowsAReadBeforeTheWait) {
   std::latch looked(2);
   const auto body = [&](Communicator& comm) {

@@ -121,6 +121,8 @@ TEST(DataParallel, BucketsCoverTheArenaOnceAndLeaveWhenComplete) {
       EXPECT_EQ(b.range.end, end) << "buckets follow each other from the arena's end";
       EXPECT_GT(b.range.size(), 0);
       EXPECT_EQ(b.ready_after, last_complete(layout, b.range));
+      const bool alone = b.ready_after == last_complete(layout, {b.range.end - 1, b.range.end});
+      EXPECT_EQ(unit_of(layout, b), alone ? b.ready_after : kNoUnit) << "what tables and pages call its sum";
       end = b.range.begin;
     }
     EXPECT_EQ(end, 0);

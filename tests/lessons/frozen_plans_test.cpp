@@ -4,6 +4,7 @@
 // size.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -84,6 +85,46 @@ TEST(FrozenPlans, HoldWhatTheyHeld) {
       for (const std::string& word : *words) what += word + " ";
     EXPECT_EQ(buffers_of(frozen), frozen.buffers) << what;
   }
+}
+
+/// What a page may show of a rank of four: how much of parameters and states it keeps, the most that is whole
+/// at a time, and a stage's parts by their first and last units.
+std::string may_show(const std::string& lesson, const std::vector<std::string>& settings, int layers,
+                     const std::string& rank = "0") {
+  const StrategyPlans strategy = lesson_plans_of(lesson, settings);
+  Frozen frozen;
+  frozen.run = {"4", rank, "local"};
+  frozen.workload = {"batch.global=16", "batch.micro=1", "model.layers=" + std::to_string(layers)};
+  const Contents contents = strategy.plans->contents(shape_of(frozen, *strategy.plans));
+  if (!contents.unknown.empty()) return contents.unknown;
+  std::string text = std::string(name_of(contents.parameters)) + ", " + std::string(name_of(contents.states));
+  for (const auto& [name, most] : {std::pair(", gradients ", contents.most_gradients),
+                                   {", parameters ", contents.most_parameters},
+                                   {", sets ", contents.most_sets},
+                                   {", versions ", contents.most_versions}})
+    if (most) text += name + std::to_string(*most);
+  for (const UnitRange& part : contents.parts)
+    text += ", units " + std::to_string(part.first) + "-" + std::to_string(part.last);
+  return text;
+}
+
+TEST(Contents, AreWhatBuffersHold) {
+  const std::vector<std::array<std::string, 2>> texts = {
+      {may_show("03_zero2", {}, 1), "slice, slice, gradients 3"},
+      {may_show("03_zero2", {}, 3), "slice, slice, gradients 4"},
+      {may_show("03_zero2", {"bucket=5000"}, 3), "a bucket carries gradients of several units"},
+      {may_show("04_zero3", {"prefetch=0"}, 3), "slice, slice, gradients 4, parameters 3"},
+      {may_show("04_zero3", {"persist_below=9"}, 3), "with persist_below a part of a unit is always whole"},
+      {may_show("05_offload", {}, 3), "slice, slice, gradients 4"},
+      {may_show("05_offload", {"parameters=sharded"}, 3), "slice, slice, gradients 4, parameters 4"},
+      {may_show("07_pipeline", {"split=uniform"}, 8), "whole, whole, sets 4, versions 1, units 0-2"},
+      {may_show("07_pipeline", {"split=uniform"}, 8, "3"), "whole, whole, sets 1, versions 1, units 7-9"},
+      {may_show("07_pipeline", {"schedule=interleaved"}, 8),
+       "whole, whole, sets 11, versions 1, units 0-1, units 5-5"},
+      {may_show("07_pipeline", {"replicas=2", "states=sharded", "split=uniform"}, 6),
+       "whole, slice, sets 2, versions 1, units 0-3"},
+  };
+  for (const auto& [found, expected] : texts) EXPECT_EQ(found, expected);
 }
 
 }  // namespace

@@ -119,6 +119,30 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
   });
 }
 
+// Those of lesson 05, too; a checkpoint says what it puts off.
+TEST_P(InfinitySaves, OfOffloadAreGoneOnFrom) {
+  for (const UpdateKind update : {UpdateKind::exact, UpdateKind::delayed}) {
+    OffloadOptions five;
+    five.update = update, five.warm_steps = 1;
+    const std::vector<test::RankResult> expected =
+        test::run_local<Offload>(kSavedWorld, workload(), five, kSavedSteps);
+    const sc::test::TempDir saves;
+    test::run_part<Offload>(kSavedWorld, workload(), five, {.last = 3, .save_every = 1, .dir = saves.path()});
+    for (const std::int64_t done : {1, 2, 3}) {
+      const auto from = test::saved_after(done, saves.path());
+      SCOPED_TRACE("resumed after " + std::to_string(done));
+      test::expect_goes_on(test::run_part<Offload>(kSavedWorld, workload(), five,
+                                                   {.first = done, .last = kSavedSteps, .from = from}),
+                           expected);
+      const std::unique_ptr<FileOps> ops = posix_file_ops();
+      EXPECT_EQ(checkpoint::put_off_in(checkpoint::Reader(*ops, from).manifest()),
+                update == UpdateKind::exact
+                    ? "{}"
+                    : "the update by step " + std::to_string(done - 1) + "'s gradient");
+    }
+  }
+}
+
 // The disk completes its newest request first, or requests in a random order: nothing may be read from it
 // before it was written, and no buffer refilled before its request is complete.
 TEST_P(InfinitySaves, ChangeNothingOnADiskThatAnswersInAnotherOrder) {

@@ -107,6 +107,15 @@ TEST_P(OffloadWorlds, ResidentUnitsEndInTheSameBits) {
   }
 }
 
+TEST(Offload, EveryUnitsUpdateIsMarked) {
+  OffloadOptions options;
+  options.resident = 3;
+  std::vector<int> units =
+      test::units_updated(test::run_local<Offload>(2, offloaded_workload(1, 2), options, 2)[1]);
+  std::ranges::sort(units);  // the host's may end in any order
+  EXPECT_EQ(units, (std::vector{0, 1, 2, 3, 4}));
+}
+
 TEST(Offload, ResidentUnitsAreClippedAndRecomputed) {
   test::for_each_model([](Workload w) {
     for (const double clip : {1e-3, 0.0}) {

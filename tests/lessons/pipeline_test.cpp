@@ -354,6 +354,21 @@ TEST(PipelineSplit, CountsTheHead) {
   EXPECT_EQ(blocks(4, "balanced").back(), 3) << "the head is as much as four blocks";
   EXPECT_EQ(blocks(24, "balanced"), std::vector<int>(24, 1));
   EXPECT_EQ(cut_blocks(w, 2, "20,4")[1], (Part{21, 4}));
+  // Scores count: with 24 d d + 2 T d operations a block is more than this head, with 24 d d it is less.
+  w.model.layers = 4, w.model.width = 8, w.model.vocab = 128, w.batch.sequence = 96;
+  EXPECT_EQ(blocks(2, "balanced"), (std::vector{2, 2}));
+  w.model.layers = 1001;
+  EXPECT_EQ(blocks(2, "1000,1"), (std::vector{1000, 1}));
+}
+
+TEST(Pipeline, TheLastLocalGradientIsThatOfAStagesFirstInput) {
+  test::Around around;
+  around.between = [](Strategy& strategy, Communicator& comm, auto&&...) {
+    const StateSlice last = strategy.state().front();
+    EXPECT_EQ(last.purpose, Purpose::workspace);
+    EXPECT_EQ(last.unit, comm.rank() == Rank{0} ? 0 : 2) << "the unit before the stage's first block";
+  };
+  test::run_local<Pipeline>(2, workload_of(4, 2, 1), {}, 1, {}, {}, around);
 }
 
 TEST(Pipeline, SixteenBitsBesideFp32) {

@@ -27,6 +27,9 @@ TEST(Zero2, ShardBucketsCoverTheSlicesOnceAndLeaveWhenComplete) {
         EXPECT_LT(b.range.begin, layout.unit(b.ready_after + 1).sharded_begin / 3)
             << "it could have left earlier";
       }
+      const UnitLayout& first = layout.unit(b.ready_after);
+      EXPECT_EQ(unit_of(layout, b),
+                3 * b.range.end <= first.sharded_begin + first.sharded_size ? b.ready_after : kNoUnit);
       end = b.range.begin;
     }
     EXPECT_EQ(end, 0);
@@ -41,6 +44,17 @@ TEST(Zero2, ABucketAsLargeAsTheModelCostsMoreThanZero1) {
   EXPECT_LT(Zero2Plans().memory_plan(shape).total(), Zero1Plans().memory_plan(shape).total());
   EXPECT_GT(Zero2Plans({.bucket = 1'000'000}).memory_plan(shape).total(),
             Zero1Plans().memory_plan(shape).total());
+}
+
+// A later micro-batch's sum arrives beside what the earlier ones left; a step's only one needs no such place.
+TEST(Zero3, ScratchIsForSeveralMicroBatches) {
+  for (const std::int64_t micro_batches : {1, 2}) {
+    Workload w = odd_workload();
+    w.batch.global = 2 * micro_batches * w.batch.micro;
+    const MemoryPlan plan = Zero3Plans().memory_plan(test::shape_for(w, 2, 0, CommBackend::local));
+    const auto scratch = [](const Buffer& item) { return item.name.starts_with("grads_scratch"); };
+    EXPECT_EQ(std::ranges::any_of(plan.items(), scratch), micro_batches == 2);
+  }
 }
 
 // Blocks use two gradient buffers in turns ("even blocks", "odd blocks"): a model of one block needs only one

@@ -91,6 +91,14 @@ TEST(Zero, UnitsAreSummedAsBackwardCompletesThem) {
     EXPECT_EQ(units, (std::vector<int>{4, 3, 2, 1, 0}));
 }
 
+// Traces and pages draw updates as they are marked.
+TEST(Zero, EveryUnitsUpdateIsMarked) {
+  const std::vector<int> all = {0, 1, 2, 3, 4};
+  EXPECT_EQ(test::units_updated(test::run_local<Zero1>(2, odd_workload(), {}, 2)[1]), all);
+  EXPECT_EQ(test::units_updated(test::run_local<Zero2>(2, odd_workload(), {}, 2)[1]), all);
+  EXPECT_EQ(test::units_updated(test::run_local<Zero3>(2, odd_workload(), {}, 2)[1]), all);
+}
+
 /// Notes when gathers are issued ("g") and waited for ("w"), each with its number.
 class GathersInOrder : public ForwardingCommunicator {
  public:

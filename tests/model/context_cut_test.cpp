@@ -32,6 +32,7 @@ TEST_P(ContextCuts, EveryPairIsComputedOnce) {
     EXPECT_EQ(times.size(), static_cast<std::size_t>(kTokens * (kTokens + 1) / 2));
     for (const auto& [pair, count] : times) {
       EXPECT_LE(pair.second, pair.first);
+      EXPECT_LT(pair.first, kTokens);
       EXPECT_EQ(count, 1) << pair.first << " " << pair.second;
     }
   }

@@ -270,6 +270,7 @@ TEST(ParamLayout, RefusesImpossibleShapes) {
         "model section"},
        {refused({}, 0), "64|model: a layout needs a world of at least 1 rank|pass --world 1 or more"},
        {refused({}, 1), "no InputError"},
+       {refused({.layers = 1, .heads = 1, .width = 1, .context = 1, .vocab = 1}, 1), "no InputError"},
        {refused(kSmall, 1, {0, 13}),
         "64|model.heads: 12 heads cannot be shared by 13 tensor ranks: each has at least one|at most 12 of "
         "them, or --set model.heads=13 or more that divide model.width"}});

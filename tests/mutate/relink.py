@@ -73,14 +73,12 @@ TESTS = {
     "common/offload/host_plan.cpp": [FROZEN, OFFLOAD, INFINITY],
     "common/offload/host_optimizer.cpp": [HOST, OFFLOAD, INFINITY, OVERFLOW],
     "common/offload/update_clock.h": [HOST, OFFLOAD, INFINITY],
-    **{
-        f"common/pipeline/{name}.cpp": [FROZEN, PIPELINE]
-        for name in ("layers", "share", "split", "stage_memory")
-    },
+    **{f"common/pipeline/{name}.cpp": [FROZEN, PIPELINE] for name in ("layers", "split")},
+    **{f"common/pipeline/{name}.cpp": [FROZEN, PIPELINE, COMBINED] for name in ("share", "stage_memory")},
     "common/pipeline/stage_plan.cpp": [FROZEN, PIPELINE, STEADY, COMBINED],
     "common/pipeline/steps.cpp": [PIPELINE, STEADY],
     **{f"common/pipeline/{name}.cpp": [PIPELINE, VERSIONS] for name in ("messages", "slots")},
-    "common/pipeline/stage.cpp": [PIPELINE, COPIES],
+    "common/pipeline/stage.cpp": [PIPELINE, COPIES, VERSIONS],
     **{
         f"lessons/{lesson}/{path.name}": [FROZEN, *of["tests"]]
         for lesson, of in json.loads((ROOT / "lessons/lessons.json").read_text()).items()
@@ -166,8 +164,8 @@ class Linker:
         return self.units.get(str(self.root / source), str(self.root / source))
 
     def compile(self, unit):
-        """Compiles the unit from the copy's files, and returns its object: flags as in the build, but quick
-        to compile, and with the library's own assertions."""
+        """Compiles the unit from the copy's files, and returns its object and the library that it belongs
+        to: flags as in the build, but quick to compile, and with the library's own assertions."""
         words = shlex.split(self.commands[unit])
         name = os.path.relpath(unit, self.build if self.build in pathlib.Path(unit).parents else self.root)
         target, source = self.out / (name.replace("/", "_") + ".o"), self.here / name
@@ -181,11 +179,11 @@ class Linker:
             launcher + kept + ["-w", "-O1", "-D_GLIBCXX_ASSERTIONS", "-o", str(target), "-c", str(source)],
             self.here,
         )
-        return str(target)
+        return str(target), re.search(r"/CMakeFiles/(\w+)\.dir/", words[words.index("-o") + 1])[1]
 
     def link(self, program, objects):
-        """The build's own link command, with `objects` in front: of an inline function the first definition
-        counts."""
+        """The build's own link command, with those of `objects` in front whose library it names: of an
+        inline function the first definition counts."""
         if not objects:
             return program
         if program not in self.linked:
@@ -200,7 +198,9 @@ class Linker:
             target = str(self.out / os.path.basename(program))
             command = command.replace(f" -o {output}", f" -o {shlex.quote(target)}", 1)
             first = re.search(r" \S+\.o ", command).start()
-            inserted = "".join(" " + shlex.quote(o) for o in objects)
+            inserted = "".join(
+                " " + shlex.quote(o) for o, library in objects if f"/lib{library}.a" in command
+            )
             run(["bash", "-c", command[:first] + inserted + command[first:]], self.build)
             self.linked[program] = target
         return self.linked[program]

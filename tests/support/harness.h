@@ -206,6 +206,14 @@ struct Around {
       between = [](auto&&...) {};
 };
 
+/// The units whose updates are marked in the witnessed step, in order.
+inline std::vector<int> units_updated(const RankResult& result) {
+  std::vector<int> units;
+  for (const Computed& one : result.computed)
+    if (one.pass == Pass::update) units.push_back(one.unit);
+  return units;
+}
+
 /// Made-up validation batches, the same on every rank.
 inline std::vector<Batch> made_up_validation(const Workload& w) {
   std::vector<Batch> batches;
