@@ -4,6 +4,7 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
+#include <array>
 
 namespace sc {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 template <class T, class Sum>
 void sum_typed(std::span<const void* const> in, std::span<void* const> out, std::int64_t elements) {
   constexpr std::int64_t kBlock = 8192 / static_cast<std::int64_t>(sizeof(Sum));
-  Sum sum[kBlock];
+  std::array<Sum, kBlock> sum;
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, elements - begin);
     const T* first = static_cast<const T*>(in[0]) + begin;

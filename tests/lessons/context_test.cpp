@@ -21,7 +21,7 @@ Workload rows_of_24() {
   return w;
 }
 
-test::RankResult in_pairs(const Workload& w, int ranks, const ContextParallelOptions& options) {
+test::RankResult one_device(const Workload& w, int ranks, const ContextParallelOptions& options) {
   const ReduceOrder order{.context_ranks = ranks, .parts = options.parts, .exchange = options.exchange};
   return test::run_local<ReferenceOrder>(1, w, order, kContextSteps).at(0);
 }
@@ -30,7 +30,7 @@ void expect_context_equals(const Workload& w, int ranks, const ContextParallelOp
                            const test::Wrap& wrap = {}) {
   SCOPED_TRACE(std::to_string(ranks) + (options.parts == Parts::zigzag ? " zigzag" : " contiguous") +
                (options.exchange == Exchange::ring ? " ring" : " gather"));
-  const test::RankResult expected = in_pairs(w, ranks, options);
+  const test::RankResult expected = one_device(w, ranks, options);
   test::expect_equals_reference(test::run_local<ContextParallel>(ranks, w, options, kContextSteps, wrap),
                                 expected);
 }
@@ -42,7 +42,7 @@ void for_each_exchange(const F& f) {
       f(ContextParallelOptions{.parts = parts, .exchange = exchange});
 }
 
-TEST(ContextParallel, EqualsOneDeviceThatComputesInPairs) {
+TEST(ContextParallel, EqualsOneDeviceWithTheSameCalls) {
   for (const int ranks : {2, 3, 4})
     for_each_exchange(
         [&](const ContextParallelOptions& options) { expect_context_equals(rows_of_24(), ranks, options); });

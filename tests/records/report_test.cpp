@@ -258,6 +258,14 @@ TEST(MovedBytes, DependOnTheRankWhereSlicesDiffer) {
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{0}), Bytes(2 * 8 * (4 - 2 + 2 * 2)));
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{2}), Bytes(2 * 8 * 4));
   EXPECT_EQ(moved_bytes(plan, Way::wire, Rank{5}), Bytes(2 * 8 * 4)) << "the last of the next three";
+  CommPlan apart;  // every second rank of six
+  apart.add({.kind = CommKind::all_reduce,
+             .dtype = DType::f64,
+             .elements = Elements(4),
+             .ranks = WorldSize{3},
+             .stride = 2});
+  EXPECT_EQ(moved_bytes(apart, Way::wire, Rank{2}), Bytes(8 * (4 - 2 + 2 * 2)));
+  EXPECT_EQ(moved_bytes(apart, Way::wire, Rank{5}), Bytes(8 * 4));
   CommPlan alone;
   alone.add({CommKind::all_reduce, DType::f64, Elements(4), WorldSize{1}}, 2);
   EXPECT_EQ(moved_bytes(alone, Way::wire, Rank{0}), Bytes(0));
