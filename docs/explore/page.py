@@ -14,28 +14,29 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT, PAGE, SOURCES = HERE.parent.parent, HERE / "index.html", HERE / "sources.txt"
+sys.path.insert(0, str(ROOT / "tests/setup"))
+import tiers  # noqa: E402  sums that a comment does not change
+
 MOST = 4_000_000
 FIX = "docs/explore/build.sh"
-
-
-def built_from(names):
-    """One hash over names and contents; a file that is gone counts as empty."""
-    total = hashlib.sha256()
-    for name in names:
-        file = ROOT / name
-        total.update(
-            f"{name} {hashlib.sha256(file.read_bytes() if file.is_file() else b'').hexdigest()}\n".encode()
-        )
-    return total.hexdigest()
 
 
 def part(page, name):
     return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.S).group(1)
 
 
-RUN_PAGE = (ROOT / "common/records/page/template.html").read_text()
+RUN_PAGE = "common/records/page/template.html"
+RUN_PAGE_TEXT = (ROOT / RUN_PAGE).read_text()
 # The colours and names of a run's page: a thing has one of each everywhere.
-COLOURS = "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", RUN_PAGE, re.M))
+COLOURS = "\n".join(re.findall(r"^  --[a-z]+: light-dark\(.*\);$", RUN_PAGE_TEXT, re.M))
+WORDS = part(RUN_PAGE_TEXT, "words")
+
+
+def built_from(names):
+    """One hash over names and contents: of a run's page what is taken; a file that is gone counts as
+    empty."""
+    sums = (COLOURS + WORDS if name == RUN_PAGE else tiers.digest(name) for name in names)
+    return hashlib.sha256("".join(f"{pair}\n" for pair in zip(names, sums)).encode()).hexdigest()
 
 
 def allowed(page):
@@ -59,7 +60,7 @@ def make(build):
         text, code = part(PAGE.read_text(), "engine"), part(PAGE.read_text(), "code")
     if "</script" in text:
         sys.exit("error: the engine holds </script")
-    page, words = (HERE / "template.html").read_text(), json.loads(part(RUN_PAGE, "words"))
+    page, words = (HERE / "template.html").read_text(), json.loads(WORDS)
     for slot, what in (
         ("COLOURS", COLOURS),
         ("PURPOSES", json.dumps(words["tables"]["COLOUR"])),

@@ -7,7 +7,6 @@
 #include "tests/fuzz/support.h"
 
 SC_FUZZ_TARGET(bpe_merges) {
-  using namespace sc::fuzz;  // NOLINT
   const std::string input = text_of(data, size);
   const std::size_t end = std::min(input.find("\n\n"), input.size());
   const std::string merges = input.substr(0, std::min(end + 1, size)), text = input.substr(end);

@@ -90,7 +90,6 @@ void read_all(FileOps& ops, const Path& dir) {
 }  // namespace sc::fuzz
 
 SC_FUZZ_TARGET(checkpoint_folder) {
-  using namespace sc::fuzz;  // NOLINT
   static const auto ops = sc::posix_file_ops(sc::Syncing::skip);
   static const bool made = ops->make_dir(folder() / "step-000002");
   require(made, "no folder for the checkpoint");

@@ -4,7 +4,6 @@
 #include "tests/fuzz/support.h"
 
 SC_FUZZ_TARGET(names) {
-  using namespace sc::fuzz;  // NOLINT
   const std::string text = text_of(data, size);
   if (const std::string ours = sc::our_name(text); !ours.empty())
     require(sc::our_name(sc::hf_name(ours)) == ours, "our name in a file is not ours any more");

@@ -38,7 +38,6 @@ std::optional<std::string> read(FileOps& ops, const Path& path, Format format, c
 }  // namespace sc::fuzz
 
 SC_FUZZ_TARGET(prepare_text) {
-  using namespace sc::fuzz;  // NOLINT
   static const auto ops = sc::posix_file_ops(sc::Syncing::skip);
   const std::string content = text_of(data, size);
   const std::string_view text = sc::without_bom(content);

@@ -49,7 +49,6 @@ void write_and_read(const SafetensorsReader& reader) {
 }  // namespace sc::fuzz
 
 SC_FUZZ_TARGET(safetensors) {
-  using namespace sc::fuzz;  // NOLINT
   const sc::Path path = file_of(file_for(text_of(data, size)));
   if (const auto reader = taken([&] { return sc::SafetensorsReader(path); })) write_and_read(*reader);
   return 0;

@@ -30,7 +30,6 @@ void use(const Schedule& schedule) {
 }  // namespace sc::fuzz
 
 SC_FUZZ_TARGET(schedule) {
-  using namespace sc::fuzz;  // NOLINT
   const std::string text = text_of(data, size);
   if (const auto schedule = taken<Refusal>([&] { return schedule_from_csv(text, "csv"); })) use(*schedule);
   if (const auto schedule = taken<Refusal>([&] { return schedule_from_json(text, "json"); })) use(*schedule);

@@ -15,7 +15,11 @@
 #ifdef STAGECRAFT_FUZZ_REPLAY
 #define SC_FUZZ_TARGET(name) int sc::fuzz::name(const std::uint8_t* data, std::size_t size)
 #else
-#define SC_FUZZ_TARGET(name) extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+#define SC_FUZZ_TARGET(name)                                                          \
+  extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) { \
+    return sc::fuzz::name(data, size);                                                \
+  }                                                                                   \
+  int sc::fuzz::name(const std::uint8_t* data, std::size_t size)
 #endif
 
 namespace sc::fuzz {

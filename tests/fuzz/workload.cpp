@@ -31,7 +31,6 @@ auto numbers_of(const Workload& w) {
 }  // namespace sc::fuzz
 
 SC_FUZZ_TARGET(workload) {
-  using namespace sc::fuzz;  // NOLINT
   const std::string path = file_of(text_of(data, size), "w.json").string();
   const auto workload = taken([&] { return sc::load_workload(path); });
   if (!workload) return 0;
