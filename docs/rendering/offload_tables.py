@@ -192,12 +192,12 @@ def offload_time(page):
                 f"{model[:-1]}M, {kind}",
                 formula,
                 f"{1e3 * seconds:.0f} ms",
-                f"{1e3 * runs[model][kind]['median_seconds']:.0f} ms",
+                " and ".join(f"{1e3 * one:.0f}" for one in runs[model][kind]["rounds_seconds"]) + " ms",
             ]
         )
     adam = found["adam"]
     of = f", commit {adam['commit']}" if "commit" in adam else ""
-    return table(["run", "by the formula, ms", "predicted", "measured"], rows, left=2) + tail(
+    return table(["run", "by the formula, ms", "predicted", "measured twice"], rows, left=2) + tail(
         page,
         "gpu_offload",
         more="T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates "
