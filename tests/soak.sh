@@ -95,7 +95,9 @@ part() {
       { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && own_files '*.py'; } |
         xargs python3 -B tests/setup/tiers.py record file
       ;;
-    address) all_sanitized cpu-asan -LE '^processes$' ;;
+    address)
+      all_sanitized cpu-asan -LE '^processes$' -E "$(python3 -B tests/setup/tiers.py part tools build/cpu)"
+      ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;
     threads) all_sanitized cpu-tsan -LE mpi -E "$(python3 -B tests/setup/tiers.py part tools build/cpu)" ;;
     faults)
