@@ -46,9 +46,12 @@ while (($#)); do
 done
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 
+# of_part PART: the ctest entries of a part, as a regular expression.
+of_part() { python3 -B tests/setup/tiers.py part "$1" build/cpu; }
+
 # entries PART: runs the ctest entries of a part, with every setting.
 entries() {
-  run_ctest cpu -R "$(python3 -B tests/setup/tiers.py part "$1" build/cpu)"
+  run_ctest cpu -R "$(of_part "$1")"
 }
 
 # passing PART: runs a part and notes which tests passed, even if others failed.
@@ -95,11 +98,9 @@ part() {
       { common/setup/tidy.sh --list && python3 -B tests/setup/single_files.py --list && own_files '*.py'; } |
         xargs python3 -B tests/setup/tiers.py record file
       ;;
-    address)
-      all_sanitized cpu-asan -LE '^processes$' -E "$(python3 -B tests/setup/tiers.py part tools build/cpu)"
-      ;;
+    address) all_sanitized cpu-asan -LE '^processes$' -E "$(of_part tools)" ;;
     address_processes) all_sanitized cpu-asan -L '^processes$' ;;
-    threads) all_sanitized cpu-tsan -LE mpi -E "$(python3 -B tests/setup/tiers.py part tools build/cpu)" ;;
+    threads) all_sanitized cpu-tsan -LE mpi -E "$(of_part tools)" ;;
     faults)
       tests/mutate/base.sh --faults --record
       tests/mutate/pipedream.sh --faults --record
