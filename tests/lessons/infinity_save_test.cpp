@@ -36,16 +36,18 @@ constexpr SavedSetting kSettings[] = {
     {GradsAt::host, ParamsAt::disk, UpdateKind::delayed},
 };
 
+Workload saved_workload(DType dtype) {
+  Workload w = test::odd_workload();
+  w.model.layers = 2;
+  w.batch.global = 2 * kSavedWorld;
+  w.precision.dtype = dtype;
+  return w;
+}
+
 /// Tests by the number of buffers and the dtype of the weights.
 class InfinitySaves : public ::testing::TestWithParam<std::tuple<std::int64_t, DType>> {
  protected:
-  static Workload workload() {
-    Workload w = test::odd_workload();
-    w.model.layers = 2;
-    w.batch.global = 2 * kSavedWorld;
-    w.precision.dtype = std::get<DType>(GetParam());
-    return w;
-  }
+  static Workload workload() { return saved_workload(std::get<DType>(GetParam())); }
   [[nodiscard]] InfinityOptions options(const SavedSetting& s) const {
     InfinityOptions o;
     o.piece = 800, o.buffers = std::get<std::int64_t>(GetParam()), o.block = 4096,
@@ -120,27 +122,29 @@ TEST_P(InfinitySaves, AreGoneOnFrom) {
 }
 
 // Those of lesson 05, too; a checkpoint says what it puts off.
-TEST_P(InfinitySaves, OfOffloadAreGoneOnFrom) {
-  for (const UpdateKind update : {UpdateKind::exact, UpdateKind::delayed}) {
-    OffloadOptions five;
-    five.update = update, five.warm_steps = 1;
-    const std::vector<test::RankResult> expected =
-        test::run_local<Offload>(kSavedWorld, workload(), five, kSavedSteps);
-    const sc::test::TempDir saves;
-    test::run_part<Offload>(kSavedWorld, workload(), five, {.last = 3, .save_every = 1, .dir = saves.path()});
-    for (const std::int64_t done : {1, 2, 3}) {
-      const auto from = test::saved_after(done, saves.path());
-      SCOPED_TRACE("resumed after " + std::to_string(done));
-      test::expect_goes_on(test::run_part<Offload>(kSavedWorld, workload(), five,
-                                                   {.first = done, .last = kSavedSteps, .from = from}),
-                           expected);
-      const std::unique_ptr<FileOps> ops = posix_file_ops();
-      EXPECT_EQ(checkpoint::put_off_in(checkpoint::Reader(*ops, from).manifest()),
-                update == UpdateKind::exact
-                    ? "{}"
-                    : "the update by step " + std::to_string(done - 1) + "'s gradient");
+TEST(OffloadSaves, AreGoneOnFrom) {
+  for (const UpdateKind update : {UpdateKind::exact, UpdateKind::delayed})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Workload w = saved_workload(dtype);
+      OffloadOptions five;
+      five.update = update, five.warm_steps = 1;
+      const std::vector<test::RankResult> expected =
+          test::run_local<Offload>(kSavedWorld, w, five, kSavedSteps);
+      const sc::test::TempDir saves;
+      test::run_part<Offload>(kSavedWorld, w, five, {.last = 3, .save_every = 1, .dir = saves.path()});
+      for (const std::int64_t done : {1, 2, 3}) {
+        const auto from = test::saved_after(done, saves.path());
+        SCOPED_TRACE("resumed after " + std::to_string(done));
+        test::expect_goes_on(
+            test::run_part<Offload>(kSavedWorld, w, five, {.first = done, .last = kSavedSteps, .from = from}),
+            expected);
+        const std::unique_ptr<FileOps> ops = posix_file_ops();
+        EXPECT_EQ(checkpoint::put_off_in(checkpoint::Reader(*ops, from).manifest()),
+                  update == UpdateKind::exact
+                      ? "{}"
+                      : "the update by step " + std::to_string(done - 1) + "'s gradient");
+      }
     }
-  }
 }
 
 // The disk completes its newest request first, or requests in a random order: nothing may be read from it
