@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
+#include "lessons/07_pipeline/pipeline.h"
 #include "lessons/reference/reference_order.h"
 #include "tests/support/answers.h"
 #include "tests/support/harness.h"
@@ -113,6 +114,23 @@ TEST(Combined, AWarmupIsOneMoreSetOfActivations) {
   shape.mesh = Mesh(shape.mesh.world(), {{Axis::stages, 2}, {Axis::tensor, 2}});
   for (const std::int64_t warmup : {0, 1})
     EXPECT_EQ(CombinedPlans({.mesh = "2x1x2", .warmup = warmup}).contents(shape).most_sets, 2 + warmup);
+}
+
+// What a page may show of its buffers, and what would need less memory.
+TEST(Combined, SaysWhatOneMeshAloneHas) {
+  RunShape shape = test::shape_for(five_heads(1), 2, 0, CommBackend::local);
+  for (const Axis axis : {Axis::stages, Axis::tensor}) {
+    shape.mesh = Mesh(WorldSize(2), {{axis, 2}});
+    EXPECT_EQ(CombinedPlans({.mesh = axis == Axis::stages ? "2x1x1" : "1x1x2"}).contents(shape).cut,
+              axis == Axis::tensor);
+  }
+  shape.workload.activations = Activations::recompute;
+  shape.mesh = Mesh(WorldSize(2), {{Axis::stages, 2}});
+  EXPECT_NO_THROW((void)CombinedPlans({.mesh = "2x1x1", .schedule = "zb_h1"}).memory_plan(shape));
+  for (const std::int64_t warmup : {0, 1}) {
+    EXPECT_EQ(CombinedPlans({.warmup = warmup}).facts(shape).smaller.front() == "warmup=0", warmup > 0);
+    EXPECT_EQ(PipelinePlans({.warmup = warmup}).facts(shape).smaller.front() == "warmup=0", warmup > 0);
+  }
 }
 
 // On four GPUs a graph that held messages between stages and a tensor group's sums hung for ever.

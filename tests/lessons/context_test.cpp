@@ -96,6 +96,48 @@ TEST(ContextParallel, TrainsAsOneDeviceDoes) {
     });
 }
 
+// A ring holds a rank's own keys and two that come and go, and sends one sum while another comes; who gathers
+// has all ranks' at once.
+TEST(ContextParallel, HoldsWhatComesAndGoes) {
+  struct Held {
+    int ranks;
+    ContextParallelOptions options;
+    std::int64_t keys, gradients;  // in rows' keys and values
+  };
+  const std::int64_t kept = rows_of_24().model.layers;
+  for (const Held& h : std::vector<Held>{
+           {1, {}, 24, 0},
+           {2, {}, 2 * 12, 2 * 12},
+           {3, {}, 3 * 8, 2 * 8},
+           {4, {}, 3 * 6, 2 * 6},
+           {2, {.exchange = Exchange::gather}, 24, 24},
+           {3, {.exchange = Exchange::gather, .gathered = KeysForBackward::kept}, kept * 24, 24}}) {
+    SCOPED_TRACE(h.ranks);
+    const test::RankResult rank = test::run_local<ContextParallel>(h.ranks, rows_of_24(), h.options, 2)[0];
+    const auto tokens_of = [&](const char* name) {
+      Bytes held;
+      for (const auto& [buffer, bytes] : rank.peak_by_name)
+        if (buffer.name == name) held += bytes;
+      return held.value() / (2 * 20 * 4) / rows_of_24().batch.micro;  // keys and values, width 20, f32
+    };
+    EXPECT_EQ(tokens_of("keys_values"), h.keys);
+    EXPECT_EQ(tokens_of("grads_keys_values"), h.gradients);
+  }
+}
+
+// As traces draw it, and as the message of a hang says where a rank is.
+TEST(ContextParallel, SaysWhatItComputes) {
+  Workload w = rows_of_24();
+  w.model.layers = 1;
+  w.batch.global = 2;
+  const test::RankResult rank = test::run_local<ContextParallel>(2, w, {}, 2)[1];
+  EXPECT_EQ(test::units_updated(rank), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(rank.came_to,
+            (std::vector<std::string>{
+                "forward of block 1's attention, hop 0", "forward of block 1's attention, hop 1",
+                "backward of block 1's attention, hop 1", "backward of block 1's attention, hop 0"}));
+}
+
 TEST(ContextParallel, RefusesRowsThatChunksDoNotDivide) {
   Workload w = rows_of_24();
   w.batch.sequence = 21;

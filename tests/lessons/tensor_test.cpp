@@ -100,6 +100,27 @@ TEST(TensorParallel, DelaysChangeNothing) {
       expect_tensor_equals(five_heads(), 3, {.tokens = tokens}, test::delayed);
 }
 
+// As traces draw it, and as the message of a hang says where a rank is. Of two lanes the front one says it.
+TEST(TensorParallel, SaysWhatItComputes) {
+  Workload w = five_heads();
+  w.model.layers = 2;
+  w.batch.global = 4;
+  const test::RankResult two = test::run_local<TensorParallel>(2, w, {.lanes = 2}, 2)[1];
+  EXPECT_EQ(test::passes_marked(two),
+            "forward of unit 0, micro-batch 1; forward of unit 1, micro-batch 1; "
+            "forward of unit 2, micro-batch 1; head of unit 3, micro-batch 1; "
+            "backward of unit 2, micro-batch 1; backward of unit 1, micro-batch 1; "
+            "embed_backward of unit 0, micro-batch 1");
+  EXPECT_EQ(test::units_updated(two), (std::vector<int>{0, 0, 1, 1, 2, 2, 3}));
+  EXPECT_EQ(two.came_to,
+            (std::vector<std::string>{"forward of the embedding", "forward of block 1's attention",
+                                      "forward of block 1's MLP", "forward of block 2's attention",
+                                      "forward of block 2's MLP", "the head", "backward of block 2's MLP",
+                                      "backward of block 2's attention", "backward of block 1's MLP",
+                                      "backward of block 1's attention", "backward of the embedding",
+                                      "the sum of what every rank has", "the norm"}));
+}
+
 TEST(TensorParallel, TrainsAsOneDeviceDoes) {
   const Workload w = five_heads();
   const test::RankResult one = test::run_local<ReferenceOrder>(1, w, {}, kTensorSteps).at(0);

@@ -114,7 +114,7 @@ SOURCES_OF_HEADERS = {
 # Filters for test programs shared by several files: instead of all tests (*), only those run that can notice
 # a mutant of the file.
 NARROW = {
-    name: f"*FrozenPlans*:*Zero{int(name[9]) - 1}*:*PlansOf*:*ModelStates*"
+    name: f"*FrozenPlans*:Contents.*:*Zero{int(name[9]) - 1}*:Zero.*:*PlansOf*:*ModelStates*"
     for name in TESTS
     if re.match(r"lessons/0[234]_", name)
 }

@@ -265,6 +265,7 @@ TEST(UpdateClockTest, AnUpdateBelongsToTheStepWhoseForwardWaitsForIt) {
       {begun.due(3), 2}   // one behind
   });
   EXPECT_FALSE(begun.pending(1));
+  EXPECT_FALSE((UpdateClock{.delayed = true}.pending(0)));
   EXPECT_TRUE(begun.pending(3));
   // The clock of a run resumed before step 5 with the update by step 4's gradient, which had been delayed.
   const UpdateClock resumed{.delayed = true, .warm_steps = 2, .first_step = 5, .taken_over = 1};

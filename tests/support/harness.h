@@ -180,6 +180,7 @@ struct RankResult {
   std::int64_t planned_from = 0;       // the first step whose operations are those of the plan
   std::optional<Timetable> timetable;  // rank 0's
   std::vector<Computed> computed;      // of the witnessed step, as a trace would draw it
+  std::vector<std::string> came_to;    // in the last step, as the message of a hang would say
   Bytes batches, op_scratch;  // of the witnessed step: the test's own tensors; what one operation may take
 };
 
@@ -212,6 +213,16 @@ inline std::vector<int> units_updated(const RankResult& result) {
   for (const Computed& one : result.computed)
     if (one.pass == Pass::update) units.push_back(one.unit);
   return units;
+}
+
+/// What is marked in the witnessed step before the norm, in order: "forward of unit 0, micro-batch 0; ...".
+inline std::string passes_marked(const RankResult& result) {
+  std::string text;
+  for (const Computed& one : result.computed) {
+    if (one.pass == Pass::norm) break;
+    text += (text.empty() ? "" : "; ") + describe(one);
+  }
+  return text;
 }
 
 /// Made-up validation batches, the same on every rank.
@@ -255,6 +266,10 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     comm.set_phase("train");
     comm.set_step(step);
     timeline.begin_step(step, {.drawn = step == kWitnessedStep});
+    result.came_to.clear();
+    timeline.on_coming_to([&](std::string_view what) {
+      if (!what.empty()) result.came_to.emplace_back(what);
+    });
     const bool witnessed = witness != nullptr && step == kWitnessedStep;
     if (witnessed) {
       for (const Batch& b : batches)
@@ -264,6 +279,7 @@ RankResult run_rank(Communicator& transport, const RunShape& shape, const typena
     }
     const StepResult out = strategy.train_step(batches);
     timeline.end_step();
+    timeline.on_coming_to({});
     if (witnessed) witness->end(to_int(transport.rank()));
     note(out, result);
     result.recorded.push_back(comm.recorded("train", step));
