@@ -618,6 +618,7 @@ class Counted(InfinityTest):
     # Parameters lie on the disk, too, so only gradients grow in memory with the model. Lesson 05 keeps the
     # states in memory and is refused before it allocates them, because the control group's limit is known.
     def test_a_limit_of_memory_below_the_states(self):
+        support.skip_with_a_sanitizer()
         limit = 400 << 20
         group, missing = memory_group(limit)
         if missing:
