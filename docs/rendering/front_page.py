@@ -598,7 +598,7 @@ def block_from(lines, words):
     found = []
     for line in filter(str.strip, lines[begin:]):
         inner, said = len(line) - len(line.lstrip()), line.strip()
-        if inner < indent or (inner == indent and said.startswith("return ")) or (until and until in line):
+        if inner < indent or found and inner == indent and said.startswith("return ") or until and until in line:
             break
         if not said.startswith(("//", "#")):
             found.append(line[indent:])
@@ -623,13 +623,11 @@ def course(page):
 
 @renders
 def code(page, path, *words):
-    """Lines of a program: for each of `words`, from the first line with it to the end of its block."""
+    """Lines of a program: for each of `words`, from the first line with it to the end of its block; a mark
+    stands for what lies between."""
     lines = (ROOT / path).read_text().splitlines()
-    return (
-        f"```{'python' if path.endswith('.py') else 'cpp'}\n"
-        + "\n\n".join("\n".join(block_from(lines, one)) for one in words)
-        + "\n```"
-    )
+    kind, mark = ("python", "\n# ...\n") if path.endswith(".py") else ("cpp", "\n// ...\n")
+    return f"```{kind}\n" + mark.join("\n".join(block_from(lines, one)) for one in words) + "\n```"
 
 
 @renders
