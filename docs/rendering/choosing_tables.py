@@ -83,8 +83,9 @@ def said_by(page, found):
 @renders
 def choosing_quickest(page, plan, count):
     """The quickest rows of one plan, and what they wait for."""
-    return table_of(
-        record("choosing")["plans"][plan]["quickest"][: int(count)],
+    found = record("choosing")["plans"][plan]
+    rows = table_of(
+        found["quickest"][: int(count)],
         {
             "lesson": lambda row: row["lesson"],
             "settings": settings,
@@ -94,6 +95,7 @@ def choosing_quickest(page, plan, count):
         },
         left=3,
     )
+    return f"{rows}\n\n{said_by(page, found)}"
 
 
 @renders
@@ -193,7 +195,7 @@ EVERY = {
         "activations travel in every half of a block",
         "a row's activations do not fit, or there are few rows; one node",
     ),
-    "11_combined": ("each of these, each on its own link", "several nodes, and 04 does not fit in one"),
+    "11_combined": ("each of these, each on its own link", "several nodes with a slow link between them"),
     "12_context_parallel": (
         "keys and values travel in every block; states are whole",
         "a row's activations do not fit, and 10 has no more heads to divide",

@@ -27,7 +27,7 @@ struct Measured {
   double taken = 0;                            // as in Rates
   CopyRates pair, group;                       // between two GPUs, and between four
   double adam = 0, adam_early = 0;             // parameters per second on its host, as in Rates
-  double largest_error = 0;  // the farthest that a step's prediction from all others was off, as a share
+  double largest_error = 0;  // of a step's prediction from all others, or from those before it; a share
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredStep> ahead;  // steps to be timed one day, without seconds
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20U;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
@@ -51,6 +52,12 @@ std::string memory_text(const Profile& profile, double bytes) {
   return bytes_text(bytes) + (profile.memory > 0 && bytes > profile.memory ? " (over the limit)" : "");
 }
 
+// In two digits, since nobody measured it.
+std::string ms_text(double seconds) {
+  const double digit = std::pow(10, std::floor(std::log10(1e3 * seconds)) - 1);
+  return number_text(seconds > 0 ? digit * std::round(1e3 * seconds / digit) : 0);
+}
+
 std::string layers_text(const Profile& profile, const Stage& stage) {
   const std::string& first = profile.layers[static_cast<std::size_t>(stage.first)].name;
   const std::string& last = profile.layers[static_cast<std::size_t>(stage.last)].name;
@@ -86,7 +93,7 @@ void print(const Split& split, const Profile& profile, Reduction reduction, std:
   }
   const Partition& partition = *split.partition;
   out << count_text(std::ssize(partition.stages), "stage") << " on " << count_text(partition.ranks(), "rank")
-      << ", " << number_text(1e3 * partition.bottleneck) << " ms a microbatch, "
+      << ", " << ms_text(partition.bottleneck) << " ms a microbatch, "
       << percent_text(partition.efficiency) << " of the ranks' time, "
       << count_text(partition.in_flight(), "microbatch") << " admitted\n";
   std::vector<std::vector<std::string>> rows = {{"  stage", "layers", "replicas", "ms", "memory"}};
@@ -94,7 +101,7 @@ void print(const Split& split, const Profile& profile, Reduction reduction, std:
   for (std::size_t i = 0; i < partition.stages.size(); ++i) {
     const Stage& stage = partition.stages[i];
     rows.push_back({"  " + std::to_string(i), layers_text(profile, stage), std::to_string(stage.replicas),
-                    number_text(1e3 * stage_time(profile, stage, reduction)),
+                    ms_text(stage_time(profile, stage, reduction)),
                     memory_text(profile, stage_memory(profile, stage, ranks))});
     ranks -= stage.replicas;
   }

@@ -347,13 +347,17 @@ def main():
     facts = measured(json.loads((ROOT / MEASURED).read_text()).get("largest_error", 0))
     stale = [updated(MEASURED, facts, args.check)]
     found = json.loads(said_by([args.program, "--check", "--json"]))  # of what is written now
-    facts["largest_error"] = max(abs(row["error"]) for row in found["rows"])
-    stale.append(updated(MEASURED, facts, args.check))
     predicted, before = found.pop("ahead"), record("choosing_ahead")["rows"]
     ahead_of = {
         "about": "What lessons/choose.sh --check said of runs before they were timed.",
         "rows": list(predicted_before(predicted, found["rows"], before)),
     }
+    timed = [row for row in ahead_of["rows"] if "seconds" in row]
+    facts["largest_error"] = max(
+        *(abs(row["error"]) for row in found["rows"]),
+        *(abs(row["predicted"] / row["seconds"] - 1) for row in timed),
+    )
+    stale.append(updated(MEASURED, facts, args.check))
     stale += [updated(CHOSEN, chosen(args.program, found), args.check), updated(BEFORE, ahead_of, args.check)]
     sys.exit(1 if args.check and any(stale) else 0)
 

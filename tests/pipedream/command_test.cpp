@@ -368,8 +368,8 @@ TEST_F(Command, CompareWithZero) {
 TEST_F(Command, PartitionPrintsThreeSplits) {
   const std::string out =
       printed("partition --profile-out " + path("p.json") + " --costs-out " + path("c.json"));
-  expect_parts(out, {"uniform: 4 stages on 4 ranks, 8.19 ms a microbatch, 71.0 % of the ranks' time",
-                     "balanced: 4 stages on 4 ranks, 5.863 ms a microbatch, 99.2 % of the ranks' time",
+  expect_parts(out, {"uniform: 4 stages on 4 ranks, 8.2 ms a microbatch, 71.0 % of the ranks' time",
+                     "balanced: 4 stages on 4 ranks, 5.9 ms a microbatch, 99.2 % of the ranks' time",
                      "optimal, replicas allowed: 1 stage on 4 ranks"});
   EXPECT_EQ(run("partition --profile " + path("p.json")).out, out);
   EXPECT_EQ(read_costs(path("c.json")).times.size(), 4U);
