@@ -87,21 +87,19 @@ def of_rounds(records):
 
 
 def lanes(trace, step):
-    """Spans of one step in milliseconds from its beginning: what the GPU computes, copies both ways, AdamW on
-    the host."""
+    """Spans of one step in milliseconds from its beginning: forward and backward, as the trace names them,
+    copies both ways, AdamW on the host."""
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     (whole,) = [e for e in events if e["name"] == f"step {step}"]
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
-    found = {kind: [] for kind in ("compute", "to_host", "to_device", "adam", "norm")}
+    found = {kind: [] for kind in ("forward", "backward", "to_host", "to_device", "adam", "norm")}
     for e in events:
         name = e["name"]
         kind = (
             "adam"
             if e["cat"] == "marks" and name.startswith("update")
-            else "norm"
-            if name.startswith("norm")
-            else "compute"
-            if e["cat"] == "compute" and e is not whole
+            else "backward"
+            if e["cat"] == "compute" and ("backward" in name or name.startswith("head"))
             else name.split(" ")[0]
         )
         if kind in found and e["ts"] + e["dur"] > begin and e["ts"] < end:
