@@ -58,7 +58,7 @@ struct Ledger::State {
     const Cap cap = cap_of(place);
     if (cap.limit.value() > 0 && cap.in_use + bytes > cap.limit) {
       throw InputError(ExitCode::missing, std::string(cap.flag) + " " + human_bytes(cap.limit),
-                       std::string(name_of(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
+                       std::string(in_words(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
                            ", " + human_bytes(cap.in_use) + " are in use",
                        std::string("a larger cap, ") + kSmaller);
     }
@@ -134,7 +134,7 @@ at::Tensor Ledger::allocate(Purpose purpose, const std::string& name, at::IntArr
   }
   counted.reset();
   throw InputError(ExitCode::missing, "memory",
-                   std::string(name_of(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
+                   std::string(in_words(purpose)) + " '" + name + "' asks for " + human_bytes(bytes) +
                        ", which this machine does not give (" + human_bytes(live_total(place)) +
                        " are in use)",
                    kSmaller);

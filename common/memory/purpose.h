@@ -32,6 +32,10 @@ constexpr std::string_view name_of(Purpose purpose) {
       "activations", "workspace", "communication", "stash",    "checkpoint"};
   return kNames[static_cast<int>(purpose)];
 }
+/// As tables say it.
+constexpr std::string_view in_words(Purpose purpose) {
+  return purpose == Purpose::stash ? "older weights" : name_of(purpose);
+}
 
 enum class Place : std::uint8_t {
   device,  // memory of the computing device: a GPU's, or the rank's own on the CPU

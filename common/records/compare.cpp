@@ -54,7 +54,7 @@ std::string bytes_table(const RunRecord& run, const RunRecord& other) {
   };
   for_each_place([&](Place place) {
     for_each_purpose([&](Purpose purpose) {
-      add(at_place(name_of(purpose), place), before.of.at(purpose, place), now.of.at(purpose, place));
+      add(at_place(in_words(purpose), place), before.of.at(purpose, place), now.of.at(purpose, place));
     });
     if (place == Place::device) add("total", before.total, now.total);
   });

@@ -23,7 +23,7 @@ void add_purpose(const MemoryPlan& plan, Purpose purpose, Place place, Rows& row
   bool first = true;
   for (const Buffer& item : plan.items()) {
     if (item.purpose != purpose || item.place != place || item.bytes().value() == 0) continue;
-    rows.push_back({first ? at_place(name_of(purpose), place) : "",
+    rows.push_back({first ? at_place(in_words(purpose), place) : "",
                     first ? human_bytes(plan.of(purpose, place)) : "", item.name,
                     human_count(item.bytes().value()), item.formula().empty() ? "" : "= " + item.formula()});
     first = false;
@@ -98,7 +98,7 @@ void add_bytes_row(const std::string& name, const std::vector<Group>& groups, co
 
 void add_purpose_row(const std::vector<Group>& groups, Purpose purpose, Place place, Rows& rows) {
   const auto bytes_in = [=](const Group& group) { return group.plan.memory.of(purpose, place); };
-  add_bytes_row(at_place(name_of(purpose), place), groups, bytes_in, rows);
+  add_bytes_row(at_place(in_words(purpose), place), groups, bytes_in, rows);
 }
 
 // The table of bytes by purpose, with one column for each group of equal ranks.
@@ -191,8 +191,8 @@ RankBytes bytes_of(const MemoryPlan& plan) {
 
 std::string ranks_in_words(const std::vector<std::int64_t>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  const bool neighbours = ranks.back() - ranks.front() + 1 == static_cast<std::int64_t>(ranks.size());
-  if (neighbours) return fmt::format("ranks {}-{}", ranks.front(), ranks.back());
+  if (ranks.back() - ranks.front() + 1 == static_cast<std::int64_t>(ranks.size()))
+    return fmt::format("ranks {}-{}", ranks.front(), ranks.back());
   constexpr std::size_t kAll = 4;
   if (ranks.size() <= kAll) return fmt::format("ranks {}", fmt::join(ranks, ", "));
   return fmt::format("ranks {}, {}, ..., {}", ranks[0], ranks[1], ranks.back());
@@ -219,7 +219,7 @@ std::string format_predicted_measured(const MemoryPlan& memory, const CommPlan& 
     for_each_purpose([&](Purpose purpose) {
       const Bytes found = measured.peak.of.at(purpose, place), planned = memory.of(purpose, place);
       if (planned.value() != 0 || found.value() != 0)
-        compare(at_place(name_of(purpose), place), planned.value(), found.value(), bytes);
+        compare(at_place(in_words(purpose), place), planned.value(), found.value(), bytes);
       if (planned == found) return;
       for (const auto& [buffer, its] : unlike)
         if (buffer.purpose == purpose && buffer.place == place)

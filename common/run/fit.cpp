@@ -206,13 +206,12 @@ void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPla
   std::vector<std::vector<std::string>> rows;
   for_each_purpose([&](Purpose purpose) {
     if (plan.of(purpose).value() > 0)
-      rows.push_back({std::string(name_of(purpose)), human_bytes(plan.of(purpose))});
+      rows.push_back({std::string(in_words(purpose)), human_bytes(plan.of(purpose))});
   });
   const std::string changes = describe_changes(run, plan.total());
   std::string bytes = table(rows);
   bytes.pop_back();
-  const bool shared = run.sharing > 0;
-  const std::string here = shared ? fmt::format(", ranks here: {}", run.sharing) : "";
+  const std::string here = run.sharing > 0 ? fmt::format(", ranks here: {}", run.sharing) : "";
   const Rank first = run.shape.mesh.firsts(detail::kAlike)[static_cast<std::size_t>(&plan - stages.data())];
   const std::string place = run.shape.mesh.place(first, detail::kAlike);
   const std::string who = place.empty()                ? "a rank"
@@ -223,7 +222,7 @@ void refuse_what_does_not_fit(const LimitedRun& run, const std::vector<MemoryPla
                                      : fmt::format("{} free on {}{}", human_bytes(run.cap), run.place, here),
                    fmt::format("{} would hold {}, {} more than {}\n{}", who, human_bytes(plan.total()),
                                human_bytes(held_by(run, stages) - limit_of(run, run.shape)),
-                               shared ? "its share" : "that", bytes),
+                               run.sharing > 0 ? "its share" : "that", bytes),
                    changes.empty()
                        ? "a smaller model.*" + or_more_of(run)
                        : "one of these fits, and a rank holds\n" + changes.substr(0, changes.size() - 1));

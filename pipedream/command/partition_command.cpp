@@ -93,9 +93,8 @@ void print(const Split& split, const Profile& profile, Reduction reduction, std:
   }
   const Partition& partition = *split.partition;
   out << count_text(std::ssize(partition.stages), "stage") << " on " << count_text(partition.ranks(), "rank")
-      << ", " << ms_text(partition.bottleneck) << " ms a microbatch, "
-      << percent_text(partition.efficiency) << " of the ranks' time, "
-      << count_text(partition.in_flight(), "microbatch") << " admitted\n";
+      << ", " << ms_text(partition.bottleneck) << " ms a microbatch, " << percent_text(partition.efficiency)
+      << " of the ranks' time, " << count_text(partition.in_flight(), "microbatch") << " admitted\n";
   std::vector<std::vector<std::string>> rows = {{"  stage", "layers", "replicas", "ms", "memory"}};
   int ranks = partition.ranks();
   for (std::size_t i = 0; i < partition.stages.size(); ++i) {

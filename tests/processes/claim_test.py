@@ -15,7 +15,7 @@ EXPECTED = {
     r"for itself: \d{7} bytes went beside the ledger",
     "buffer": r"rank \d: step 1 did not hold what was predicted\n"
     + SOMETHING
-    + r"  stash  +0  1,048,576  DIFFERENT\n    kept  +0  1,048,576  DIFFERENT\n"
+    + r"  older weights  +0  1,048,576  DIFFERENT\n    kept  +0  1,048,576  DIFFERENT\n"
     + SOMETHING
     + r".*",
     "broadcast": r"rank \d: step 1 did not hold what was predicted\n"

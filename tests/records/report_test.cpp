@@ -177,7 +177,7 @@ TEST(PredictedMeasured, NamesEachDifference) {
   measured.operations.add({CommKind::broadcast, DType::i64, Elements(1), WorldSize{2}});
   EXPECT_FALSE(as_predicted(memory, some_operations(), measured));
   test::expect_parts(format_predicted_measured(memory, some_operations(), measured, WorldSize{2}, Rank{0}),
-                     {"stash                         0         64  DIFFERENT\n"
+                     {"older weights                 0         64  DIFFERENT\n"
                       "    kept                        0         64  DIFFERENT\n",
                       "total                 9,500,032  9,500,096  DIFFERENT",
                       "broadcast of 1 i64                 0          1  DIFFERENT",

@@ -17,18 +17,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "docs"))
 from rendering.palette import LINES  # noqa: E402
 from rendering.svg import Drawing  # noqa: E402
 
-PURPOSES = (
-    "parameters",
-    "gradients",
-    "master",
-    "momentum",
-    "variance",
-    "activations",
-    "workspace",
-    "communication",
-    "stash",
-    "checkpoint",
-)
+# As the programs' tables say them.
+PURPOSES = {
+    **{name: name for name in ("parameters", "gradients", "master", "momentum", "variance", "activations")},
+    **{name: name for name in ("workspace", "communication", "checkpoint")},
+    "stash": "older weights",
+}
 # Places of memory other than the device.
 PLACES = ("pinned", "host", "disk")
 COPIES = {
@@ -92,7 +86,7 @@ def bytes_rows(run):
     if not run.record["ranks"]:
         return {}
     held = max((found(rank, "bytes") for rank in run.record["ranks"]), key=lambda one: one["total"])
-    rows = {purpose: held[purpose] for purpose in PURPOSES if purpose in held}
+    rows = {words: held[purpose] for purpose, words in PURPOSES.items() if purpose in held}
     rows["total"] = held["total"]
     for place in PLACES:
         beside = held.get(place, {})
