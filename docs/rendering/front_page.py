@@ -598,7 +598,8 @@ def block_from(lines, words):
     found = []
     for line in filter(str.strip, lines[begin:]):
         inner, said = len(line) - len(line.lstrip()), line.strip()
-        if inner < indent or found and inner == indent and said.startswith("return ") or until and until in line:
+        returns = inner == indent and said.startswith("return ") and found
+        if inner < indent or returns or (until and until in line):
             break
         if not said.startswith(("//", "#")):
             found.append(line[indent:])
