@@ -93,7 +93,10 @@ cp -r "$source/docs/explore" "$source/docs/pages" "$sandbox/site/docs"
 step=$(sed -n 's/^ *- run: //p' "$source/.github/workflows/site.yml")
 run bash -euc "cd $sandbox/site && $step"
 check "the site is made" equal "$code $err" "0 "
-check "the explorer opens it" cmp "$sandbox/site/site/index.html" "$source/docs/explore/index.html"
+check "with the explorer" cmp "$sandbox/site/site/explore/index.html" "$source/docs/explore/index.html"
 check "with every sample page" equal "$(cd "$sandbox/site/site/pages" && echo *)" \
   "$(CDPATH='' cd "$source/docs/pages" && echo *.html)"
+check "and a first page that links all of it" equal \
+  "$(cd "$sandbox/site/site" && grep -o 'href="[^"]*"' index.html)" \
+  "$(cd "$sandbox/site/site" && printf 'href="%s"\n' explore/ pages/*)"
 finish_test
