@@ -96,16 +96,16 @@ def matrix(drawing, x, y, fill, across=False, whole=False, pale=False):
 FLOW = (
     ((ACTIVATIONS, False, False, False), ("norm of my", "tokens: n x d"), "all-gather"),
     ((ACTIVATIONS, False, True, False), ("of all", "tokens: BT x d"), "times"),
-    ((PARAMETERS, False, False, False), ("first matrix,", "cut by rows"), "is"),
+    ((PARAMETERS, False, False, False), ("first matrix, by", "rows (Megatron:", "column-parallel)"), "is"),
     ((ACTIVATIONS, True, False, False), ("my heads", "or columns"), "times"),
-    ((PARAMETERS, True, False, False), ("second matrix,", "cut by columns"), "is"),
+    ((PARAMETERS, True, False, False), ("second matrix, by", "columns (Megatron:", "row-parallel)"), "is"),
     ((ACTIVATIONS, False, True, True), ("a summand of", "all tokens"), "reduce-scatter"),
     ((ACTIVATIONS, False, False, False), ("the sum of my", "tokens: n x d"), ""),
 )
 
 
 def draw_flow(drawing, top):
-    x, gaps = 24, {"all-gather": 84, "reduce-scatter": 108, "times": 44, "is": 40}
+    x, gaps = 24, {"all-gather": 84, "reduce-scatter": 108, "times": 44, "is": 46}
     for (fill, across, whole, pale), lines, then in FLOW:
         matrix(drawing, x, top, fill, across, whole, pale)
         for i, line in enumerate(lines):
