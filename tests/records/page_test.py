@@ -76,7 +76,9 @@ class Passes(Case):
     def test_each_lesson(self):
         for lesson in KEPT:
             with self.subTest(lesson):
-                self.assertIn("exactly as predicted", self.passes(sample(lesson))["verdict"])
+                texts = self.passes(sample(lesson))
+                self.assertIn("exactly as predicted", texts["verdict"])
+                self.assertEqual("older weights" in texts["grid"], lesson == "08_weight_versions")
 
     def test_numbers_have_names(self):
         data = sample(PIPELINE)
@@ -349,6 +351,7 @@ class Says(Case):
             said["explain"],
         )
         self.assertNotIn("Not yet", said["explain"])
+        self.assertIn("because rank 1 sent it only at 5.000 ms", said["explain"])  # a moment ago
 
     def test_why_a_stage_waits(self):
         why = (
@@ -403,10 +406,9 @@ class Says(Case):
             said["explain"],
         )
         self.assertEqual(said["drawn"], [[0, "all_reduce", 1000, 3000]])
-        self.assertIn(
-            "Travelling: block 1's gradients are summed over the ranks (all_reduce",
-            self.collective(3200, 3500)["explain"],
-        )
+        travelling = self.collective(3200, 3500)["explain"]
+        self.assertIn("Travelling: block 1's gradients are summed over the ranks (all_reduce", travelling)
+        self.assertIn("because rank 1 joined only at 3.000 ms", travelling)
 
     def test_ranks_at_different_operations_are_not_compared(
         self,
