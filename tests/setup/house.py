@@ -202,10 +202,12 @@ def statements_of(path):
 
 
 def today():
-    """Statements by row, of the files that git knows."""
+    """Statements by row, and words, of the files that git knows."""
     names = git("ls-files", "-co", "--exclude-standard").decode().splitlines()
     for row, paths in places_in(ROOT, [ROOT / name for name in names if (ROOT / name).is_file()]).items():
         print(f"{sum(map(statements_of, paths)):6d}  {row}")
+    pages = [name for name in names if re.fullmatch(r"(?!docs/(records/|config\.md)|CHANGELOG).*\.md", name)]
+    print(f"{sum(len((ROOT / name).read_text().split()) for name in pages):6d}  words of pages by hand")
 
 
 def measure(commit, top):  # {row: {column: number}} of the commit, laid out in a new folder under top
