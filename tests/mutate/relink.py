@@ -139,14 +139,11 @@ class Linker:
         self.commands = {
             e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())
         }
-        listed = subprocess.run(
-            ["ctest", "--test-dir", str(self.build), "--show-only=json-v1"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        # ctest itself tells no command of a program that is not built yet.
         self.entries = {
-            test["name"]: test["command"] for test in json.loads(listed.stdout)["tests"] if "command" in test
+            name: shlex.split(command)
+            for file in self.build.rglob("CTestTestfile.cmake")
+            for name, command in re.findall(r"^add_test\(\[=\[(.*?)\]=\] (.*)\)$", file.read_text(), re.M)
         }
         self.linked = {}
         self.units = {

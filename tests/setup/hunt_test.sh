@@ -36,6 +36,16 @@ run lessons/hunt.sh 12 --build nowhere
 check "a folder without a build is refused" equal "$code $err" \
   $'64 error: nowhere: it is no build folder\n  fix: cmake --preset cpu, or leave out --build'
 
+# On first use nothing is built yet: what is configured says which programs are.
+configured=$sandbox/configured
+mkdir "$configured"
+(cd "$build" && find . -name CTestTestfile.cmake -o -name compile_commands.json | tar c -T -) |
+  tar x -C "$configured"
+run python3 -B -c 'import sys; sys.path.insert(0, "tests/mutate"); import relink
+one, other = (relink.Linker(".", folder).entries for folder in sys.argv[1:])
+assert set(one) == set(other) > {"pipeline_test", "tensor_test"}, set(one) ^ set(other)' "$build" "$configured"
+check "a hunt finds its tests before they are built" equal "$code $err" "0 "
+
 hunt pipedream
 check "a hunt begins" equal "$code" 0
 check "and shows what goes wrong" contains "$out" "deadlock: stage"
