@@ -42,8 +42,9 @@ mkdir "$configured"
 (cd "$build" && find . -name CTestTestfile.cmake -o -name compile_commands.json | tar c -T -) |
   tar x -C "$configured"
 run python3 -B -c 'import sys; sys.path.insert(0, "tests/mutate"); import relink
-one, other = (relink.Linker(".", folder).entries for folder in sys.argv[1:])
-assert set(one) == set(other) > {"pipeline_test", "tensor_test"}, set(one) ^ set(other)' "$build" "$configured"
+pair = (relink.Linker(".", folder).entries for folder in sys.argv[1:])
+one, other = map(set, pair)
+assert one == other > {"pipeline_test", "tensor_test"}, one ^ other' "$build" "$configured"
 check "a hunt finds its tests before they are built" equal "$code $err" "0 "
 
 hunt pipedream
