@@ -243,7 +243,7 @@ def every_lesson(page):
         last=2,
     )
     sure = record("choosing")["plans"]["7b x8"]["sure"]
-    said = f"Estimated, {sure}; the plainest settings of each that fit, and then the quickest"
+    said = f"Estimated, {sure}; the plainest settings of each that fit, with their memory, and then the quickest, in 06 with most states on the GPU"
     return f"{rows}\n\n{said} ({source(page, 'choosing')})."
 
 
@@ -266,7 +266,7 @@ TREE_KEY = [("none", "nothing divided"), *(entry for entry in LEAVES.values() if
 MODELS = {"gpt2_355m": "GPT-2 355M", "gpt2_1558m": "GPT-2 1.5B", "gpt_7b": "7B", "gpt_70b": "70B"}
 TREE_CAPTION = (
     "What `lessons/choose.sh` advises, asked of each machine (choosing.json). It predicts: no lesson has run "
-    "on cards of 24 GB, or on more than four GPUs, and two lessons may be closer than it errs."
+    "on cards of 24 GB, or on more than four GPUs, and two lessons may differ by less than its error."
 )
 
 

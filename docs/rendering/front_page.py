@@ -354,7 +354,7 @@ HERO_KEY = (
 
 @figure
 def hero():
-    drawing = Drawing(344, "One training step, and the memory each strategy needs for it", HERO_ALT)
+    drawing = Drawing(344, "One training step, and the model states that each strategy holds", HERO_ALT)
     step_panel(drawing, 72, 556 / step_of("01_data_parallel").now)
     drawing.text(
         72,
@@ -384,7 +384,7 @@ def hero_narrow():
 ROWS = (  # lesson, what is new, what a rank's device holds of parameters, gradients and states
     (
         "00_one_device",
-        ("forward, backward, update:", "the step that all others must", "reproduce bit for bit"),
+        ("forward, backward, update:", "the step that all others but 08", "reproduce bit for bit"),
         ("all", "all", "all"),
     ),
     (
@@ -499,11 +499,11 @@ STRATEGIES_ALT = (
     "One step of each lesson on a clock: what a rank computes, what travels meanwhile, where it waits;"
     " and which of parameters, gradients and optimizer states its device holds whole, or as a slice."
     " Lessons 00 to 02 hold parameters and gradients whole, 03 parameters, 04 neither; from 05 on "
-    "states leave the device or are divided."
+    "states leave the device or are divided, and 12 holds them whole."
 )
 STRATEGIES_CAPTION = (
     f"{COMPUTED}: each lesson's order with one micro-batch, or several (07, 08, 11); lengths are chosen, and "
-    f"lessons' do not compare. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 02 "
+    f"lessons' do not compare. E embedding, 1 to {BLOCKS} blocks, H head. In 05 and 06 the collectives of 03 "
     "come on top."
 )
 STRATEGIES_KEY = (

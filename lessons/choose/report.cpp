@@ -101,22 +101,25 @@ std::string late_text(const std::vector<Row>& rows, const Row& chosen) {
       name_of(*late), rounded(late->tokens_per_second()));
 }
 
-// Why best() is advised.
-std::string why(const Options& options, const std::vector<Row>& rows) {
+// Why `chosen`, which is best(), is advised.
+std::string why(const Options& options, const std::vector<Row>& rows, const Row& chosen) {
+  const bool nodes = options.machine.node() < options.machine.gpus;
+  const bool beside = chosen.candidate.host || chosen.candidate.disk;
   const auto fit =
       std::ranges::count_if(rows, [](const Row& row) { return row.fits && !row.candidate.late; });
-  return fmt::format(
-      "{} within {:.0f} % of the most among the {} that fit and train as one device does",
-      options.machine.node() < options.machine.gpus ? "it sends least to other nodes of those" : "the first",
-      100 * kAsGood, fit);
+  return fmt::format("{} within {:.0f} % of the most among the {} that fit and train as one device does",
+                     !nodes   ? "the first"
+                     : beside ? "it sends least to other nodes of those"
+                              : "it leaves states on the GPUs, and sends least to other nodes, of those",
+                     100 * kAsGood, fit);
 }
 
 std::string advice(const Options& options, const Measured& measured, const std::vector<Row>& rows) {
   const Row* chosen = best(rows);
   if (chosen == nullptr) return "";
   return fmt::format("advice: {}, {} tokens a second ({}): {}\n  {}\n", name_of(*chosen),
-                     rounded(chosen->tokens_per_second()), how_sure(options, measured), why(options, rows),
-                     command_of(options, *chosen)) +
+                     rounded(chosen->tokens_per_second()), how_sure(options, measured),
+                     why(options, rows, *chosen), command_of(options, *chosen)) +
          late_text(rows, *chosen);
 }
 
@@ -238,7 +241,7 @@ std::string report_json(const Options& options, const Measured& measured, const 
                          {"rows", kinds},
                          {"quickest", quickest},
                          {"advice", advised},
-                         {"why", why(options, rows)},
+                         {"why", chosen == nullptr ? "" : why(options, rows, *chosen)},
                          {"sure", how_sure(options, measured)}})
              .dump(1) +
          "\n";

@@ -210,13 +210,16 @@ bool is_outdone(const Row& row, const std::vector<Row>& rows) {
 }  // namespace
 
 const Row* best(const std::vector<Row>& rows) {
+  const auto costs = [](const Row& row) {
+    return std::pair(row.candidate.host || row.candidate.disk, row.to_nodes);
+  };
   double most = 0;
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late) most = std::max(most, row.tokens_per_second());
   const Row* found = nullptr;
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late && row.tokens_per_second() >= (1 - kAsGood) * most &&
-        (found == nullptr || row.to_nodes < found->to_nodes) && !is_outdone(row, rows))
+        (found == nullptr || costs(row) < costs(*found)) && !is_outdone(row, rows))
       found = &row;
   return found;
 }

@@ -37,7 +37,8 @@ std::string activations_setting(Workload workload);  // "activations=recompute"
 std::vector<Row> search(const Machine& machine, const Measured& measured, const Workload& workload);
 
 /// The row to advise: among those that train as one device does (not late) and are within kAsGood of the most
-/// tokens per second, the one that sends least to other nodes, and the first of equals; null: none fits.
+/// tokens per second, one that leaves states on the GPUs, if any; of those the one that sends least to other
+/// nodes, and the first of equals; null: none fits.
 inline constexpr double kAsGood = 0.02;
 const Row* best(const std::vector<Row>& rows);
 

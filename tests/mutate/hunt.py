@@ -229,18 +229,21 @@ def take(folder, hunt=None):
     """A fresh copy, with the fault of a hunt."""
     shutil.rmtree(folder, ignore_errors=True)
     for top in [*CODE, "configs"]:
-        shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("__pycache__"))
+        # A lesson's page has the solutions.
+        shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("__pycache__", "README.md"))
     if hunt and not mutate.patch(folder, hunt.path.read_text()):
         die(FAILED, hunt.name, "the sources have changed where it belongs", "git checkout common lessons")
 
 
 def shown(text, log):
-    """Prints the first lines, without those that say `equal`; all of them are in the log."""
+    """Prints the first and the last lines, without those that say `equal`; all of them are in the log."""
     log.parent.mkdir(exist_ok=True)
     log.write_text(text)
     lines = [line[:200] for line in text.splitlines() if line.strip() and not line.endswith("  equal")]
-    print("\n".join(lines[:SHOWN]))
     if len(lines) > SHOWN:
+        lines = [*lines[: SHOWN // 2], "...", *lines[-SHOWN // 2 :]]
+    print("\n".join(lines))
+    if "..." in lines:
         print(f"... all lines: {log.relative_to(ROOT)}")
 
 
@@ -255,7 +258,7 @@ def show(hunt, build):
     shown(said or f"the test {hunt.test} passes", hunt.folder / "build/symptom.txt")
     print(f"look in  {', '.join(f'{copy}/{place}' for place in hunt.places())}")
     print(f"with     {hunt.tools or f'what the test {hunt.test} compares, and run.sh of the copy'}")
-    print("then     edit the copy and add --check to the command; --hint and --reveal help")
+    print("then     edit the copy and add --check to the command, which builds it; --hint and --reveal help")
 
 
 def check(hunt, build):
