@@ -243,7 +243,10 @@ def every_lesson(page):
         last=2,
     )
     sure = record("choosing")["plans"]["7b x8"]["sure"]
-    said = f"Estimated, {sure}; the plainest settings of each that fit, with their memory, and then the quickest, in 06 with most states on the GPU"
+    said = (
+        f"Estimated, {sure}; the plainest settings of each that fit, with their memory, and then the quickest, "
+        "in 06 with most states on the GPU"
+    )
     return f"{rows}\n\n{said} ({source(page, 'choosing')})."
 
 

@@ -120,8 +120,8 @@ def offload_timeline():
         78 + 196 * len(steps) - 8,
         "One step: when parameters come, gradients leave, and the host updates",
         alt,
-        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. Early: "
-        "the first bar ends the update of the step before. "
+        "Exact: the host is still updating, and forward gets each unit's parameters as they are ready. "
+        "Early: the first bar ends the update of the step before. "
         "Delayed: they were ready before the step began (gpu_offload.json, a step that was traced, which "
         "takes some milliseconds).",
         draw,
