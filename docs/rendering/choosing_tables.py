@@ -244,8 +244,8 @@ def every_lesson(page):
     )
     sure = record("choosing")["plans"]["7b x8"]["sure"]
     said = (
-        f"Estimated, {sure}; the plainest settings of each that fit, with their memory, and then the quickest, "
-        "in 06 with most states on the GPU"
+        f"Estimated, {sure}; the plainest settings of each that fit, with their memory, and then the "
+        "quickest, in 06 with most states on the GPU"
     )
     return f"{rows}\n\n{said} ({source(page, 'choosing')})."
 
