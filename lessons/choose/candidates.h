@@ -14,7 +14,7 @@ namespace sc::choose {
 struct Candidate {
   StrategyPlans plans;
   bool late = false;  // gradients change other weights than they were computed with, so losses differ
-  bool host = false, disk = false;  // whether it keeps states there
+  bool host = false, disk = false;  // whether it keeps states there; on a disk through the host's memory
   std::function<double(const RunShape&, const Rates&)> seconds;
   std::string kind = {};  // candidates of one kind are alike, and the best is shown; empty: like no other
   // Whether candidates of this kind differ by degrees, so that only one is among the quickest that are shown.

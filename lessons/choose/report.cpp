@@ -104,13 +104,13 @@ std::string late_text(const std::vector<Row>& rows, const Row& chosen) {
 // Why `chosen`, which is best(), is advised.
 std::string why(const Options& options, const std::vector<Row>& rows, const Row& chosen) {
   const bool nodes = options.machine.node() < options.machine.gpus;
-  const bool beside = chosen.candidate.host || chosen.candidate.disk;
   const auto fit =
       std::ranges::count_if(rows, [](const Row& row) { return row.fits && !row.candidate.late; });
   return fmt::format("{} within {:.0f} % of the most among the {} that fit and train as one device does",
-                     !nodes   ? "the first"
-                     : beside ? "it sends least to other nodes of those"
-                              : "it leaves states on the GPUs, and sends least to other nodes, of those",
+                     !nodes ? "the first"
+                     : chosen.candidate.host
+                         ? "it sends least to other nodes of those"
+                         : "it leaves states on the GPUs, and sends least to other nodes, of those",
                      100 * kAsGood, fit);
 }
 

@@ -210,9 +210,7 @@ bool is_outdone(const Row& row, const std::vector<Row>& rows) {
 }  // namespace
 
 const Row* best(const std::vector<Row>& rows) {
-  const auto costs = [](const Row& row) {
-    return std::pair(row.candidate.host || row.candidate.disk, row.to_nodes);
-  };
+  const auto costs = [](const Row& row) { return std::pair(row.candidate.host, row.to_nodes); };
   double most = 0;
   for (const Row& row : rows)
     if (row.fits && !row.candidate.late) most = std::max(most, row.tokens_per_second());

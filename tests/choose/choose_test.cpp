@@ -260,6 +260,20 @@ TEST(ChooseGroups, ASlowLinkBetweenNodes) {
   EXPECT_NE(why.find("% waits for the link between nodes: "), std::string::npos) << why;
 }
 
+// Host memory is for what GPUs cannot keep as quickly, whatever it saves between nodes.
+TEST(ChooseGroups, StatesStayOnTheGpusAmongEquals) {
+  Machine machine = nodes(8, 4, 1e9);
+  machine.host_memory = Bytes(4'000'000'000'000), machine.disk = 4e9;
+  const std::vector<Row> rows = search(machine, measured(), from_file("configs/gpt2_1558m.json", 512));
+  std::vector<Row> two = {row_of(rows, "05_offload"), row_of(rows, "04_zero3")};
+  for (Row& row : two) row.fits = true, row.seconds = 1;
+  two[0].to_nodes = Bytes(1), two[1].to_nodes = Bytes(2);
+  EXPECT_EQ(best(two), &two[1]);
+  two[1].seconds = 1.1;
+  EXPECT_EQ(best(two), &two[0]);
+  for (const Row& row : rows) EXPECT_TRUE(row.candidate.host || !row.candidate.disk);
+}
+
 // The four ranks of a node share a ring's edge to the other node; a message goes there if the next stage, or
 // the one before, is there.
 TEST(ChooseGroups, BytesBetweenNodes) {
