@@ -128,6 +128,6 @@ def infinity_efficiency():
         f"{found['disk_mbps']} MB/s. Lines: the two formulas, with T_gpu of lesson 05 in the same session "
         "(lesson_06_tokens.json).",
         draw,
-        f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; lines: computed, squares: measured"
-        + (", on a busy machine" if is_busy("lesson_06_tokens") else ""),
+        f"T_disk = {1e3 * disk:.0f} ms, T_forward = {1e3 * forward:.1f} ms; lines: computed, squares: "
+        "measured" + (", on a busy machine" if is_busy("lesson_06_tokens") else ""),
     )
