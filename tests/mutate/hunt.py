@@ -241,10 +241,8 @@ def shown(text, log):
     log.write_text(text)
     lines = [line[:200] for line in text.splitlines() if line.strip() and not line.endswith("  equal")]
     if len(lines) > SHOWN:
-        lines = [*lines[: SHOWN // 2], "...", *lines[-SHOWN // 2 :]]
+        lines[SHOWN // 2 : -(SHOWN // 2)] = [f"... all lines: {log.relative_to(ROOT)}"]
     print("\n".join(lines))
-    if "..." in lines:
-        print(f"... all lines: {log.relative_to(ROOT)}")
 
 
 def show(hunt, build):

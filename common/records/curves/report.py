@@ -19,9 +19,16 @@ from rendering.svg import Drawing  # noqa: E402
 
 # As the programs' tables say them.
 PURPOSES = {
-    **{name: name for name in ("parameters", "gradients", "master", "momentum", "variance", "activations")},
-    **{name: name for name in ("workspace", "communication", "checkpoint")},
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "master": "master",
+    "momentum": "momentum",
+    "variance": "variance",
+    "activations": "activations",
+    "workspace": "workspace",
+    "communication": "communication",
     "stash": "older weights",
+    "checkpoint": "checkpoint",
 }
 # Places of memory other than the device.
 PLACES = ("pinned", "host", "disk")
