@@ -294,7 +294,7 @@ def patch(root, text):
 
 
 def try_patches(options, copy, patches, chosen):
-    failures, noticed = 0, []
+    failures = 0
     for path in patches:
         text = pathlib.Path(path).read_text()
         test = test_of(text)
@@ -316,13 +316,10 @@ def try_patches(options, copy, patches, chosen):
             )
         for name in files_of(text) if applied else ():
             copy.write(name, pathlib.Path(name).read_text())
-        if verdict == "noticed":
-            noticed.append(path)
-        else:
-            failures += 1
+        failures += verdict != "noticed"
+        if verdict == "noticed" and options.record:
+            tiers.record("fault", [path])
         print(f"{verdict}: {path}" + (f" by {test.group(1)}" if test else ""), flush=True)
-    if options.record:
-        tiers.record("fault", noticed)
     tried = f", {len(chosen)} of them tried" if len(chosen) < len(patches) else ""
     print(f"{len(patches)} patches{tried}: {len(chosen) - failures} noticed, {failures} not")
     return 1 if failures or not patches else 0

@@ -139,11 +139,13 @@ class Linker:
         self.commands = {
             e["file"]: e["command"] for e in json.loads((self.build / "compile_commands.json").read_text())
         }
-        # ctest itself tells no command of a program that is not built yet.
+        # ctest tells no command of a program that is not built. CMake 3 brackets names, 4 quotes them.
         self.entries = {
             name: shlex.split(command)
             for file in self.build.rglob("CTestTestfile.cmake")
-            for name, command in re.findall(r"^add_test\(\[=\[(.*?)\]=\] (.*)\)$", file.read_text(), re.M)
+            for name, command in re.findall(
+                r'^add_test\((?:\[=*\[|")([^]"]+)\S* (.*)\)$', file.read_text(), re.M
+            )
         }
         self.linked = {}
         self.units = {
