@@ -302,7 +302,8 @@ def draw_leaf(drawing, x, y, wide, high, advice, name=""):
         name + (COURSE[folder]["name"] if folder else "nothing fits"),
         *textwrap.wrap(words, int(wide / 8)),
     ]
-    drawing.box(x, y, wide, high, fill, kind_of_box="bare" if fill == "none" else "box")
+    if folder:
+        drawing.box(x, y, wide, high, fill, kind_of_box="bare" if fill == "none" else "box")
     for i, line in enumerate(lines):
         place = y + high / 2 + 4 - 7 * (len(lines) - 1) + 14 * i
         drawing.text(x + wide / 2, place, line, "small mid" if fill == "none" else "in small")

@@ -200,7 +200,8 @@ def offload_time(page):
     return table(["run", "by the formula, ms", "predicted", "measured twice"], rows, left=2) + tail(
         page,
         "gpu_offload",
-        more="T_gpu is lesson 00's step, T_forward its share of that by operations; AdamW alone updates "
+        more="T_gpu is lesson 00's step, its AdamW included, T_forward its share of that by operations; "
+        "AdamW alone updates "
         f"{adam['params_per_second'] / 1e9:.1f} G parameters per second on {adam['threads']} "
         f"threads{of}",
     )
