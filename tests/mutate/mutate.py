@@ -235,7 +235,9 @@ def count(verdicts):
 
 
 def share_killed(counts):
-    return counts["killed"] / max(1, counts["killed"] + counts["survived"])
+    """1 where all are equivalent, 0 where none compiles."""
+    judged = counts["killed"] + counts["survived"]
+    return counts["killed"] / judged if judged else float(counts["equivalent"] > 0)
 
 
 def test_of(text):
@@ -335,7 +337,7 @@ def summary(verdicts, least):
         f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['survived']} survived, "
         f"{counts['does not compile']} did not compile"
     )
-    return 0 if share_killed(counts) >= least and counts["killed"] > 0 else 1
+    return int(share_killed(counts) < least)
 
 
 def parse():

@@ -71,6 +71,10 @@ def judges():
         (folder / "accept").write_text("# equal\nsum.py:c = a * 1 -> c = a / 1   division by one\n")
         accepted = run(folder, *commands, "--jobs", "2", "--accept", "accept", "sum.py")
         check(accepted.returncode == 0 and "1 accepted as equivalent" in accepted.stdout, accepted.stdout)
+        alone = run(folder, *commands, "--accept", "accept", "--only", "sum.py:2", "sum.py")
+        check(alone.returncode == 0 and "0 killed, 0 survived" in alone.stdout, "all may be equivalent")
+        picky = ["--build", "grep -q 'a [*] 1' sum.py && grep -q 'c + b' sum.py", "--test", "sh t.sh"]
+        check(run(folder, *picky, "sum.py").returncode == 1, "mutants that do not compile prove nothing")
         (folder / "left").write_text("survives sum.py:c = a * 1 -> c = a / 1   nobody divides\n")
         left = run(folder, *commands, "--accept", "left", "sum.py")
         check(
